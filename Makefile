@@ -1,0 +1,54 @@
+# Everything a person runs from a clone. Each target sets up what it needs in .venv first (tools/bootstrap.py);
+# the second time that takes no time. Options: ARGS="..." goes to pytest, QUICK=1 shortens bench.
+
+PYTHON ?= python3
+VENV := .venv/bin
+BOOTSTRAP := $(PYTHON) tools/bootstrap.py
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format requirements bench faults pins clean
+
+help: ## this list
+	@echo "Holdfast: what a service promised gets done. From a clone:"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "Nothing outside this folder is changed, but for the cache of test servers (see CONTRIBUTING.md)."
+
+demo: ## the whole story on the embedded default, to its end, with the proof printed
+	@$(BOOTSTRAP) runtime
+	@$(VENV)/holdfast demo
+
+test: ## the tests, on SQLite and on two versions of PostgreSQL that are set up for it (ARGS="-k name")
+	@$(BOOTSTRAP) test
+	@$(VENV)/python -m pytest --pg=both $(ARGS)
+
+lint: ## ruff (rules and format) and mypy --strict
+	@$(BOOTSTRAP) lint
+	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check .
+	@$(VENV)/mypy
+
+format: ## let ruff put the code in form
+	@$(BOOTSTRAP) lint
+	@$(VENV)/ruff check --fix .
+	@$(VENV)/ruff format .
+
+requirements: ## which requirements no passing test covers (reads what the last whole `make test` and `make faults` left)
+	@$(PYTHON) tools/requirements.py
+
+bench: ## how fast it is here (QUICK=1: a minute, rough)
+	@$(BOOTSTRAP) test
+	@$(VENV)/python -m bench $(if $(QUICK),--quick) $(ARGS)
+
+faults: ## the long ones: processes and servers killed at the worst moment; the model checked
+	@$(BOOTSTRAP) test
+	@$(VENV)/python -m pytest --pg=both -m faults --timeout=1800 $(ARGS)
+	@$(VENV)/python tools/model_check.py
+
+pins: ## write constraints/*.txt anew from pyproject.toml (needs uv; ARGS=--upgrade for newer versions)
+	@$(PYTHON) tools/pin.py $(ARGS)
+
+clean: ## remove what was made here: .venv, caches, reports
+	rm -rf .venv .bootstrap.lock .requirements.json .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
