@@ -1,0 +1,141 @@
+"""One SQL statement with `:name` parameters, and a plan: a generator that yields statements and takes rows.
+
+A plan is written once and driven by whatever has a connection: the worker's own, or the caller's
+handle in any of the drivers (runners.py). `compile` turns `:name` into what that driver wants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from ..errors import InvalidSettings
+
+T = TypeVar("T")
+
+Dialect = Literal["sqlite", "postgres"]
+Style = Literal["named", "pyformat", "numeric"]
+Rows: TypeAlias = list[tuple[Any, ...]]
+
+DEFAULT_SCHEMA = "holdfast"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement, with values that every driver understands.
+
+    SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type, which
+    the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently.
+    """
+
+    sql: str
+    params: Mapping[str, object] = field(default_factory=dict)
+
+
+Plan: TypeAlias = Generator[Statement, Rows, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A statement's text for one driver, and the names of its parameters in the order of their numbers."""
+
+    sql: str
+    names: tuple[str, ...]
+
+    def arguments(self, params: Mapping[str, object]) -> tuple[object, ...]:
+        """The values for a driver that numbers its parameters."""
+        return tuple(params[name] for name in self.names)
+
+
+def drive(plan: Plan[T], execute: Callable[[Statement], Rows]) -> T:
+    """Run a plan to its end on a blocking connection."""
+    try:
+        statement = next(plan)
+        while True:
+            statement = plan.send(execute(statement))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        plan.close()
+
+
+async def adrive(plan: Plan[T], execute: Callable[[Statement], Awaitable[Rows]]) -> T:
+    """Run a plan to its end on an async connection."""
+    try:
+        statement = next(plan)
+        while True:
+            statement = plan.send(await execute(statement))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        plan.close()
+
+
+@lru_cache(maxsize=512)
+def load(dialect: Dialect, name: str, schema: str = DEFAULT_SCHEMA) -> str:
+    """The text of `sql/{dialect}/{name}.sql`, on PostgreSQL for the schema that is configured."""
+    text = files("holdfast").joinpath("store", "sql", dialect, f"{name}.sql").read_text(encoding="utf-8")
+    return in_schema(text, schema) if dialect == "postgres" else text
+
+
+SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+QUALIFIER = re.compile(r"(?<![\w.$])holdfast\.")
+
+
+def in_schema(sql: str, schema: str) -> str:
+    """The same SQL for another schema than `holdfast.`, also inside literals (`'holdfast.message'::regclass`)."""
+    if schema == DEFAULT_SCHEMA:
+        return sql
+    # Checked here too, and not only where settings are read: this is where a string becomes SQL.
+    if not SCHEMA.fullmatch(schema):
+        raise InvalidSettings(
+            f"Schema {schema!r} cannot be used: "
+            "a schema is 1 to 48 of a-z, 0-9 and _, and does not begin with a digit."
+        )
+    return QUALIFIER.sub(f"{schema}.", sql)
+
+
+TOKEN = re.compile(
+    r"""
+      (?P<skip>
+          \b[eE]'(?:[^'\\]|\\.|'')*'      # E'it\'s'
+        | '(?:[^']|'')*'
+        | "(?:[^"]|"")*"
+        | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$
+        | --[^\n]*
+        | /\*.*?\*/
+        | ::
+      )
+    | (?<![\w:]):(?P<name>[A-Za-z_]\w*)   # not the colon of a slice, [1:n]
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@lru_cache(maxsize=1024)
+def compile(sql: str, style: Style) -> Compiled:
+    """The statement as a driver wants it: `named` is `:a`, `pyformat` is `%(a)s`, `numeric` is `$1`."""
+    numbers: dict[str, int] = {}
+
+    def placeholder(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name is None:
+            return found[0]
+        number = numbers.setdefault(name, len(numbers) + 1)
+        match style:
+            case "named":
+                return found[0]
+            case "pyformat":
+                return f"%({name})s"
+            case "numeric":
+                return f"${number}"
+
+    # Drivers with % look for it in literals and comments too: doubled everywhere, before our own are put in.
+    text = TOKEN.sub(placeholder, sql.replace("%", "%%") if style == "pyformat" else sql)
+    return Compiled(text, tuple(numbers))
