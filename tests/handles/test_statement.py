@@ -53,13 +53,10 @@ def test_a_percent_sign_is_doubled_only_where_it_means_something() -> None:
 
 
 def test_another_schema_replaces_the_qualifier_and_nothing_else() -> None:
-    sql = (
-        "select holdfast.f('holdfast.message'::regclass) from holdfast.message -- my_holdfast.x a.holdfast.b"
-    )
+    sql = "select holdfast.f('holdfast.t'::regclass) from holdfast.t -- my_holdfast.x a.holdfast.b"
+    other = "select jobs.f('jobs.t'::regclass) from jobs.t -- my_holdfast.x a.holdfast.b"
     assert in_schema(sql, "holdfast") == sql
-    assert in_schema(sql, "jobs") == (
-        "select jobs.f('jobs.t'::regclass) from jobs.t -- my_holdfast.x a.holdfast.b"
-    )
+    assert in_schema(sql, "jobs") == other
 
 
 @pytest.mark.parametrize("schema", ["", "Jobs", "1a", "a-b", 'a"b', "a;drop", "a.b", "a\n", "a" * 49, "é"])

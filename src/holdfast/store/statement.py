@@ -28,8 +28,8 @@ DEFAULT_SCHEMA = "holdfast"
 class Statement:
     """One statement, with values that every driver understands.
 
-    SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type, which
-    the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently.
+    SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type,
+    which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently.
     """
 
     sql: str
@@ -89,7 +89,7 @@ QUALIFIER = re.compile(r"(?<![\w.$])holdfast\.")
 
 
 def in_schema(sql: str, schema: str) -> str:
-    """The same SQL for another schema than `holdfast.`, also inside literals (`'holdfast.message'::regclass`)."""
+    """The same SQL for another schema than `holdfast.`, also inside literals (`'holdfast.t'::regclass`)."""
     if schema == DEFAULT_SCHEMA:
         return sql
     # Checked here too, and not only where settings are read: this is where a string becomes SQL.
