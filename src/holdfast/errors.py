@@ -1,0 +1,122 @@
+"""Every exception that Holdfast raises, as a tree.
+
+HoldfastError
+├── UsageError               the call is wrong; nothing was stored
+│   ├── InvalidMessage       a type, body, header, stream or key that cannot be stored exactly
+│   ├── NotInTransaction     a publish on a handle that would commit by itself
+│   ├── WrongHandle          a handle this call cannot use (async given to sync, unknown kind)
+│   └── InvalidSettings      a URL, policy or setting that cannot work
+├── NotMigrated              the database has no tables of ours, or those of another version
+├── StoreUnavailable         the database did not answer; the call may be repeated
+├── LeaseLost                another worker holds the message now; roll back what you did
+├── VersionConflict          the event stream is not at the version you expected
+├── Refused                  an operator's verb that would break a promise, with the reason
+├── NotFound                 no such message, queue or stream
+└── PoisonError              a message that cannot be handled: attempts spent or vanished alone
+
+`category` and `retryable` say what a caller may do about it; the one-line text of an error
+never contains a payload.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """Something in Holdfast went wrong."""
+
+    category: ClassVar[str] = "infrastructure"
+    retryable: bool = False
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class UsageError(HoldfastError):
+    """The call is wrong; nothing was stored."""
+
+    category = "configuration"
+
+
+class InvalidMessage(UsageError):
+    """The message cannot be stored exactly as given."""
+
+
+class NotInTransaction(UsageError):
+    """The connection has no open transaction, so the message would not be stored with your own writes."""
+
+
+class WrongHandle(UsageError):
+    """This call cannot use that connection or session."""
+
+
+class InvalidSettings(UsageError):
+    """A setting cannot work."""
+
+
+class NotMigrated(HoldfastError):
+    """The database has no Holdfast tables of this version: run `holdfast migrate`."""
+
+    category = "configuration"
+
+
+class StoreUnavailable(HoldfastError):
+    """The database did not answer."""
+
+    retryable = True
+
+
+class LeaseLost(HoldfastError):
+    """Another worker holds this message now; everything written for it must be rolled back."""
+
+
+class VersionConflict(HoldfastError):
+    """The event stream is not at the version that was expected."""
+
+    category = "application"
+
+    def __init__(self, stream: str, expected: int | None, actual: int | None) -> None:
+        self.stream, self.expected, self.actual = stream, expected, actual
+        found = "another version" if actual is None else f"version {actual}"
+        super().__init__(
+            f"Event stream {stream!r} was expected at version {expected} and is at {found}: read it again and decide anew."
+        )
+
+
+class Refused(HoldfastError):
+    """The order was refused because it would break a promise."""
+
+    category = "application"
+
+
+class NotFound(HoldfastError):
+    """There is no such message, queue or stream."""
+
+    category = "application"
+
+
+class PoisonError(HoldfastError):
+    """A message that was handed out too often without ever ending well.
+
+    The text names ids and counts only; `message` carries the full serialized message for
+    whoever must look into it.
+    """
+
+    category = "poison"
+    retryable = False
+
+    def __init__(self, *, attempts: int, attempts_max: int, message_type: str, message_id: str, message: str) -> None:
+        self.attempts, self.attempts_max = attempts, attempts_max
+        self.message_type, self.message_id, self.message = message_type, message_id, message
+        super().__init__(f"Message {message_id} of type {message_type} is poison: {attempts} attempts, at most {attempts_max} allowed.")
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything about the error as plain values; `PoisonError(**error.to_dict())` gives it back."""
+        return {
+            "attempts": self.attempts,
+            "attempts_max": self.attempts_max,
+            "message_type": self.message_type,
+            "message_id": self.message_id,
+            "message": self.message,
+        }

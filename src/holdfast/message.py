@@ -1,0 +1,87 @@
+"""What is stored and carried: a message, a new one, and the numbers that describe its progress. No behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+from uuid import UUID
+
+
+class Flag(IntFlag):
+    """What is done for a message. Flags are only ever added; bits 3 to 14 belong to a handler's own steps."""
+
+    STORED = 1
+    EVENT_STORED = 2
+    PUBLISHED = 4
+    FAILED = 32768
+
+
+STEP_BITS = range(3, 15)
+
+
+class Reason(IntEnum):
+    """Why an attempt ended badly. 1 to 7 and 99 are fixed by the first design; ours follow from 8."""
+
+    TRANSPORT_UNAVAILABLE = 1
+    HANDLER_EXCEPTION = 2
+    VALIDATION_FAILURE = 3
+    TIMEOUT_EXCEEDED = 4
+    SERIALIZATION_ERROR = 5
+    DEPENDENCY_FAILURE = 6
+    POISON_MESSAGE = 7
+    WORKER_VANISHED = 8
+    NO_HANDLER = 9
+    CANCELLED = 10
+    PAYLOAD_TOO_LARGE = 11
+    UNKNOWN = 99
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message that is not stored yet. `body` and `headers` are JSON text, already checked by the codec."""
+
+    id: UUID
+    type: str
+    body: str
+    stream: str | None = None
+    subject: str | None = None
+    headers: str | None = None
+    dedupe: str | None = None
+    due_at: datetime | None = None
+    delay: float | None = None
+    deadline: datetime | None = None
+    queue: str | None = None
+    event: bool = False
+    expect: int | None = None
+
+
+class Published(NamedTuple):
+    """The answer to a publish: the id, and whether the dedupe key had been used before (then it is the first one's id)."""
+
+    id: UUID
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as a worker receives it: one delivery, in one queue. `body` is JSON text."""
+
+    seq: int
+    id: UUID
+    queue: str
+    type: str
+    body: str
+    stream: str | None
+    position: int | None
+    subject: str | None
+    headers: str | None
+    status: int
+    attempts: int
+    failures: int
+    vanished: int
+    refunds: int
+    created_at: datetime
+    due_at: datetime | None
+    deadline: datetime | None

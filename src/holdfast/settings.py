@@ -1,0 +1,54 @@
+"""Every setting, with its default, validated once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from .errors import InvalidSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an application's engine behaves. Times are in seconds, sizes in bytes."""
+
+    lease: float = 30.0
+    heartbeat: float = 10.0
+    timeout: float = 300.0  # of a handler; renewal ends there
+    grace: float = 25.0  # what a stopping worker gives its handlers
+    claim: int = 500
+    claim_bytes: int = 8 * 1024 * 1024
+    run: int = 50
+    concurrency: int = 100  # handlers at once in one process
+    threads: int = 16  # of them, `def` handlers
+    body_bytes: int = 1024 * 1024
+    headers_bytes: int = 16 * 1024
+    body_depth: int = 64
+    errors_kept: int = 10
+    error_chars: int = 2000
+    history: float = 7 * 86_400.0
+    dedupe: float = 7 * 86_400.0
+    poll_min: float = 0.002
+    poll_max: float = 0.1
+    refunds: int = 100
+    retry: str = "patient"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "retry" and not (isinstance(value, int | float) and value > 0):
+                raise InvalidSettings(f"Setting {field.name}={value!r} must be a positive number.")
+        if self.heartbeat * 2 > self.lease:
+            raise InvalidSettings(
+                f"heartbeat={self.heartbeat} must be at most half of lease={self.lease}, or leases lapse while handlers run."
+            )
+        if self.poll_min > self.poll_max:
+            raise InvalidSettings(f"poll_min={self.poll_min} is above poll_max={self.poll_max}.")
+
+    def but(self, **changes: Any) -> Settings:
+        """A copy with some settings changed; an unknown name is refused."""
+        known = {field.name for field in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise InvalidSettings(f"There is no setting {name!r}; there are: {', '.join(sorted(known))}.")
+        return replace(self, **changes)

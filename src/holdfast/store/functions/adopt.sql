@@ -1,0 +1,29 @@
+-- Messages that nobody had subscribed to go to the queues that subscribe to them now, oldest first.
+create or replace function holdfast.adopt(p_limit int, p_now timestamptz) returns int
+language plpgsql as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    m holdfast.message; v_queues text[]; v_count int := 0;
+begin
+    for m in
+        select t.* from holdfast.message t
+         where t.queue is null and exists (select 1 from holdfast.route(t.type))
+         order by t.seq limit p_limit for update skip locked
+    loop
+        v_queues := array(select holdfast.route(m.type) order by 1);
+        update holdfast.message t
+           set queue = v_queues[1], xact = case when t.stream is not null then pg_current_xact_id() end,
+               claimable_at = greatest(t.claimable_at, v_now)
+         where t.seq = m.seq;
+        insert into holdfast.message (claimable_at, created_at, due_at, deadline, id, xact, status, head, queue, type,
+                                      stream, subject, dedupe, headers, body)
+        select greatest(m.claimable_at, v_now), m.created_at, m.due_at, m.deadline, m.id,
+               case when m.stream is not null then pg_current_xact_id() end, m.status, m.stream is null, q, m.type,
+               m.stream, m.subject, m.dedupe, m.headers, m.body
+          from unnest(v_queues[2:]) q;
+        v_count := v_count + 1;
+    end loop;
+    perform holdfast.place(pg_current_xact_id(), v_now);
+    return v_count;
+end
+$$;

@@ -1,0 +1,53 @@
+-- Settle the streams: count out what left the order and count in what is emitted, all rows sorted in one statement;
+-- then, in a new statement, make the lowest waiting message the head; then store what is emitted with its places.
+create or replace function holdfast.advance(
+    p_queue text[], p_stream text[], p_removed int[], p_start bigint[], p_halt text[], p_emits json, p_now timestamptz)
+returns void
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_drafts holdfast.draft[];
+    v_queues text[];
+begin
+    if p_emits is not null then
+        v_drafts := holdfast.emitted(p_emits, p_now);
+    end if;
+    -- step: advance_streams
+    insert into holdfast.stream as s (queue, name, open, halted_by, halted_at)
+    select x.queue, x.stream, sum(x.n), max(x.halt), case when max(x.halt) is not null then p_now end
+      from (select u.queue, u.stream, -u.removed as n, u.halt
+              from unnest(p_queue, p_stream, p_removed, p_halt) u (queue, stream, removed, halt)
+             union all
+            select d.queue, d.stream, 1, null from unnest(v_drafts) d where d.ordered and d.queue is not null) x
+     group by x.queue, x.stream order by x.queue, x.stream
+        on conflict (queue, name) do update
+       set open = s.open + excluded.open, halted_by = coalesce(s.halted_by, excluded.halted_by),
+           halted_at = coalesce(s.halted_at, excluded.halted_at);
+    -- step: advance_promote
+    update holdfast.message m set head = true, claimable_at = greatest(m.claimable_at, p_now)
+     where m.seq = any (array(
+        select f.seq from unnest(p_queue, p_stream, p_start) u (queue, stream, start)
+          join holdfast.stream s on s.queue = u.queue and s.name = u.stream and s.halted_by is null
+         cross join lateral (
+               select f.seq, f.head from holdfast.message f
+                where f.queue = u.queue and f.stream = u.stream and f.position >= u.start
+                order by f.position limit 1) f
+         where not f.head));
+    if v_drafts is not null then
+        -- step: advance_emit
+        insert into holdfast.message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at,
+                                      due_at, deadline, queue, target, status, position, head)
+        select x.id, x.type, x.body, x.stream, x.subject, x.headers, x.dedupe, x.claimable_at, p_now, x.due_at,
+               x.deadline, x.queue, x.target, x.status,
+               case when x.ordered and x.queue is not null then nextval('holdfast.position') end,
+               case when x.ordered then x.nth = 1 and x.count = s.open and s.halted_by is null else true end
+          from (select d.*, row_number() over (partition by d.ordered, d.queue, d.stream order by d.n) as nth,
+                       count(*) over (partition by d.ordered, d.queue, d.stream) as count
+                  from unnest(v_drafts) d order by d.n) x
+          left join holdfast.stream s on x.ordered and s.queue = x.queue and s.name = x.stream;
+        select array_agg(distinct d.queue) into v_queues from unnest(v_drafts) d;
+        perform holdfast.nudge(v_queues);
+    end if;
+end
+$$;

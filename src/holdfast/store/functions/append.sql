@@ -1,0 +1,38 @@
+-- Store new messages in the caller's transaction. Answers the duplicates only: their number in the call and the id
+-- of the message that had the key first. `p_place`: the transaction is ours and ends here, so places are given now.
+create or replace function holdfast.append(
+    p_id uuid[], p_type text[], p_body text[], p_stream text[], p_subject text[], p_headers text[], p_dedupe text[],
+    p_due timestamptz[], p_delay float8[], p_deadline timestamptz[], p_queue text[], p_status int[],
+    p_now timestamptz)
+returns table (n bigint, id uuid)
+language plpgsql
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_duplicates bigint[] := '{}';
+    v_queues text[];
+begin
+    if p_dedupe is not null then
+        -- step: append_dedupe
+        for n, id in select x.n, x.id from holdfast.dedupe_new(p_id, p_type, p_dedupe) x loop
+            v_duplicates := v_duplicates || n;
+            return next;
+        end loop;
+    end if;
+    -- step: append_insert
+    with m as (
+        insert into holdfast.message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at,
+                                      due_at, deadline, queue, target, status, head, xact)
+        select d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, v_now,
+               d.due_at, d.deadline, d.queue, d.target, d.status, not d.ordered,
+               case when d.ordered and d.queue is not null then pg_current_xact_id() end
+          from holdfast.drafts(p_id, p_type, p_body, p_stream, p_subject, p_headers, p_dedupe, p_due, p_delay,
+                               p_deadline, p_queue, p_status, v_now) d
+         where d.n <> all (v_duplicates)
+        returning queue)
+    select array_agg(distinct m.queue) into v_queues from m;
+    perform holdfast.nudge(v_queues);
+end
+$$;

@@ -1,0 +1,57 @@
+-- Lease the oldest claimable heads of the queues wanted and, with each, the next messages of its stream. Heads that
+-- another worker is taking are passed over, which passes over their streams. Followers are looked up in a new
+-- statement, when their head is locked: nobody can change them then. The plan is pinned: keys first through the claim
+-- index, the lease looked up one by one (a scalar subquery cannot become a hash join), bodies by key.
+create or replace function holdfast.claim(
+    p_worker bigint, p_queue text[], p_heads int[], p_after_at timestamptz[], p_after_seq bigint[],
+    p_total int, p_lease float8, p_run int, p_bytes bigint, p_now timestamptz)
+returns table (
+    seq bigint, id uuid, queue text, type text, body text, stream text, place bigint, subject text, headers text,
+    status int, attempts int, failures int, vanished int, refunds int, created_at timestamptz, due_at timestamptz,
+    deadline timestamptz, epoch int, run bigint, claimable_at timestamptz)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_sort = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_head bigint[]; v_epoch int[]; v_end bigint[]; v_seq bigint[]; v_run bigint[]; v_bytes bigint; v_streams int;
+    v_count int; v_leased bigint[];
+begin
+    select array_agg(x.seq), array_agg(x.epoch + 1), array_agg(x.position), count(x.position), sum(x.bytes)
+      into v_head, v_epoch, v_end, v_streams, v_bytes
+      from (select h.*, sum(h.bytes) over (rows between unbounded preceding and 1 preceding) as before
+              from (select h.* from unnest(p_queue, p_heads, p_after_at, p_after_seq) w (queue, heads, at, seq)
+                     cross join lateral (
+                        select m.seq, m.epoch, m.position, octet_length(m.body) as bytes
+                          from holdfast.message m
+                         where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at <= p_now
+                           and (m.claimable_at, m.seq) > (w.at, w.seq)
+                           and (select l.epoch from holdfast.lease l where l.seq = m.seq) is null
+                         order by m.claimable_at, m.seq limit w.heads for update of m skip locked) h
+                     limit p_total) h) x
+     where coalesce(x.before, 0) < p_bytes;
+    if v_head is null then
+        return;
+    end if;
+    v_seq := v_head; v_run := v_head;
+    if v_streams > 0 and p_run > 1 then
+        -- step: claim_followers
+        select v_head || f.seqs, v_head || f.runs, coalesce(f.ends, v_end) into v_seq, v_run, v_end
+          from holdfast.followers(v_head, v_end, p_run, p_total - cardinality(v_head), p_bytes - v_bytes, p_now) f;
+    end if;
+    -- step: claim_lease
+    with l as (
+        insert into holdfast.lease (seq, until, worker, run_end, epoch)
+        select u.seq, p_now + p_lease * interval '1 second', p_worker, u.run_end, u.epoch
+          from unnest(v_head, v_end, v_epoch) u (seq, run_end, epoch)
+            on conflict do nothing returning seq)
+    select count(*), array_agg(l.seq) into v_count, v_leased from l;
+    -- step: claim_read
+    return query
+    select m.seq, m.id, m.queue, m.type, m.body, m.stream, m.position, m.subject, m.headers, m.status, m.attempts,
+           m.failures, m.vanished, m.refunds, m.created_at, m.due_at, m.deadline, m.epoch + 1, u.run, m.claimable_at
+      from unnest(v_seq, v_run) u (seq, run) join holdfast.message m on m.seq = u.seq
+     where v_count = cardinality(v_head) or u.run = any (v_leased);
+end
+$$;

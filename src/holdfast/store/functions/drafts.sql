@@ -1,0 +1,22 @@
+-- Messages to be stored, one row for each queue they go to. What is due later and belongs to a stream becomes a
+-- timer: it enters the order when it fires, so it never blocks the stream before.
+create or replace function holdfast.drafts(
+    p_id uuid[], p_type text[], p_body text[], p_stream text[], p_subject text[], p_headers text[], p_dedupe text[],
+    p_due timestamptz[], p_delay float8[], p_deadline timestamptz[], p_queue text[], p_status int[], p_now timestamptz)
+returns table (n bigint, id uuid, type text, body text, stream text, subject text, headers text, dedupe text,
+               claimable_at timestamptz, due_at timestamptz, deadline timestamptz, queue text, target text,
+               status int, ordered boolean)
+language sql stable as $$
+    select u.n, u.id, u.type, u.body, u.stream, u.subject, u.headers, u.dedupe,
+           greatest(w.due, p_now), w.due, u.deadline,
+           case when w.timer then 'holdfast.timer' else coalesce(u.queue, r.queue) end,
+           case when w.timer then u.queue end,
+           u.status,
+           u.stream is not null and not w.timer
+      from unnest(p_id, p_type, p_body, p_stream, p_subject, p_headers, p_dedupe, p_due, p_delay, p_deadline,
+                  p_queue, p_status)
+           with ordinality u (id, type, body, stream, subject, headers, dedupe, due, delay, deadline, queue, status, n)
+     cross join lateral (select coalesce(u.due, p_now + u.delay * interval '1 second') as due) d
+     cross join lateral (select d.due, coalesce(u.stream is not null and d.due > p_now, false) as timer) w
+      left join lateral holdfast.route(u.type) r (queue) on u.queue is null and not w.timer
+$$;

@@ -1,0 +1,26 @@
+-- The drafts of what settlements emit, duplicates left out.
+create or replace function holdfast.emitted(p_emits json, p_now timestamptz) returns holdfast.draft[]
+language plpgsql as $$
+declare
+    e record;
+    v_duplicates bigint[] := '{}';
+begin
+    select array_agg(x.id) as id, array_agg(x.type) as type, array_agg(x.body) as body, array_agg(x.stream) as stream,
+           array_agg(x.subject) as subject, array_agg(x.headers) as headers, array_agg(x.dedupe) as dedupe,
+           array_agg(x.due_at) as due, array_agg(x.delay) as delay, array_agg(x.deadline) as deadline,
+           array_agg(x.queue) as queue, array_agg(x.status) as status, count(x.dedupe) as keys
+      into e
+      from json_to_recordset(p_emits) as x (
+           id uuid, type text, body text, stream text, subject text, headers text, dedupe text, due_at timestamptz,
+           delay float8, deadline timestamptz, queue text, status int);
+    if e.keys > 0 then
+        v_duplicates := array(select d.n from holdfast.dedupe_new(e.id, e.type, e.dedupe) d);
+    end if;
+    return array(
+        select row(d.n, d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, d.due_at,
+                   d.deadline, d.queue, d.target, d.status, d.ordered)::holdfast.draft
+          from holdfast.drafts(e.id, e.type, e.body, e.stream, e.subject, e.headers, e.dedupe, e.due, e.delay,
+                               e.deadline, e.queue, e.status, p_now) d
+         where d.n <> all (v_duplicates) order by d.n);
+end
+$$;

@@ -1,0 +1,62 @@
+-- One turn of a worker: settle what ended, store what it emits, promote, fire timers, claim, and say when the next
+-- thing falls due. One round trip, one commit. The first row answers for the turn itself, the others are work.
+create or replace function holdfast.exchange(
+    p_worker bigint,
+    p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_other json, p_move_from bigint[], p_move_to bigint[],
+    p_emits json, p_keep int,
+    p_queue text[], p_heads int[], p_after_at timestamptz[], p_after_seq bigint[], p_total int,
+    p_lease float8, p_run_max int, p_bytes bigint, p_suspects boolean, p_peek boolean, p_asleep boolean,
+    p_now timestamptz)
+returns table (
+    seq bigint, id uuid, queue text, type text, body text, stream text, place bigint, subject text, headers text,
+    status int, attempts int, failures int, vanished int, refunds int, created_at timestamptz, due_at timestamptz,
+    deadline timestamptz, epoch int, run bigint, claimable_at timestamptz)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[];
+begin
+    if p_asleep is not null then
+        update holdfast.worker w set asleep = p_asleep where w.id = p_worker and w.asleep <> p_asleep;
+    end if;
+    if p_seq is not null or p_other is not null then
+        v_held := holdfast.settle(p_seq, p_run, p_epoch, p_ran, p_other, p_move_from, p_move_to, p_emits, p_keep, v_now);
+    end if;
+    if p_queue is not null and exists (
+        select 1 from holdfast.message m where m.queue = 'holdfast.timer' and m.head and m.vanished = 0
+           and m.claimable_at <= v_now) then
+        perform holdfast.fire_timers(500, v_now);
+    end if;
+    -- step: exchange_claim
+    v_queue := p_queue;
+    if p_queue is not null and exists (select 1 from holdfast.queue q where q.paused_at is not null) then
+        v_queue := array(select case when q.paused_at is null then u.name end
+                           from unnest(p_queue) with ordinality u (name, n)
+                           left join holdfast.queue q on q.name = u.name order by u.n);
+    end if;
+    if p_peek then
+        select min(x.at), bool_or(x.suspect) into v_next, v_suspects from unnest(v_queue || 'holdfast.timer'::text) w (queue)
+         cross join lateral (
+            (select m.claimable_at as at, false as suspect from holdfast.message m
+              where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at > v_now
+              order by m.claimable_at limit 1)
+             union all
+            (select m.claimable_at, m.claimable_at <= v_now from holdfast.message m
+              where m.queue = w.queue and m.head and m.vanished > 0 order by m.claimable_at limit 1)) x;
+    end if;
+    return query select null::bigint, null::uuid, null::text, null::text, null::text, null::text, null::bigint, null::text,
+        case when cardinality(v_held) < coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0)
+             then array_to_string(v_held, ',') end,
+        null::int, null::int, null::int, coalesce(v_suspects, false)::int, null::int, v_now, v_next, null::timestamptz,
+        null::int, null::bigint, null::timestamptz;
+    if p_suspects then
+        return query select * from holdfast.claim_suspect(p_worker, v_queue, p_lease, v_now);
+    elsif v_queue is not null and p_total > 0 then
+        return query select * from holdfast.claim(p_worker, v_queue, p_heads, p_after_at, p_after_seq, p_total,
+                                                  p_lease, p_run_max, p_bytes, v_now);
+    end if;
+end
+$$;

@@ -1,0 +1,26 @@
+-- Timers that are due become messages of their streams, with the same id; subscribers are those of this moment.
+create or replace function holdfast.fire_timers(p_limit int, p_now timestamptz) returns int
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_emits json; v_count int;
+begin
+    with fired as (
+        delete from holdfast.message m where m.seq = any (array(
+            select t.seq from holdfast.message t
+             where t.queue = 'holdfast.timer' and t.head and t.vanished = 0 and t.claimable_at <= p_now
+             order by t.claimable_at, t.seq limit p_limit for update skip locked))
+        returning m.id, m.type, m.body, m.stream, m.subject, m.headers, m.dedupe, m.due_at, m.deadline, m.target,
+                  m.status, m.claimable_at, m.seq)
+    select json_agg(json_build_object('id', f.id, 'type', f.type, 'body', f.body, 'stream', f.stream,
+                    'subject', f.subject, 'headers', f.headers, 'due_at', f.due_at,
+                    'deadline', f.deadline, 'queue', f.target, 'status', f.status, 'dedupe', f.dedupe)
+                    order by f.claimable_at, f.seq), count(*)
+      into v_emits, v_count from fired f;
+    if v_count > 0 then
+        perform holdfast.advance(null, null, null, null, null, v_emits, p_now);
+    end if;
+    return v_count;
+end
+$$;

@@ -1,0 +1,30 @@
+-- A row inserted without a queue: a plain SQL producer, or a message that nobody has subscribed to yet.
+create or replace function holdfast.receive() returns trigger
+language plpgsql as $$
+declare
+    v_queues text[] := array(select holdfast.route(new.type) order by 1);
+begin
+    perform new.body::json;
+    if new.stream is not null and new.due_at > clock_timestamp() then
+        new.queue := 'holdfast.timer';
+        new.claimable_at := new.due_at;
+        return new;
+    end if;
+    new.head := new.stream is null;
+    new.claimable_at := greatest(new.claimable_at, coalesce(new.due_at, new.claimable_at));
+    if cardinality(v_queues) = 0 then
+        return new;
+    end if;
+    new.queue := v_queues[1];
+    if new.stream is not null then
+        new.xact := pg_current_xact_id();
+    end if;
+    insert into holdfast.message (claimable_at, created_at, due_at, deadline, id, xact, status, head, queue,
+                                  type, stream, subject, dedupe, headers, body)
+    select new.claimable_at, new.created_at, new.due_at, new.deadline, new.id, new.xact, new.status, new.head, q,
+           new.type, new.stream, new.subject, new.dedupe, new.headers, new.body
+      from unnest(v_queues[2:]) q;
+    perform holdfast.nudge(v_queues);
+    return new;
+end
+$$;

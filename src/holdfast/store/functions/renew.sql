@@ -1,0 +1,21 @@
+-- The heartbeat of a worker: its leases last longer. Answers those that are lost, and those asked to be cancelled.
+-- A lease that is being settled at this moment is passed over, so that the heartbeat never waits.
+create or replace function holdfast.renew(p_worker bigint, p_seq bigint[], p_epoch int[], p_lease float8, p_now timestamptz)
+returns table (seq bigint, lost boolean)
+language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    update holdfast.worker w set seen_at = v_now where w.id = p_worker;
+    update holdfast.lease l set until = greatest(l.until, v_now + p_lease * interval '1 second')
+     where l.seq = any (array(
+        select x.seq from unnest(p_seq, p_epoch) u (seq, epoch)
+          join holdfast.lease x on x.seq = u.seq and x.epoch = u.epoch for no key update of x skip locked));
+    return query
+    select u.seq, x.seq is null from unnest(p_seq, p_epoch) u (seq, epoch)
+      left join holdfast.lease x on x.seq = u.seq and x.epoch = u.epoch where x.seq is null or x.cancel;
+end
+$$;

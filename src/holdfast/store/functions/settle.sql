@@ -1,0 +1,54 @@
+-- Apply settlements whose leases still stand, store what they emit, promote. Answers the seq of those that stood.
+-- A run whose prefix is settled goes on under the same lease when `p_move_from` names its head, else it is given back.
+create or replace function holdfast.settle(
+    p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_other json, p_move_from bigint[], p_move_to bigint[],
+    p_emits json, p_keep int, p_now timestamptz)
+returns bigint[]
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_held bigint[]; v_runs bigint[]; v_epochs int[]; v_count int;
+    v_queue text[]; v_stream text[]; v_removed int[]; v_start bigint[]; v_halt text[];
+    v_emits json := p_emits;
+begin
+    with settled as (
+        select d.seq, d.run, d.epoch, d.queue, d.stream, d.place, d.place is not null as removed, null::text as halt
+          from holdfast.settle_done(p_seq, p_run, p_epoch, p_ran, v_now) d
+         union all
+        select o.seq, o.run, o.epoch, o.queue, o.stream, o.place, o.removed, o.halt
+          from holdfast.settle_other(p_other, p_keep, v_now) o where p_other is not null),
+    runs as (select distinct s.run, s.epoch from settled s),
+    streams as (
+        select s.queue, s.stream, count(*) filter (where s.removed) as removed, min(s.place) as start, max(s.halt) as halt
+          from settled s where s.place is not null group by s.queue, s.stream)
+    select (select array_agg(s.seq) from settled s),
+           (select array_agg(r.run) from runs r), (select array_agg(r.epoch) from runs r),
+           array_agg(t.queue), array_agg(t.stream), array_agg(t.removed), array_agg(t.start), array_agg(t.halt)
+      into v_held, v_runs, v_epochs, v_queue, v_stream, v_removed, v_start, v_halt from streams t;
+    -- step: settle_lease
+    with gone as (
+        delete from holdfast.lease l using unnest(v_runs, v_epochs) u (run, epoch)
+         where l.seq = u.run and l.epoch = u.epoch
+        returning l.seq, l.until, l.worker, l.run_end),
+    moved as (
+        insert into holdfast.lease (seq, until, worker, run_end, epoch)
+        select m.seq, g.until, g.worker, g.run_end, m.epoch + 1
+          from unnest(p_move_from, p_move_to) v (run, next)
+          join gone g on g.seq = v.run join holdfast.message m on m.seq = v.next)
+    select count(*) into v_count from gone;
+    if v_count <> coalesce(cardinality(v_runs), 0) then
+        raise exception using errcode = '40001', message = 'holdfast: a lease was taken over while it was being settled';
+    end if;
+    if p_emits is not null and coalesce(cardinality(v_held), 0) <
+       coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0) then
+        select json_agg(e) into v_emits from json_array_elements(p_emits) e where (e ->> 'by')::bigint = any (v_held);
+    end if;
+    if v_queue is not null or v_emits is not null then
+        -- step: settle_streams
+        perform holdfast.advance(v_queue, v_stream, v_removed, v_start, v_halt, v_emits, v_now);
+    end if;
+    return coalesce(v_held, '{}');
+end
+$$;

@@ -1,0 +1,29 @@
+-- Messages that are done leave for the history, if the lease of their run still stands. Answers one row for each
+-- that was held. Rows are locked in the order given: the head of a run comes before its followers.
+create or replace function holdfast.settle_done(
+    p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_now timestamptz)
+returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with gone as (
+        delete from holdfast.message m
+         using unnest(p_seq, p_run, p_epoch, p_ran) u (seq, run, epoch, ran), holdfast.lease l
+         where l.seq = u.run and l.epoch = u.epoch and m.seq = u.seq
+        returning m.seq, u.run, u.epoch, u.ran, m.queue, m.stream, m.position, m.id, m.type, m.subject, m.status, m.attempts,
+                  m.failures, m.due_at, m.created_at, m.dedupe),
+    told as (
+        insert into holdfast.history (ended_at, started_at, due_at, id, status, attempts, failures, outcome, queue,
+                                      type, stream, subject)
+        select p_now, p_now - g.ran * interval '1 millisecond', coalesce(g.due_at, g.created_at), g.id,
+               g.status | 4, g.attempts + 1, g.failures, 'done', g.queue, g.type, g.stream, g.subject
+          from gone g),
+    freed as (
+        update holdfast.dedupe d set ended_at = p_now from gone g
+         where g.dedupe is not null and d.scope = g.type and d.key = g.dedupe)
+    select g.seq, g.run, g.epoch, g.queue, g.stream, g.position from gone g;
+end
+$$;

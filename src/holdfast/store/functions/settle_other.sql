@@ -1,0 +1,58 @@
+-- Attempts that did not simply end well: wait and try again, leave the order, die, or end as cancelled. The delay,
+-- the counters and the place come from the rules; here they are applied if the lease of the run still stands.
+-- Answers one row for each that was held; `removed` says whether it left the order, `halt` that it stops its stream.
+create or replace function holdfast.settle_other(p_other json, p_keep int, p_now timestamptz)
+returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint, removed boolean, halt text)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+    o record;
+    m holdfast.message;
+begin
+    for o in
+        select x.*, l.worker from json_to_recordset(p_other) as x (
+            seq bigint, run bigint, epoch int, outcome text, delay float8, flags int, failed boolean, counted boolean,
+            refunded boolean, started boolean, aside boolean, halt boolean, reason int, last_reason int, error text, ran int)
+          join holdfast.lease l on l.seq = x.run and l.epoch = x.epoch
+    loop
+        select * into m from holdfast.message t where t.seq = o.seq for update;
+        continue when not found;
+        m.status := m.status | o.flags;
+        m.epoch := m.epoch + 1;
+        m.attempts := m.attempts + o.counted::int;
+        m.failures := m.failures + o.failed::int;
+        m.refunds := m.refunds + o.refunded::int;
+        m.vanished := case when o.started then 0 else m.vanished end;
+        m.errors := holdfast.with_error(m.errors, p_now, o.reason, o.error, p_keep);
+        seq := o.seq; run := o.run; epoch := o.epoch; queue := m.queue; stream := m.stream; place := m.position; halt := null;
+        removed := m.position is not null and (o.aside or o.outcome not in ('again'));
+        if o.outcome in ('again', 'release') then
+            update holdfast.message t
+               set status = m.status, epoch = m.epoch, attempts = m.attempts, failures = m.failures,
+                   refunds = m.refunds, vanished = m.vanished, errors = m.errors,
+                   reason = coalesce(o.reason, t.reason),
+                   claimable_at = p_now + o.delay * interval '1 second',
+                   position = case when removed then null else t.position end,
+                   head = t.head or removed
+             where t.seq = o.seq;
+        else
+            delete from holdfast.message t where t.seq = o.seq;
+            if o.outcome = 'dead' then
+                insert into holdfast.dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch,
+                    attempts, failures, vanished, refunds, redrives, reason, last_reason, worker, created_at, due_at,
+                    deadline, died_at, errors, headers, body)
+                select m.id, m.queue, m.seq, m.type, m.stream, m.position, m.subject, m.dedupe, m.status, m.epoch,
+                       m.attempts, m.failures, m.vanished, m.refunds, m.redrives, o.reason,
+                       coalesce(o.last_reason, m.reason), (select w.name from holdfast.worker w where w.id = o.worker),
+                       m.created_at, m.due_at, m.deadline, p_now, m.errors, m.headers, m.body;
+                halt := case when o.halt and m.position is not null then m.id::text end;
+            else
+                perform holdfast.tell(m, o.outcome, p_now, o.ran);
+            end if;
+        end if;
+        return next;
+    end loop;
+end
+$$;

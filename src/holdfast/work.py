@@ -1,0 +1,104 @@
+"""What a worker and a store say to each other: leases, settlements, a report and the batch that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from .message import Message, NewMessage, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A message in a worker's hands.
+
+    `epoch` fences whoever held it before; `attempt` is the number of this hand-over, from 1.
+    `run` is the `seq` of the head whose lease covers this message: its own, unless it follows
+    in a run of its stream.
+    """
+
+    message: Message
+    epoch: int
+    attempt: int
+    run: int
+
+    @property
+    def token(self) -> tuple[int, int]:
+        """The lock token: what every write by the holder carries."""
+        return (self.message.seq, self.epoch)
+
+
+class Outcome(StrEnum):
+    """What becomes of a message when an attempt has ended."""
+
+    DONE = "done"  # leaves for the history
+    AGAIN = "again"  # pending: claimable after `delay`
+    RELEASE = "release"  # pending, leaves the order of its stream, nothing else changes
+    DEAD = "dead"  # moves to the dead letters
+    CANCELLED = "cancelled"  # leaves for the history without having been handled
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How an attempt ended. Made by `rules.delivery.conclude` only; the store applies it if the lease still stands."""
+
+    leased: Leased
+    outcome: Outcome
+    delay: float = 0.0  # seconds from the database's now
+    flags: int = 0  # added to the status, never removed
+    failed: bool = False  # counts as a failure
+    counted: bool = True  # the hand-over counts as an attempt; False refunds it
+    refunded: bool = False  # an engine-made refund, of which there are only so many
+    aside: bool = False  # leaves the order of its stream (policy `available`)
+    halt: bool = False  # a dead head stops its stream (policy `halt`)
+    reason: Reason | None = None  # of the failure or death
+    last_reason: Reason | None = None  # of the failure that led to a death
+    error: str | None = None
+    emits: tuple[NewMessage, ...] = ()
+    ran: float = 0.0  # seconds between the start of the handler and its end
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a worker can take from one queue now: messages in all, and heads of streams at most."""
+
+    queue: str
+    messages: int
+    heads: int
+    after: tuple[datetime, int] | None = None  # watermark: nothing at or before it is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker hands in, and what it wants for it.
+
+    `moves` names runs whose settled prefix ends here and whose rest goes on: (head's seq, seq of the next).
+    A run that is settled without a move is given back.
+    """
+
+    worker: int
+    settlements: Sequence[Settlement] = ()
+    moves: Sequence[tuple[int, int]] = ()
+    want: Sequence[Want] = ()
+    total: int = 0
+    lease: float = 30.0
+    run: int = 50
+    bytes_max: int = 8 * 1024 * 1024
+    suspects: bool = False  # the quarantine asks for one suspect and nothing else
+    peek: bool = False  # also say when the next thing falls due
+    asleep: bool | None = None  # None: leave the flag as it is
+    now: datetime | None = None  # tests only
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a worker gets back."""
+
+    now: datetime
+    work: Sequence[Leased] = ()
+    lost: frozenset[int] = frozenset()  # seq of settlements whose lease was no longer ours
+    next_due: datetime | None = None
+    marks: dict[str, tuple[datetime, int]] = field(default_factory=dict)  # queue -> last head handed out
+    suspects: int = 0  # how many wait for the quarantine (at most 1 is counted)
