@@ -27,7 +27,7 @@ RECORD = ROOT / ".requirements.json"
 VERSIONS = {"both": ["old", "new"], "old": ["old"], "new": ["new"]}
 
 
-# --- PostgreSQL -------------------------------------------------------------------------------------------------------
+# --- PostgreSQL ---------------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,7 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_version(request: pytest.FixtureRequest) -> str:
-    """"old" or "new". Parametrised by `pytest_generate_tests`."""
+    """Which one: "old" or "new". Parametrised by `pytest_generate_tests`."""
     version: str = request.param
     return version
 
@@ -90,7 +90,7 @@ def or_exit(get):
         pytest.exit(str(missing), returncode=pytest.ExitCode.USAGE_ERROR)
 
 
-# --- SQLite -----------------------------------------------------------------------------------------------------------
+# --- SQLite -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def sqlite_path(tmp_path: Path) -> Path:
     return tmp_path / "holdfast.db"
 
 
-# --- Requirements -----------------------------------------------------------------------------------------------------
+# --- Requirements -------------------------------------------------------------------------------------------
 
 
 def known_requirements() -> set[str]:

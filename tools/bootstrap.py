@@ -74,10 +74,14 @@ def is_ready(level):
 
 def run(arguments, what):
     """Runs quietly; on failure shows all that was said."""
-    environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1", DEBIAN_FRONTEND="noninteractive")
+    environment = dict(
+        os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1", DEBIAN_FRONTEND="noninteractive"
+    )
     environment.pop("PYTHONPATH", None)
     environment.pop("PIP_REQUIRE_VIRTUALENV", None)
-    done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, cwd=ROOT)
+    done = subprocess.run(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, cwd=ROOT
+    )
     if done.returncode:
         sys.stderr.write(done.stdout.decode(errors="replace"))
         fail(what + " failed (above is what it said)")

@@ -53,7 +53,9 @@ def main() -> None:
         print(f"{section}: {len(requirements) - len(missing)} of {len(requirements)} covered")
         for each, text in missing.items():
             print(f"  {each:<5} {text if len(text) <= 100 else text[:97] + '...'}")
-    print(f"\n{total - open_ones} of {total} requirements are covered by a passing test, {open_ones} are not.")
+    print(
+        f"\n{total - open_ones} of {total} requirements are covered by a passing test, {open_ones} are not."
+    )
 
 
 if __name__ == "__main__":
