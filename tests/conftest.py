@@ -15,8 +15,9 @@ import datetime
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar, cast
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests import servers
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / ".requirements.json"
+T = TypeVar("T")
 VERSIONS = {"both": ["old", "new"], "old": ["old"], "new": ["new"]}
 
 
@@ -82,7 +84,7 @@ def postgres_faulty(postgres_version: str) -> Iterator[servers.Server]:
     server.close()
 
 
-def or_exit(get):
+def or_exit(get: Callable[[], T]) -> T:
     """A server that cannot be had ends the run with one line: a skipped test would look like a passed one."""
     try:
         return get()
@@ -129,7 +131,12 @@ class CoverRecord:
         if report.failed or hasattr(report, "wasxfail"):
             self.spoiled.add(report.nodeid)
         elif report.when == "call" and report.passed:
-            self.covered[report.nodeid] = dict(report.user_properties).get("covers", [])
+            self.covered[report.nodeid] = [
+                each
+                for name, ids in report.user_properties
+                if name == "covers"
+                for each in cast(list[str], ids)
+            ]
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """A run of some tests says nothing about the others: it leaves the record as it is."""

@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -338,16 +339,25 @@ _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="postgres-starte
 _running: set[Server] = set()
 
 
-def launch(command: list[str | Path], libraries: str, **options: object) -> subprocess.Popen[bytes]:
+def launch(command: list[str | Path], libraries: str, output: IO[bytes]) -> subprocess.Popen[bytes]:
     user = server_user()
     who = [str(user.pw_uid), str(user.pw_gid)] if user else ["-1", "-1"]
     line = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *who, *map(str, command)]
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"}
     if libraries:
         environment["LD_LIBRARY_PATH"] = libraries
-    return _starter.submit(
-        subprocess.Popen, line, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, **options
-    ).result()
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            line,
+            env=environment,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+
+    return _starter.submit(start).result()
 
 
 def free_port() -> int:
@@ -481,19 +491,13 @@ class Server(Databases):
         _running.add(self)
         if user := server_user():
             os.chown(self.folder, user.pw_uid, user.pw_gid)
-        command = [
-            self.binaries.folder / "initdb",
-            "-D",
-            self.folder / "data",
-            "-U",
-            "postgres",
-            "--auth=trust",
-        ]
-        command += ["--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
-        made = launch(command, self.binaries.libraries, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        said = made.communicate()[0].decode(errors="replace")
-        if made.returncode:
-            raise RuntimeError(f"initdb of PostgreSQL {self.binaries} failed:\n{said}")
+        data = self.folder / "data"
+        command: list[str | Path] = [self.binaries.folder / "initdb", "-D", data, "-U", "postgres"]
+        command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
+        with open(self.folder / "log", "ab") as log:
+            failed = launch(command, self.binaries.libraries, log).wait(60)
+        if failed:
+            raise RuntimeError(f"initdb of PostgreSQL {self.binaries} failed:\n{self.log}")
 
     def _start_once(self) -> bool:
         durable = "on" if self.fsync else "off"
@@ -514,7 +518,7 @@ class Server(Databases):
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         with open(self.folder / "log", "ab") as log:
-            self.process = launch(command, self.binaries.libraries, stdout=log, stderr=log)
+            self.process = launch(command, self.binaries.libraries, log)
         process = self.process
         if (
             wait_until(lambda: process.poll() is not None or self._answers(), START_SECONDS)
