@@ -15,14 +15,15 @@ class Leased:
     """A message in a worker's hands.
 
     `epoch` fences whoever held it before; `attempt` is the number of this hand-over, from 1.
-    `run` is the `seq` of the head whose lease covers this message: its own, unless it follows
-    in a run of its stream.
+    `run` and `run_epoch` name the lease that covers it: its own, unless it follows another
+    message in a run of its stream.
     """
 
     message: Message
     epoch: int
     attempt: int
     run: int
+    run_epoch: int
 
     @property
     def token(self) -> tuple[int, int]:
@@ -51,6 +52,7 @@ class Settlement:
     failed: bool = False  # counts as a failure
     counted: bool = True  # the hand-over counts as an attempt; False refunds it
     refunded: bool = False  # an engine-made refund, of which there are only so many
+    started: bool = True  # the handler had begun: the message came back, so it is no suspect any more
     aside: bool = False  # leaves the order of its stream (policy `available`)
     halt: bool = False  # a dead head stops its stream (policy `halt`)
     reason: Reason | None = None  # of the failure or death
@@ -62,10 +64,9 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What a worker can take from one queue now: messages in all, and heads of streams at most."""
+    """What a worker can take from one queue now: so many heads, each of which may bring a run with it."""
 
     queue: str
-    messages: int
     heads: int
     after: tuple[datetime, int] | None = None  # watermark: nothing at or before it is looked at
 
@@ -100,5 +101,5 @@ class Batch:
     work: Sequence[Leased] = ()
     lost: frozenset[int] = frozenset()  # seq of settlements whose lease was no longer ours
     next_due: datetime | None = None
-    marks: dict[str, tuple[datetime, int]] = field(default_factory=dict)  # queue -> last head handed out
-    suspects: int = 0  # how many wait for the quarantine (at most 1 is counted)
+    marks: dict[str, tuple[datetime, int]] = field(default_factory=dict)  # queue -> when and which the last head was
+    suspects: bool = False  # somebody waits for the quarantine (known after a peek)

@@ -9,7 +9,7 @@ returns table (n bigint, id uuid, type text, body text, stream text, subject tex
 language sql stable as $$
     select u.n, u.id, u.type, u.body, u.stream, u.subject, u.headers, u.dedupe,
            greatest(w.due, p_now), w.due, u.deadline,
-           case when w.timer then 'holdfast.timer' else coalesce(u.queue, r.queue) end,
+           case when w.timer then 'holdfast/timer' else coalesce(u.queue, r.queue) end,
            case when w.timer then u.queue end,
            u.status,
            u.stream is not null and not w.timer

@@ -26,7 +26,7 @@ begin
         v_held := holdfast.settle(p_seq, p_run, p_epoch, p_ran, p_other, p_move_from, p_move_to, p_emits, p_keep, v_now);
     end if;
     if p_queue is not null and exists (
-        select 1 from holdfast.message m where m.queue = 'holdfast.timer' and m.head and m.vanished = 0
+        select 1 from holdfast.message m where m.queue = 'holdfast/timer' and m.head and m.vanished = 0
            and m.claimable_at <= v_now) then
         perform holdfast.fire_timers(500, v_now);
     end if;
@@ -38,7 +38,7 @@ begin
                            left join holdfast.queue q on q.name = u.name order by u.n);
     end if;
     if p_peek then
-        select min(x.at), bool_or(x.suspect) into v_next, v_suspects from unnest(v_queue || 'holdfast.timer'::text) w (queue)
+        select min(x.at), bool_or(x.suspect) into v_next, v_suspects from unnest(v_queue || 'holdfast/timer'::text) w (queue)
          cross join lateral (
             (select m.claimable_at as at, false as suspect from holdfast.message m
               where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at > v_now

@@ -9,7 +9,7 @@ begin
     with fired as (
         delete from holdfast.message m where m.seq = any (array(
             select t.seq from holdfast.message t
-             where t.queue = 'holdfast.timer' and t.head and t.vanished = 0 and t.claimable_at <= p_now
+             where t.queue = 'holdfast/timer' and t.head and t.vanished = 0 and t.claimable_at <= p_now
              order by t.claimable_at, t.seq limit p_limit for update skip locked))
         returning m.id, m.type, m.body, m.stream, m.subject, m.headers, m.dedupe, m.due_at, m.deadline, m.target,
                   m.status, m.claimable_at, m.seq)

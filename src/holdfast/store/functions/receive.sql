@@ -6,7 +6,7 @@ declare
 begin
     perform new.body::json;
     if new.stream is not null and new.due_at > clock_timestamp() then
-        new.queue := 'holdfast.timer';
+        new.queue := 'holdfast/timer';
         new.claimable_at := new.due_at;
         return new;
     end if;

@@ -1,0 +1,406 @@
+"""How an attempt ends, and what becomes of its message. `conclude` is the only maker of settlements.
+
+An attempt ends in one of the ways below (`Ending`, a closed union); docs/lifecycle.md shows each with its
+settlement. Three things hold for all of them:
+
+- Flags are only added. What a failed attempt emitted is dropped; the flags of its completed steps stay.
+- `attempts` counts hand-overs and decides poison, `failures` counts reported failures and decides the delay.
+- A hand-over that is not the message's fault is refunded: never started, refused by a breaker, a failed
+  trial (made by the engine, 100 of them, then they count: nothing goes round for ever), and a snooze (the
+  handler's own wish, not limited; a deadline limits it).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Literal, assert_never
+
+from ..errors import InvalidSettings, LeaseLost, PoisonError
+from ..message import Flag, NewMessage, Reason
+from ..work import Leased, Outcome, Settlement
+from .classify import Failure, classify, describe, storable
+from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
+
+DELAY_MAX = 10 * 366 * 86_400.0
+PROGRESS = int(Flag.FAILED) - 1
+
+Ordering = Literal["strict", "available"]
+OnDead = Literal["continue", "halt"]
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerPolicy:
+    """What a handler declares about its failures.
+
+    `ordering`: a failed head of a stream keeps its place until its retry (`strict`) or leaves the order
+    (`available`). `on_dead`: a stream goes on after the death of its head, or halts. `declared`: what the
+    handler's own exceptions mean.
+    """
+
+    retry: RetryPolicy = PROFILES["patient"]
+    ordering: Ordering = "strict"
+    on_dead: OnDead = "continue"
+    declared: Mapping[type[BaseException], Reason] = field(default_factory=dict, hash=False)
+    refunds_max: int = 100
+    error_chars: int = 2000
+
+    def __post_init__(self) -> None:
+        if self.ordering not in ("strict", "available"):
+            raise InvalidSettings(f'order={self.ordering!r} must be "strict" or "available".')
+        if self.on_dead not in ("continue", "halt"):
+            raise InvalidSettings(f'on_dead={self.on_dead!r} must be "continue" or "halt".')
+        declared: dict[Any, Any] = dict(self.declared)
+        for error, reason in declared.items():
+            if not (
+                isinstance(error, type) and issubclass(error, BaseException) and isinstance(reason, Reason)
+            ):
+                raise InvalidSettings(f"{error!r}: {reason!r} must be an exception type and a Reason.")
+        object.__setattr__(self, "declared", MappingProxyType(declared))
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The handler returned; what it emitted is stored with the settlement."""
+
+    flags: int = 0
+    emits: tuple[NewMessage, ...] = ()
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler raised."""
+
+    error: BaseException
+    flags: int = 0
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The handler asked to be called again later."""
+
+    delay: float
+    flags: int = 0
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The handler declared the message dead: it can never be handled."""
+
+    why: str
+    flags: int = 0
+    ran: float = 0.0
+    reason: Reason = Reason.VALIDATION_FAILURE
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The handler ran longer than its limit, in seconds."""
+
+    limit: float
+    flags: int = 0
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFailed:
+    """The handler failed as a trial of a half-open breaker, which lets the next one through in `retry_in`."""
+
+    error: BaseException
+    retry_in: float
+    flags: int = 0
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """An operator or a caller cancelled the message while it was leased."""
+
+    flags: int = 0
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerRefused:
+    """An open breaker refused before the handler started; it lets a trial through in `retry_in`."""
+
+    retry_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class NeverStarted:
+    """Given back before the handler started: shutdown, pause, over capacity, an unknown version."""
+
+    delay: float = 0.0
+    refund: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Let out of the order of its stream, before the handler started; nothing else changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The body cannot be decoded, or not into what the handler takes."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class NoHandler:
+    """The queue's worker has no handler for this type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The deadline passed before the handler started."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartsSpent:
+    """Handed out once more than the policy allows; see `verdict`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The lease is another worker's."""
+
+
+Ending = (
+    Returned
+    | Raised
+    | Snoozed
+    | Died
+    | TimedOut
+    | TrialFailed
+    | Cancelled
+    | BreakerRefused
+    | NeverStarted
+    | Released
+    | Unreadable
+    | NoHandler
+    | Expired
+    | StartsSpent
+    | Lost
+)
+
+
+def conclude(
+    leased: Leased, ending: Ending, policy: HandlerPolicy, now: datetime, roll: float
+) -> Settlement | None:
+    """What becomes of the message: the one table of the engine. None only when the lease is lost."""
+    judge = _Judge(leased, policy, now, roll)
+    match ending:
+        case Returned(flags, emits, ran):
+            flags = flags & PROGRESS | int(Flag.PUBLISHED)
+            return Settlement(leased, Outcome.DONE, flags=flags, emits=emits, ran=ran)
+        case Lost() | Raised(LeaseLost()):
+            return None
+        case Raised(error, flags, ran):
+            return judge.failed(judge.classify(error), judge.describe(error), flags, ran)
+        case TimedOut(limit, flags, ran):
+            text = f"TimedOut: the handler ran longer than {limit:g} s."
+            return judge.failed(Failure(Reason.TIMEOUT_EXCEEDED), text, flags, ran)
+        case Unreadable(error):
+            return judge.failed(Failure(_unreadable(error)), judge.describe(error))
+        case NoHandler():
+            text = f"NoHandler: nothing here handles type {leased.message.type!r}."
+            return judge.failed(Failure(Reason.NO_HANDLER), text)
+        case TrialFailed(error, retry_in, flags, ran):
+            return judge.trial_failed(judge.classify(error), judge.describe(error), retry_in, flags, ran)
+        case Died(why, flags, ran, reason):
+            return judge.dead(reason, reason, f"Dead: {why}", flags, ran, failed=True)
+        case Expired():
+            text = f"Expired: the deadline {leased.message.deadline} passed before the handler started."
+            reason = Reason.TIMEOUT_EXCEEDED
+            return judge.dead(reason, reason, text, counted=False)
+        case StartsSpent():
+            return judge.starts_spent()
+        case Snoozed(delay, flags, ran):
+            flags, delay = flags & PROGRESS, _bounded(delay)
+            return Settlement(leased, Outcome.AGAIN, delay=delay, flags=flags, counted=False, ran=ran)
+        case BreakerRefused(retry_in):
+            return judge.given_back(retry_in)
+        case NeverStarted(delay, refund):
+            return judge.given_back(delay, refund)
+        case Released():
+            return Settlement(leased, Outcome.RELEASE, counted=False)
+        case Cancelled(flags, ran):
+            flags, reason = flags & PROGRESS, Reason.CANCELLED
+            return Settlement(leased, Outcome.CANCELLED, flags=flags, reason=reason, ran=ran)
+        case _:
+            assert_never(ending)
+
+
+def verdict(leased: Leased, policy: HandlerPolicy) -> Settlement | None:
+    """The poison check, made before any code of the user runs: a settlement if the starts are spent.
+
+    The last allowed attempt still runs; only the hand-over after it is judged here.
+    """
+    if leased.attempt <= _starts_allowed(leased, policy):
+        return None
+    return _timeless(leased, StartsSpent(), policy)
+
+
+def give_back(
+    leased: Leased, delay: float = 0.0, refund: bool = True, policy: HandlerPolicy | None = None
+) -> Settlement:
+    """Hand a message back that was not started. Without `refund` the hand-over counts as an attempt."""
+    return _timeless(leased, NeverStarted(delay, refund), policy or HandlerPolicy())
+
+
+def release(leased: Leased) -> Settlement:
+    """Let a message that was not started out of the order of its stream."""
+    return _timeless(leased, Released(), HandlerPolicy())
+
+
+def poison_error(leased: Leased, policy: HandlerPolicy) -> PoisonError:
+    """The error of a message whose starts are spent, with the whole message in it, but not in its text."""
+    message = leased.message
+    return PoisonError(
+        attempts=leased.attempt,
+        attempts_max=_starts_allowed(leased, policy),
+        message_type=message.type,
+        message_id=str(message.id),
+        message=json.dumps(asdict(message), default=_plain),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """One attempt with all that a decision about it may look at."""
+
+    leased: Leased
+    policy: HandlerPolicy
+    now: datetime
+    roll: float
+
+    def classify(self, error: BaseException) -> Failure:
+        return classify(error, self.policy.declared, self.now)
+
+    def describe(self, error: BaseException) -> str:
+        return describe(error, self.policy.error_chars)
+
+    def failed(
+        self, failure: Failure, error: str, flags: int = 0, ran: float = 0.0, at_least: float = 0.0
+    ) -> Settlement:
+        """Again after the policy's delay, or dead: at once if hopeless, or if this was the last start."""
+        reason, retry = failure.reason, self.policy.retry.for_reason(failure.reason)
+        if self.policy.retry.hopeless(reason):
+            return self.dead(reason, reason, error, flags, ran, failed=True)
+        if self.leased.attempt >= retry.attempts_max:
+            return self.dead(Reason.POISON_MESSAGE, reason, error, flags, ran, failed=True)
+        delay = retry.delay(self.leased.message.failures + 1, self.roll, failure.retry_after)
+        return Settlement(
+            self.leased,
+            Outcome.AGAIN,
+            delay=max(delay, _bounded(at_least)),
+            flags=flags & PROGRESS | int(Flag.FAILED),
+            failed=True,
+            aside=self.policy.ordering == "available" and self.in_order,
+            reason=reason,
+            error=storable(error, self.policy.error_chars),
+            ran=ran,
+        )
+
+    def trial_failed(
+        self, failure: Failure, error: str, retry_in: float, flags: int, ran: float
+    ) -> Settlement:
+        """Refunded, or an hour's outage would kill the oldest messages; the error is kept all the same."""
+        if not self.refundable or self.policy.retry.hopeless(failure.reason):
+            return self.failed(failure, error, flags, ran, at_least=retry_in)
+        return Settlement(
+            self.leased,
+            Outcome.AGAIN,
+            delay=max(_bounded(retry_in), min(failure.retry_after or 0.0, RETRY_AFTER_MAX)),
+            flags=flags & PROGRESS,
+            counted=False,
+            refunded=True,
+            reason=failure.reason,
+            error=error,
+            ran=ran,
+        )
+
+    def given_back(self, delay: float, refund: bool = True) -> Settlement:
+        refund = refund and self.refundable
+        delay = _bounded(delay)
+        return Settlement(self.leased, Outcome.AGAIN, delay=delay, counted=not refund, refunded=refund)
+
+    def starts_spent(self) -> Settlement:
+        allowed, vanished = _starts_allowed(self.leased, self.policy), self.leased.message.vanished > 0
+        if vanished and allowed == 1:
+            text = "Outcome unknown: the one start allowed was made, and its worker never came back."
+            return self.dead(Reason.WORKER_VANISHED, Reason.WORKER_VANISHED, text)
+        last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
+        end = " The last worker never came back." if vanished else ""
+        text = f"Poison: handed out {self.leased.attempt} times, at most {allowed} allowed.{end}"
+        return self.dead(Reason.POISON_MESSAGE, last, text)
+
+    def dead(
+        self,
+        reason: Reason,
+        last_reason: Reason,
+        error: str,
+        flags: int = 0,
+        ran: float = 0.0,
+        *,
+        failed: bool = False,
+        counted: bool = True,
+    ) -> Settlement:
+        return Settlement(
+            self.leased,
+            Outcome.DEAD,
+            flags=flags & PROGRESS | int(Flag.FAILED),
+            failed=failed,
+            counted=counted,
+            halt=self.policy.on_dead == "halt" and self.in_order,
+            reason=reason,
+            last_reason=last_reason,
+            error=storable(error, self.policy.error_chars),
+            ran=ran,
+        )
+
+    @property
+    def in_order(self) -> bool:
+        return self.leased.message.position is not None
+
+    @property
+    def refundable(self) -> bool:
+        return self.leased.message.refunds < self.policy.refunds_max
+
+
+def _starts_allowed(leased: Leased, policy: HandlerPolicy) -> int:
+    # What vanished has a reason, so its own limit holds; else only a limit that every reason has passed.
+    if leased.message.vanished > 0:
+        return policy.retry.for_reason(Reason.WORKER_VANISHED).attempts_max
+    return policy.retry.starts_max
+
+
+def _timeless(
+    leased: Leased, ending: NeverStarted | Released | StartsSpent, policy: HandlerPolicy
+) -> Settlement:
+    # These endings look at neither time nor chance, so any instant will do.
+    settlement = conclude(leased, ending, policy, leased.message.created_at, 0.0)
+    assert settlement is not None
+    return settlement
+
+
+def _unreadable(error: BaseException) -> Reason:
+    reason = classify(error).reason
+    return reason if reason == Reason.VALIDATION_FAILURE else Reason.SERIALIZATION_ERROR
+
+
+def _bounded(delay: float) -> float:
+    # A handler may ask for any number; none may become an instant that a database cannot hold.
+    return min(delay, DELAY_MAX) if delay > 0 else 0.0
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,6 @@
+-- One turn of a worker; the first row is about the turn, the others are work.
+select * from holdfast.exchange(
+    :worker::bigint, :seq::bigint[], :run::bigint[], :epoch::int[], :ran::int[], :other::json, :move_from::bigint[],
+    :move_to::bigint[], :emits::json, :keep::int, :queue::text[], :heads::int[], :after_at::timestamptz[],
+    :after_seq::bigint[], :total::int, :lease::float8, :run_max::int, :bytes::bigint, :suspects::boolean,
+    :peek::boolean, :asleep::boolean, :now::timestamptz)

@@ -1,0 +1,3 @@
+-- Apply settlements; answers the seq of those whose lease stood.
+select holdfast.settle(:seq::bigint[], :run::bigint[], :epoch::int[], :ran::int[], :other::json, :move_from::bigint[],
+                       :move_to::bigint[], :emits::json, :keep::int, :now::timestamptz)

@@ -1,0 +1,8 @@
+-- The oldest claimable heads of one queue that nobody holds.
+select m.seq, m.id, m.queue, m.type, m.body, m.stream, m.position, m.subject, m.headers, m.status, m.attempts, m.failures,
+       m.vanished, m.refunds, m.created_at, m.due_at, m.deadline, m.epoch + 1, m.seq, m.claimable_at
+  from holdfast_message m
+ where m.queue = :queue and m.head and m.vanished = 0 and m.claimable_at <= :now
+   and (m.claimable_at, m.seq) > (:after_at, :after_seq)
+   and not exists (select 1 from holdfast_lease l where l.seq = m.seq)
+ order by m.claimable_at, m.seq limit :heads

@@ -1,0 +1,10 @@
+-- A message moves to the dead letters, with everything known about it.
+insert into holdfast_dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts, failures,
+                           vanished, refunds, redrives, reason, last_reason, worker, created_at, due_at, deadline,
+                           died_at, errors, headers, body)
+select id, queue, seq, type, stream, position, subject, dedupe, status | :flags, epoch + 1, attempts + :counted,
+       failures + :failed, case when :started then 0 else vanished end, refunds + :refunded, redrives, :reason,
+       coalesce(:last_reason, reason),
+       (select w.name from holdfast_lease l join holdfast_worker w on w.id = l.worker where l.seq = :run),
+       created_at, due_at, deadline, :now, :errors, headers, body
+  from holdfast_message where seq = :seq

@@ -1,0 +1,1 @@
+update holdfast_worker set seen_at = :now where id = :worker
