@@ -45,6 +45,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"PostgreSQL: {config.getoption('--pg')} wanted; {servers.describe()}"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The header says what was found; this says what was used, such as a 17 where there was no 15."""
+    for line in servers.used():
+        terminalreporter.write_line(line)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "postgres_version" in metafunc.fixturenames:
         wanted = VERSIONS[metafunc.config.getoption("--pg")]

@@ -176,10 +176,7 @@ def debian_binaries() -> Binaries:
     for folder in sorted(target.glob("usr/lib/postgresql/*/bin")):
         libraries = ":".join(str(each) for each in sorted(library_folders(target)))
         if version := version_of(folder, libraries):
-            found = Binaries(folder, version, "distribution's packages, unpacked", libraries)
-            if found.major != WANTED_OLD_MAJOR:
-                say(f"this distribution has no PostgreSQL {WANTED_OLD_MAJOR}; the old one is {found}")
-            return found
+            return Binaries(folder, version, "distribution's packages, unpacked", libraries)
     raise ServerMissing(
         f"the PostgreSQL unpacked in {target} does not run; remove that folder to fetch it again"
     )
@@ -298,7 +295,7 @@ def external_dsn(role: str) -> str:
                 by_version.append((connection.info.server_version, dsn))
         except psycopg.Error as error:
             raise ServerMissing(
-                f"HOLDFAST_TEST_POSTGRES names a server that does not answer: {error}"
+                f"HOLDFAST_TEST_POSTGRES names a server that does not answer: {str(error).splitlines()[0]}"
             ) from None
     return (min if role == "old" else max)(by_version)[1]
 
@@ -585,6 +582,17 @@ atexit.register(close_all)
 # --- One of each for the session ----------------------------------------------------------------------------
 
 _shared: dict[str, Server | ExternalServer] = {}
+
+
+def used() -> list[str]:
+    """One line for each shared server that was started."""
+    wanted = {"old": WANTED_OLD_MAJOR, "new": NEW_MAJOR}
+    lines = []
+    for role, server in sorted(_shared.items()):
+        if isinstance(server, Server):
+            note = "" if server.binaries.major == wanted[role] else f", in place of {wanted[role]}"
+            lines.append(f"PostgreSQL {role}: {server.binaries}{note}")
+    return lines
 
 
 def shared_server(role: str) -> Server | ExternalServer:
