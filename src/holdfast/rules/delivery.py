@@ -209,18 +209,18 @@ def conclude(
             text = f"TimedOut: the handler ran longer than {limit:g} s."
             return judge.failed(Failure(Reason.TIMEOUT_EXCEEDED), text, flags, ran)
         case Unreadable(error):
-            return judge.failed(Failure(_unreadable(error)), judge.describe(error))
+            return judge.failed(Failure(_unreadable(error)), judge.describe(error), started=False)
         case NoHandler():
             text = f"NoHandler: nothing here handles type {leased.message.type!r}."
-            return judge.failed(Failure(Reason.NO_HANDLER), text)
+            return judge.failed(Failure(Reason.NO_HANDLER), text, started=False)
         case TrialFailed(error, retry_in, flags, ran):
             return judge.trial_failed(judge.classify(error), judge.describe(error), retry_in, flags, ran)
         case Died(why, flags, ran, reason):
-            return judge.dead(reason, reason, f"Dead: {why}", flags, ran, failed=True)
+            return judge.dead(reason, reason, f"Dead: {why}", flags, ran)
         case Expired():
             text = f"Expired: the deadline {leased.message.deadline} passed before the handler started."
             reason = Reason.TIMEOUT_EXCEEDED
-            return judge.dead(reason, reason, text, counted=False)
+            return judge.dead(reason, reason, text, failed=False, counted=False, started=False)
         case StartsSpent():
             return judge.starts_spent()
         case Snoozed(delay, flags, ran):
@@ -231,7 +231,7 @@ def conclude(
         case NeverStarted(delay, refund):
             return judge.given_back(delay, refund)
         case Released():
-            return Settlement(leased, Outcome.RELEASE, counted=False)
+            return Settlement(leased, Outcome.RELEASE, counted=False, started=False)
         case Cancelled(flags, ran):
             flags, reason = flags & PROGRESS, Reason.CANCELLED
             return Settlement(leased, Outcome.CANCELLED, flags=flags, reason=reason, ran=ran)
@@ -289,14 +289,21 @@ class _Judge:
         return describe(error, self.policy.error_chars)
 
     def failed(
-        self, failure: Failure, error: str, flags: int = 0, ran: float = 0.0, at_least: float = 0.0
+        self,
+        failure: Failure,
+        error: str,
+        flags: int = 0,
+        ran: float = 0.0,
+        *,
+        at_least: float = 0.0,
+        started: bool = True,
     ) -> Settlement:
         """Again after the policy's delay, or dead: at once if hopeless, or if this was the last start."""
         reason, retry = failure.reason, self.policy.retry.for_reason(failure.reason)
         if self.policy.retry.hopeless(reason):
-            return self.dead(reason, reason, error, flags, ran, failed=True)
+            return self.dead(reason, reason, error, flags, ran, started=started)
         if self.leased.attempt >= retry.attempts_max:
-            return self.dead(Reason.POISON_MESSAGE, reason, error, flags, ran, failed=True)
+            return self.dead(Reason.POISON_MESSAGE, reason, error, flags, ran, started=started)
         delay = retry.delay(self.leased.message.failures + 1, self.roll, failure.retry_after)
         return Settlement(
             self.leased,
@@ -304,6 +311,7 @@ class _Judge:
             delay=max(delay, _bounded(at_least)),
             flags=flags & PROGRESS | int(Flag.FAILED),
             failed=True,
+            started=started,
             aside=self.policy.ordering == "available" and self.in_order,
             reason=reason,
             error=storable(error, self.policy.error_chars),
@@ -331,17 +339,21 @@ class _Judge:
     def given_back(self, delay: float, refund: bool = True) -> Settlement:
         refund = refund and self.refundable
         delay = _bounded(delay)
-        return Settlement(self.leased, Outcome.AGAIN, delay=delay, counted=not refund, refunded=refund)
+        return Settlement(
+            self.leased, Outcome.AGAIN, delay=delay, counted=not refund, refunded=refund, started=False
+        )
 
     def starts_spent(self) -> Settlement:
         allowed, vanished = _starts_allowed(self.leased, self.policy), self.leased.message.vanished > 0
         if vanished and allowed == 1:
             text = "Outcome unknown: the one start allowed was made, and its worker never came back."
-            return self.dead(Reason.WORKER_VANISHED, Reason.WORKER_VANISHED, text)
+            return self.dead(
+                Reason.WORKER_VANISHED, Reason.WORKER_VANISHED, text, failed=False, started=False
+            )
         last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
         end = " The last worker never came back." if vanished else ""
         text = f"Poison: handed out {self.leased.attempt} times, at most {allowed} allowed.{end}"
-        return self.dead(Reason.POISON_MESSAGE, last, text)
+        return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False)
 
     def dead(
         self,
@@ -351,8 +363,9 @@ class _Judge:
         flags: int = 0,
         ran: float = 0.0,
         *,
-        failed: bool = False,
+        failed: bool = True,
         counted: bool = True,
+        started: bool = True,
     ) -> Settlement:
         return Settlement(
             self.leased,
@@ -360,6 +373,7 @@ class _Judge:
             flags=flags & PROGRESS | int(Flag.FAILED),
             failed=failed,
             counted=counted,
+            started=started,
             halt=self.policy.on_dead == "halt" and self.in_order,
             reason=reason,
             last_reason=last_reason,

@@ -1,202 +1,228 @@
-"""The verbs of storage on PostgreSQL, as plans: each is one call of a function, so one round trip and one commit."""
+"""PostgreSQL: connections for blocking and for async callers, a wake-up hint, and the errors of a lost connection.
+
+A plan of one statement is one round trip and one implicit transaction; a plan of several gets BEGIN and COMMIT.
+Connections are few and kept; one that is in any doubt is closed, never reused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Any
-from uuid import UUID
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import datetime
+from typing import Any, TypeVar
 
-import msgspec
+try:
+    import psycopg
+    from psycopg import pq
+except ImportError as missing:  # pragma: no cover - shown by a test that hides the driver
+    raise ImportError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from missing
 
-from ..message import Message, NewMessage, Published
-from ..work import Batch, Leased, Outcome, Report, Settlement
-from .statement import DEFAULT_SCHEMA, Plan, Rows, Statement, load
+from ..clock import Clock
+from ..errors import HoldfastError, NotMigrated, StoreUnavailable
+from ..settings import Settings
+from .migrate import functions, latest, migrate
+from .plans_postgres import PostgresPlans
+from .statement import DEFAULT_SCHEMA, Plan, Rows, Statement, adrive, compile, drive, in_schema
 
-TIMER = "holdfast/timer"
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+T = TypeVar("T")
+Make = Callable[[datetime | None], Plan[T]]
 
-_json = msgspec.json.Encoder()
-
-
-def encode(value: Any) -> str:
-    return _json.encode(value).decode()
+IDLE_MAX = 8
 
 
-class PostgresPlans:
-    """Each method is a plan: a generator that yields statements and is sent their rows."""
+class PostgresStore:
+    """A PostgreSQL database as a store."""
 
-    dialect = "postgres"
+    def __init__(self, url: str, settings: Settings, clock: Clock, schema: str = DEFAULT_SCHEMA) -> None:
+        self.url, self.clock, self.schema = url, clock, schema
+        self.plans = PostgresPlans(schema, settings.errors_kept)
+        self._lease = settings.lease
+        self._idle: list[psycopg.Connection[Any]] = []
+        self._aidle: dict[int, list[psycopg.AsyncConnection[Any]]] = {}
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._listener: psycopg.AsyncConnection[Any] | None = None
 
-    def __init__(self, schema: str = DEFAULT_SCHEMA, errors_kept: int = 10) -> None:
-        self.schema = schema
-        self.errors_kept = errors_kept
+    def now(self) -> datetime | None:
+        return self.clock.now()
 
-    def sql(self, name: str, **params: object) -> Statement:
-        return Statement(load("postgres", name, self.schema), params)
+    # -- running plans
 
-    def append(self, messages: Sequence[NewMessage], now: datetime | None) -> Plan[list[Published]]:
-        keyed = any(m.dedupe is not None for m in messages)
-        rows = yield self.sql(
-            "append",
-            id=[str(m.id) for m in messages],
-            type=[m.type for m in messages],
-            body=[m.body for m in messages],
-            stream=[m.stream for m in messages],
-            subject=[m.subject for m in messages],
-            headers=[m.headers for m in messages],
-            dedupe=[m.dedupe for m in messages] if keyed else None,
-            due=[m.due_at for m in messages],
-            delay=[m.delay for m in messages],
-            deadline=[m.deadline for m in messages],
-            queue=[m.queue for m in messages],
-            status=[3 if m.event else 1 for m in messages],
-            now=now,
-        )
-        taken = {n - 1: as_uuid(first) for n, first in rows}
-        return [
-            Published(taken[n], duplicate=True) if n in taken else Published(m.id) for n, m in enumerate(messages)
-        ]
+    def run(self, make: Make[T], *, one: bool = False) -> T:
+        """Do a plan in a transaction of its own. `one`: it is a single statement, which needs no BEGIN."""
+        with self._connection() as connection:
+            if one:
+                return drive(make(self.now()), lambda s: execute(connection, s))
+            with connection.transaction():
+                return drive(make(self.now()), lambda s: execute(connection, s))
 
-    def adopt(self, count: int, now: datetime | None) -> Plan[int]:
-        rows = yield self.sql("adopt", count=count, now=now)
-        return int(rows[0][0])
+    read = run
 
-    def exchange(self, report: Report, now: datetime | None) -> Plan[Batch]:
-        want = report.want
-        rows = yield self.sql(
-            "exchange",
-            worker=report.worker,
-            queue=[w.queue for w in want] or None,
-            heads=[w.heads for w in want] or None,
-            after_at=[w.after[0] if w.after else BEGINNING for w in want] or None,
-            after_seq=[w.after[1] if w.after else -1 for w in want] or None,
-            total=report.total,
-            lease=report.lease,
-            run_max=report.run,
-            bytes=report.bytes_max,
-            suspects=report.suspects,
-            peek=report.peek,
-            asleep=report.asleep,
-            **self._settlements(report.settlements, report.moves),
-            now=now,
-        )
-        turn = rows[0]
-        lost: frozenset[int] = frozenset()
-        if turn[8] is not None:
-            held = {int(seq) for seq in turn[8].split(",") if seq}
-            lost = frozenset(s.leased.message.seq for s in report.settlements) - held
-        return Batch(
-            now=turn[14],
-            work=_leased(rows, 1),
-            lost=lost,
-            next_due=turn[15],
-            marks=_marks(rows),
-            suspects=bool(turn[12]),
-        )
+    async def arun(self, make: Make[T], *, one: bool = False) -> T:
+        async with self._aconnection() as connection:
+            if one:
+                return await adrive(make(self.now()), lambda s: aexecute(connection, s))
+            async with connection.transaction():
+                return await adrive(make(self.now()), lambda s: aexecute(connection, s))
 
-    def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: datetime | None) -> Plan[set[int]]:
-        ((held,),) = yield self.sql("settle", **self._settlements(settlements, moves), now=now)
-        return set(held)
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        connection = self._take()
+        try:
+            if connection is None:
+                connection = psycopg.Connection.connect(self.url, autocommit=True, **self._options())
+                connection.prepare_threshold = 2
+            yield connection
+        except psycopg.Error as error:
+            raise as_ours(error, self.schema) from error
+        finally:
+            if connection is not None:
+                with self._lock:
+                    if usable(connection) and len(self._idle) < IDLE_MAX and self._pid == os.getpid():
+                        self._idle.append(connection)
+                        connection = None
+                if connection is not None:
+                    connection.close()
 
-    def _settlements(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> dict[str, object]:
-        # Heads come before their followers: locks are taken in that order everywhere.
-        ordered = sorted(settlements, key=_lock_order)
-        done = [s for s in ordered if s.outcome is Outcome.DONE]
-        other = [_other(s) for s in ordered if s.outcome is not Outcome.DONE]
-        emits = [_emit(s.leased.message.seq, m) for s in ordered for m in s.emits]
-        moved = list(moves)
+    def _take(self) -> psycopg.Connection[Any] | None:
+        with self._lock:
+            self._forget_after_fork()
+            return self._idle.pop() if self._idle else None
+
+    @asynccontextmanager
+    async def _aconnection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        # Async connections belong to the loop they were made in.
+        loop = id(asyncio.get_running_loop())
+        with self._lock:
+            self._forget_after_fork()
+            idle = self._aidle.setdefault(loop, [])
+            connection = idle.pop() if idle else None
+        try:
+            if connection is None:
+                connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **self._options())
+                connection.prepare_threshold = 2
+            yield connection
+        except psycopg.Error as error:
+            raise as_ours(error, self.schema) from error
+        finally:
+            if connection is not None:
+                if usable(connection) and len(idle) < IDLE_MAX:
+                    idle.append(connection)
+                else:
+                    with suppress(psycopg.Error):
+                        await connection.close()
+
+    def _forget_after_fork(self) -> None:
+        # A socket shared with the parent would mix up both conversations; the parent closes it.
+        if self._pid != os.getpid():
+            self._idle, self._aidle, self._listener = [], {}, None
+            self._pid = os.getpid()
+
+    def _options(self) -> dict[str, Any]:
+        """What only the server can guard: a stopped worker that holds a transaction must not hold it for ever."""
+        lease_ms = int(self._lease * 1000)
+        settings = {
+            "idle_in_transaction_session_timeout": lease_ms,
+            "lock_timeout": lease_ms,
+            "statement_timeout": lease_ms * 2,
+            "plan_cache_mode": "force_generic_plan",
+            "jit": "off",
+            "timezone": "UTC",
+        }
         return {
-            "seq": [s.leased.message.seq for s in done] or None,
-            "run": [s.leased.run for s in done] or None,
-            "epoch": [s.leased.run_epoch for s in done] or None,
-            "ran": [round(s.ran * 1000) for s in done] or None,
-            "other": encode(other) if other else None,
-            "move_from": [run for run, _ in moved] or None,
-            "move_to": [following for _, following in moved] or None,
-            "emits": encode(emits) if emits else None,
-            "keep": self.errors_kept,
+            "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+            "application_name": "holdfast",
+            "keepalives": 1,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": lease_ms,
+            "connect_timeout": 10,
         }
 
-    def renew(
-        self, worker: int, leases: Sequence[tuple[int, int]], lease: float, now: datetime | None
-    ) -> Plan[tuple[set[int], set[int]]]:
-        rows = yield self.sql(
-            "renew", worker=worker, seq=[seq for seq, _ in leases], epoch=[epoch for _, epoch in leases], lease=lease, now=now
-        )
-        return {seq for seq, lost in rows if lost}, {seq for seq, lost in rows if not lost}
+    # -- hints
 
-    def recover(
-        self,
-        now: datetime | None,
-        *,
-        worker: int | None = None,
-        running: Sequence[int] = (),
-        ended: Sequence[int] = (),
-        known: Sequence[int] = (),
-        count: int = 1000,
-    ) -> Plan[int]:
-        rows = yield self.sql(
-            "recover", worker=worker, running=list(running), ended=list(ended), known=list(known), count=count, now=now
-        )
-        return int(rows[0][0])
+    async def wait(self, seconds: float) -> None:
+        """Return after so long, or earlier when a message was announced: only a hint."""
+        try:
+            if self._listener is None or self._listener.closed:
+                self._listener = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **self._options())
+                await self._listener.execute("listen holdfast")
+            async for _ in self._listener.notifies(timeout=seconds, stop_after=1):
+                return
+        except psycopg.Error:
+            self._listener = None
+            await asyncio.sleep(seconds)
 
+    # -- life
 
-def as_uuid(value: Any) -> UUID:
-    return value if isinstance(value, UUID) else UUID(str(value))
+    def migrate(self) -> list[int]:
+        return self.run(lambda _: migrate("postgres", self.schema))
 
+    def check(self) -> None:
+        """Refuse a database without our tables, or with those of another version."""
 
-def _lock_order(s: Settlement) -> tuple[int, int]:
-    message = s.leased.message
-    return (s.leased.run, -1 if message.seq == s.leased.run else message.position or 0)
+        def version(_: datetime | None) -> Plan[tuple[int, str]]:
+            rows = yield Statement(in_schema("select version, functions from holdfast.schema_version", self.schema))
+            return rows[0][0], rows[0][1]
 
+        reached, digest = self.run(version, one=True)
+        if reached != latest("postgres") or digest != functions()[1]:
+            raise NotMigrated(
+                f"The database is at schema version {reached} and this Holdfast needs {latest('postgres')} "
+                "with its own functions: run `holdfast migrate`."
+            )
 
-def _other(s: Settlement) -> dict[str, object]:
-    return {
-        "seq": s.leased.message.seq,
-        "run": s.leased.run,
-        "epoch": s.leased.run_epoch,
-        "outcome": str(s.outcome),
-        "delay": s.delay,
-        "flags": s.flags,
-        "failed": s.failed,
-        "counted": s.counted,
-        "refunded": s.refunded,
-        "started": s.started,
-        "aside": s.aside,
-        "halt": s.halt,
-        "reason": s.reason,
-        "last_reason": s.last_reason,
-        "error": s.error,
-        "ran": round(s.ran * 1000),
-    }
+    def close(self) -> None:
+        with self._lock:
+            self._forget_after_fork()
+            connections, self._idle = self._idle, []
+        for connection in connections:
+            connection.close()
 
-
-def _emit(by: int, m: NewMessage) -> dict[str, object]:
-    return {
-        "by": by,
-        "id": m.id,
-        "type": m.type,
-        "body": m.body,
-        "stream": m.stream,
-        "subject": m.subject,
-        "headers": m.headers,
-        "dedupe": m.dedupe,
-        "due_at": m.due_at,
-        "delay": m.delay,
-        "deadline": m.deadline,
-        "queue": m.queue,
-        "status": 3 if m.event else 1,
-    }
+    async def aclose(self) -> None:
+        loop = id(asyncio.get_running_loop())
+        with self._lock:
+            connections = self._aidle.pop(loop, [])
+        if self._listener is not None:
+            connections.append(self._listener)
+            self._listener = None
+        for connection in connections:
+            with suppress(psycopg.Error):
+                await connection.close()
+        self.close()
 
 
-def _leased(rows: Rows, first: int) -> list[Leased]:
-    epochs = {row[0]: row[17] for row in rows}
-    return [
-        Leased(Message(*row[:17]), row[17], row[10] + 1, row[18], epochs[row[18]])
-        for row in rows[first:]
-    ]
+def usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    return not connection.closed and connection.info.transaction_status == pq.TransactionStatus.IDLE
 
 
-def _marks(rows: Rows) -> dict[str, tuple[datetime, int]]:
-    return {row[2]: (row[19], row[0]) for row in rows if row[0] is not None and row[0] == row[18]}
+def execute(connection: psycopg.Connection[Any], statement: Statement) -> Rows:
+    cursor = connection.execute(compile(statement.sql, "pyformat").sql, statement.params, binary=True)
+    return cursor.fetchall() if cursor.description else []
+
+
+async def aexecute(connection: psycopg.AsyncConnection[Any], statement: Statement) -> Rows:
+    cursor = await connection.execute(compile(statement.sql, "pyformat").sql, statement.params, binary=True)
+    return await cursor.fetchall() if cursor.description else []
+
+
+MISSING = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedColumn,
+)
+
+
+def as_ours(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
+    if isinstance(error, MISSING) and schema in str(error):
+        return NotMigrated(f"The database has no Holdfast tables of this version in schema {schema}: run `holdfast migrate`.")
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not isinstance(
+        error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected
+    ):
+        return StoreUnavailable(f"The database did not answer: {str(error).splitlines()[0] if str(error) else type(error).__name__}.")
+    return error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -93,26 +94,20 @@ def perform(plan: Plan[T], connection: Blocking, dialect: Dialect) -> T:
         return drive(plan, execute)
     # A transaction that begins with a read cannot always be made a writing one later (BUSY at once, whatever
     # the timeout), so if none is open yet it begins as a writing one.
-    if connection.in_transaction():
-        begin, undo, end = (
-            "SAVEPOINT holdfast",
-            ("ROLLBACK TO holdfast", "RELEASE holdfast"),
-            "RELEASE holdfast",
-        )
-    else:
-        begin, undo, end = "BEGIN IMMEDIATE", ("ROLLBACK",), ""
-    connection.execute(begin, {})
+    open_already = connection.in_transaction()
+    connection.execute("SAVEPOINT holdfast" if open_already else "BEGIN IMMEDIATE", {})
     try:
         result = drive(plan, execute)
     except BaseException:
-        for sql in undo:
-            try:
-                connection.execute(sql, {})
-            except Exception:  # disk full or an interrupt has already rolled everything back
-                break
+        try:
+            connection.execute("ROLLBACK TO holdfast" if open_already else "ROLLBACK", {})
+            if open_already:
+                connection.execute("RELEASE holdfast", {})
+        except Exception:  # disk full or an interrupt has already rolled everything back
+            pass
         raise
-    if end:
-        connection.execute(end, {})
+    if open_already:
+        connection.execute("RELEASE holdfast", {})
     return result
 
 
@@ -138,7 +133,7 @@ class Sqlite:
             call = 'await connection.execute("BEGIN IMMEDIATE")'
             raise refuse(
                 self.kind,
-                "the connection commits each statement (isolation_level=None or autocommit=True) and no transaction is open",
+                "the connection commits each statement (isolation_level=None or autocommit=True)",
                 f"Begin one first: `{call if 'aio' in self.kind else call.removeprefix('await ')}`.",
             )
 
@@ -200,7 +195,9 @@ class Psycopg:
 
         # Not connection.cursor(): its cursor and row factories are the user's.
         with psycopg.Cursor(self.connection, row_factory=psycopg.rows.tuple_row) as cursor:
-            cursor.execute(compile(sql, "pyformat").sql.encode(), params)
+            # In the user's pipeline nothing is known of an answer before a sync, which the end of an inner one is.
+            with self.connection.pipeline() if self.connection.pgconn.pipeline_status else nullcontext():
+                cursor.execute(compile(sql, "pyformat").sql.encode(), params)
             return cursor.fetchall() if cursor.description else []
 
 
@@ -218,7 +215,10 @@ class PsycopgAsync:
         import psycopg
 
         async with psycopg.AsyncCursor(self.connection, row_factory=psycopg.rows.tuple_row) as cursor:
-            await cursor.execute(compile(statement.sql, "pyformat").sql.encode(), statement.params)
+            async with (
+                self.connection.pipeline() if self.connection.pgconn.pipeline_status else nullcontext()
+            ):
+                await cursor.execute(compile(statement.sql, "pyformat").sql.encode(), statement.params)
             return await cursor.fetchall() if cursor.description else []
 
 

@@ -120,7 +120,7 @@ TOKEN = re.compile(
 
 @lru_cache(maxsize=1024)
 def compile(sql: str, style: Style) -> Compiled:
-    """The statement as a driver wants it: `named` is `:a`, `pyformat` is `%(a)s`, `numeric` is `$1`."""
+    """The statement as a driver wants it: `named` is `:a`, `pyformat` is `(%(a)s)`, `numeric` is `$1`."""
     numbers: dict[str, int] = {}
 
     def placeholder(found: re.Match[str]) -> str:
@@ -132,7 +132,8 @@ def compile(sql: str, style: Style) -> Compiled:
             case "named":
                 return found[0]
             case "pyformat":
-                return f"%({name})s"
+                # Drivers that put values into the text would make -1::bigint of it, which is -(1::bigint).
+                return f"(%({name})s)"
             case "numeric":
                 return f"${number}"
 

@@ -1,0 +1,50 @@
+"""Verbs of storage that read the same on both databases: workers, queues and subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import plans_sqlite
+from .plans_postgres import PostgresPlans
+from .plans_sqlite import SqlitePlans
+from .statement import Plan, Statement
+
+Plans = SqlitePlans | PostgresPlans
+
+
+def sql(plans: Plans, name: str, **params: object) -> Statement:
+    """A statement that both databases have under the same name, each in its own words."""
+    if isinstance(plans, PostgresPlans):
+        return plans.sql(name, **params)
+    return plans_sqlite.sql(name, **params)
+
+
+def register_worker(plans: Plans, name: str, queues: Sequence[str], now: Any) -> Plan[int]:
+    """A worker introduces itself and gets its number."""
+    listed: object = list(queues) if isinstance(plans, PostgresPlans) else plans_sqlite.encode(list(queues))
+    ((number,),) = yield sql(plans, "worker_register", name=name, queues=listed, now=now)
+    return int(number)
+
+
+def announce_stop(plans: Plans, worker: int) -> Plan[None]:
+    """A worker that has said it is stopping makes nobody a suspect."""
+    yield sql(plans, "worker_stopping", worker=worker)
+
+
+def retire_worker(plans: Plans, worker: int) -> Plan[None]:
+    """A worker that holds nothing any more is forgotten."""
+    yield sql(plans, "worker_retire", worker=worker)
+
+
+def subscribe(plans: Plans, subscriptions: Mapping[str, Sequence[str]], now: Any) -> Plan[int]:
+    """Queues subscribe to types or prefixes; what waited for a first subscriber is adopted. Idempotent."""
+    rows = yield sql(plans, "subscription_list")
+    known = {(pattern, queue) for pattern, queue in rows}
+    fresh = [(p, q) for q, patterns in sorted(subscriptions.items()) for p in sorted(patterns) if (p, q) not in known]
+    queues = {name for (name,) in (yield sql(plans, "queue_names"))}
+    for queue in sorted(set(subscriptions) - queues):
+        yield sql(plans, "queue_add", name=queue, now=now)
+    for pattern, queue in fresh:
+        yield sql(plans, "subscription_add", pattern=pattern, queue=queue, now=now)
+    return (yield from plans.adopt(1000, now)) if fresh else 0

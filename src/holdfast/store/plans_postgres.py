@@ -1,0 +1,202 @@
+"""The verbs of storage on PostgreSQL, as plans: each is one call of a function, so one round trip and one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from ..message import Message, NewMessage, Published
+from ..work import Batch, Leased, Outcome, Report, Settlement
+from .statement import DEFAULT_SCHEMA, Plan, Rows, Statement, load
+
+TIMER = "holdfast/timer"
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+_json = msgspec.json.Encoder()
+
+
+def encode(value: Any) -> str:
+    return _json.encode(value).decode()
+
+
+class PostgresPlans:
+    """Each method is a plan: a generator that yields statements and is sent their rows."""
+
+    dialect = "postgres"
+
+    def __init__(self, schema: str = DEFAULT_SCHEMA, errors_kept: int = 10) -> None:
+        self.schema = schema
+        self.errors_kept = errors_kept
+
+    def sql(self, name: str, **params: object) -> Statement:
+        return Statement(load("postgres", name, self.schema), params)
+
+    def append(self, messages: Sequence[NewMessage], now: datetime | None) -> Plan[list[Published]]:
+        keyed = any(m.dedupe is not None for m in messages)
+        rows = yield self.sql(
+            "append",
+            id=[str(m.id) for m in messages],
+            type=[m.type for m in messages],
+            body=[m.body for m in messages],
+            stream=[m.stream for m in messages],
+            subject=[m.subject for m in messages],
+            headers=[m.headers for m in messages],
+            dedupe=[m.dedupe for m in messages] if keyed else None,
+            due=[m.due_at for m in messages],
+            delay=[m.delay for m in messages],
+            deadline=[m.deadline for m in messages],
+            queue=[m.queue for m in messages],
+            status=[3 if m.event else 1 for m in messages],
+            now=now,
+        )
+        taken = {n - 1: as_uuid(first) for n, first in rows}
+        return [
+            Published(taken[n], duplicate=True) if n in taken else Published(m.id) for n, m in enumerate(messages)
+        ]
+
+    def adopt(self, count: int, now: datetime | None) -> Plan[int]:
+        rows = yield self.sql("adopt", count=count, now=now)
+        return int(rows[0][0])
+
+    def exchange(self, report: Report, now: datetime | None) -> Plan[Batch]:
+        want = report.want
+        rows = yield self.sql(
+            "exchange",
+            worker=report.worker,
+            queue=[w.queue for w in want] or None,
+            heads=[w.heads for w in want] or None,
+            after_at=[w.after[0] if w.after else BEGINNING for w in want] or None,
+            after_seq=[w.after[1] if w.after else -1 for w in want] or None,
+            total=report.total,
+            lease=report.lease,
+            run_max=report.run,
+            bytes=report.bytes_max,
+            suspects=report.suspects,
+            peek=report.peek,
+            asleep=report.asleep,
+            **self._settlements(report.settlements, report.moves),
+            now=now,
+        )
+        turn = rows[0]
+        lost: frozenset[int] = frozenset()
+        if turn[8] is not None:
+            held = {int(seq) for seq in turn[8].split(",") if seq}
+            lost = frozenset(s.leased.message.seq for s in report.settlements) - held
+        return Batch(
+            now=turn[14],
+            work=_leased(rows, 1),
+            lost=lost,
+            next_due=turn[15],
+            marks=_marks(rows),
+            suspects=bool(turn[12]),
+        )
+
+    def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: datetime | None) -> Plan[set[int]]:
+        ((held,),) = yield self.sql("settle", **self._settlements(settlements, moves), now=now)
+        return set(held)
+
+    def _settlements(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> dict[str, object]:
+        # Heads come before their followers: locks are taken in that order everywhere.
+        ordered = sorted(settlements, key=_lock_order)
+        done = [s for s in ordered if s.outcome is Outcome.DONE]
+        other = [_other(s) for s in ordered if s.outcome is not Outcome.DONE]
+        emits = [_emit(s.leased.message.seq, m) for s in ordered for m in s.emits]
+        moved = list(moves)
+        return {
+            "seq": [s.leased.message.seq for s in done] or None,
+            "run": [s.leased.run for s in done] or None,
+            "epoch": [s.leased.run_epoch for s in done] or None,
+            "ran": [round(s.ran * 1000) for s in done] or None,
+            "other": encode(other) if other else None,
+            "move_from": [run for run, _ in moved] or None,
+            "move_to": [following for _, following in moved] or None,
+            "emits": encode(emits) if emits else None,
+            "keep": self.errors_kept,
+        }
+
+    def renew(
+        self, worker: int, leases: Sequence[tuple[int, int]], lease: float, now: datetime | None
+    ) -> Plan[tuple[set[int], set[int]]]:
+        rows = yield self.sql(
+            "renew", worker=worker, seq=[seq for seq, _ in leases], epoch=[epoch for _, epoch in leases], lease=lease, now=now
+        )
+        return {seq for seq, lost in rows if lost}, {seq for seq, lost in rows if not lost}
+
+    def recover(
+        self,
+        now: datetime | None,
+        *,
+        worker: int | None = None,
+        running: Sequence[int] = (),
+        ended: Sequence[int] = (),
+        known: Sequence[int] = (),
+        count: int = 1000,
+    ) -> Plan[int]:
+        rows = yield self.sql(
+            "recover", worker=worker, running=list(running), ended=list(ended), known=list(known), count=count, now=now
+        )
+        return int(rows[0][0])
+
+
+def as_uuid(value: Any) -> UUID:
+    return value if isinstance(value, UUID) else UUID(str(value))
+
+
+def _lock_order(s: Settlement) -> tuple[int, int]:
+    message = s.leased.message
+    return (s.leased.run, -1 if message.seq == s.leased.run else message.position or 0)
+
+
+def _other(s: Settlement) -> dict[str, object]:
+    return {
+        "seq": s.leased.message.seq,
+        "run": s.leased.run,
+        "epoch": s.leased.run_epoch,
+        "outcome": str(s.outcome),
+        "delay": s.delay,
+        "flags": s.flags,
+        "failed": s.failed,
+        "counted": s.counted,
+        "refunded": s.refunded,
+        "started": s.started,
+        "aside": s.aside,
+        "halt": s.halt,
+        "reason": s.reason,
+        "last_reason": s.last_reason,
+        "error": s.error,
+        "ran": round(s.ran * 1000),
+    }
+
+
+def _emit(by: int, m: NewMessage) -> dict[str, object]:
+    return {
+        "by": by,
+        "id": m.id,
+        "type": m.type,
+        "body": m.body,
+        "stream": m.stream,
+        "subject": m.subject,
+        "headers": m.headers,
+        "dedupe": m.dedupe,
+        "due_at": m.due_at,
+        "delay": m.delay,
+        "deadline": m.deadline,
+        "queue": m.queue,
+        "status": 3 if m.event else 1,
+    }
+
+
+def _leased(rows: Rows, first: int) -> list[Leased]:
+    epochs = {row[0]: row[17] for row in rows}
+    return [
+        Leased(Message(*row[:17]), row[17], row[10] + 1, row[18], epochs[row[18]])
+        for row in rows[first:]
+    ]
+
+
+def _marks(rows: Rows) -> dict[str, tuple[datetime, int]]:
+    return {row[2]: (row[19], row[0]) for row in rows if row[0] is not None and row[0] == row[18]}

@@ -1,0 +1,367 @@
+"""The verbs of storage on SQLite, as plans. Writers are serial, so every plan sees the truth and keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from ..clock import from_micros, micros
+from ..message import Message, NewMessage, Published
+from ..work import Batch, Leased, Outcome, Report, Settlement, Want
+from .statement import Plan, Rows, Statement, load
+
+TIMER = "holdfast/timer"
+PARKED = 9_223_372_036_854_775_807
+PLACING = 2  # the mark of a message that waits for its place inside the running transaction
+
+_json = msgspec.json.Encoder()
+
+
+def encode(value: Any) -> str:
+    return _json.encode(value).decode()
+
+
+def sql(name: str, **params: object) -> Statement:
+    return Statement(load("sqlite", name), params)
+
+
+def instant(value: datetime | None) -> int | None:
+    return None if value is None else micros(value)
+
+
+def when(value: int | None) -> datetime | None:
+    return None if value is None or value == PARKED else from_micros(value)
+
+
+class SqlitePlans:
+    """Each method is a plan: a generator that yields statements and is sent their rows."""
+
+    dialect = "sqlite"
+
+    def __init__(self, errors_kept: int = 10) -> None:
+        self.errors_kept = errors_kept
+
+    # -- publishing
+
+    def append(self, messages: Sequence[NewMessage], now: int) -> Plan[list[Published]]:
+        rows = [_draft(message, now) for message in messages]
+        taken: dict[int, UUID] = {}
+        if any(message.dedupe is not None for message in messages):
+            text = encode(rows)
+            yield sql("dedupe_take", messages=text)
+            for n, first in (yield sql("dedupe_taken", messages=text)):
+                taken[n] = UUID(first)
+            rows = [row for n, row in enumerate(rows) if n not in taken]
+        yield sql("append", messages=encode(rows), now=now)
+        if any(message.stream is not None for message in messages):
+            yield from self.place(now)
+        return [
+            Published(taken[n], duplicate=True) if n in taken else Published(message.id)
+            for n, message in enumerate(messages)
+        ]
+
+    def place(self, now: int) -> Plan[None]:
+        """Messages that were just stored enter the order of their streams."""
+        yield sql("place_streams")
+        heads = yield sql("place_heads")
+        yield sql("place_messages", heads=encode([seq for (seq,) in heads]), now=now)
+
+    def adopt(self, count: int, now: int) -> Plan[int]:
+        """Unrouted messages go to those who subscribe to them now."""
+        rows = yield sql("adopt_rows", count=count)
+        adopted: set[int] = set()
+        for seq, queue in rows:
+            if seq in adopted:
+                yield sql("adopt_more", seq=seq, queue=queue)
+            else:
+                yield sql("adopt_first", seq=seq, queue=queue, now=now)
+                adopted.add(seq)
+        if adopted:
+            yield from self.place(now)
+        return len(adopted)
+
+    # -- the worker's turn
+
+    def exchange(self, report: Report, now: int) -> Plan[Batch]:
+        if report.asleep is not None:
+            yield sql("worker_asleep", worker=report.worker, asleep=int(report.asleep))
+        held: set[int] = set()
+        if report.settlements:
+            held = yield from self.settle(report.settlements, report.moves, now)
+        if report.want:
+            yield from self._fire_timers(now)
+        work: list[Leased] = []
+        if report.suspects:
+            work = yield from self._claim_suspect(report, now)
+        elif report.want and report.total > 0:
+            work = yield from self._claim(report, now)
+        next_due, suspects = None, False
+        if report.peek:
+            queues = encode([want.queue for want in report.want] + [TIMER])
+            ((due, waiting),) = yield sql("next_due", queues=queues, now=now)
+            next_due, suspects = when(due), bool(waiting)
+        return Batch(
+            now=from_micros(now),
+            work=work,
+            lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
+            next_due=next_due,
+            marks=_marks(work),
+            suspects=suspects,
+        )
+
+    def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: int) -> Plan[set[int]]:
+        """Apply the settlements whose lease still stands; the answer names them by seq."""
+        fences = [(s.leased.message.seq, s.leased.run, s.leased.run_epoch) for s in settlements]
+        held = {seq for (seq,) in (yield sql("settle_held", settled=encode(fences)))}
+        stood = [s for s in settlements if s.leased.message.seq in held]
+        done = [s for s in stood if s.outcome is Outcome.DONE]
+        streams: dict[tuple[str, str], _Stream] = {}
+        if done:
+            seqs = encode([s.leased.message.seq for s in done])
+            yield sql("settle_history", now=now, done=encode([(s.leased.message.seq, round(s.ran * 1000)) for s in done]))
+            yield sql("settle_dedupe", seqs=seqs, now=now)
+            yield sql("settle_delete", seqs=seqs)
+            for s in done:
+                _count(streams, s.leased.message, removed=True)
+        for s in stood:
+            if s.outcome is not Outcome.DONE:
+                yield from self._settle_other(s, streams, now)
+        yield from self._unlease(stood, moves)
+        yield from self.advance(streams, [m for s in stood for m in s.emits], now)
+        return held
+
+    def _settle_other(self, s: Settlement, streams: dict[tuple[str, str], _Stream], now: int) -> Plan[None]:
+        message = s.leased.message
+        ((errors, position, _, _, _),) = yield sql("settle_read", seq=message.seq)
+        counters: dict[str, Any] = {
+            "flags": s.flags,
+            "counted": int(s.counted),
+            "failed": int(s.failed),
+            "refunded": int(s.refunded),
+            "started": int(s.started),
+        }
+        if s.error is not None:
+            errors = self._with_error(errors, s, now)
+        ordered = position is not None
+        removed = ordered and (s.aside or s.outcome is not Outcome.AGAIN)
+        match s.outcome:
+            case Outcome.AGAIN | Outcome.RELEASE:
+                yield sql(
+                    "settle_again",
+                    seq=message.seq,
+                    errors=errors,
+                    reason=s.reason,
+                    claimable_at=now + round(s.delay * 1_000_000),
+                    removed=int(removed),
+                    **counters,
+                )
+            case Outcome.DEAD:
+                yield sql(
+                    "settle_dead",
+                    seq=message.seq,
+                    run=s.leased.run,
+                    errors=errors,
+                    reason=s.reason,
+                    last_reason=s.last_reason,
+                    now=now,
+                    **counters,
+                )
+                yield sql("settle_delete", seqs=encode([message.seq]))
+            case _:
+                counters = {key: counters[key] for key in ("flags", "counted", "failed")}
+                yield sql("settle_ended", seq=message.seq, outcome=str(s.outcome), ran=round(s.ran * 1000), now=now, **counters)
+                yield sql("settle_dedupe", seqs=encode([message.seq]), now=now)
+                yield sql("settle_delete", seqs=encode([message.seq]))
+        if ordered:
+            _count(streams, message, removed=removed, halt=str(message.id) if s.halt else None)
+
+    def _with_error(self, errors: str | None, s: Settlement, now: int) -> str:
+        known = msgspec.json.decode(errors) if errors else []
+        known.append({"at": from_micros(now).isoformat(), "reason": s.reason, "text": s.error})
+        return encode(known[-self.errors_kept :])
+
+    def _unlease(self, stood: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Plan[None]:
+        runs = {s.leased.run for s in stood}
+        if runs:
+            leases = {row[0]: row for row in (yield sql("settle_unlease", runs=encode(sorted(runs))))}
+            for run, following in moves:
+                if run in leases:
+                    _, until, worker, run_end = leases[run]
+                    yield sql("settle_move", next=following, until=until, worker=worker, run_end=run_end)
+
+    def advance(
+        self, streams: dict[tuple[str, str], _Stream], emits: Sequence[NewMessage], now: int
+    ) -> Plan[None]:
+        """Streams count out what left their order and promote the next; what is emitted is stored behind it."""
+        if streams:
+            text = encode([(queue, name, s.removed, s.start, s.halt) for (queue, name), s in streams.items()])
+            yield sql("advance_streams", streams=text, now=now)
+            yield sql("advance_promote", streams=text, now=now)
+        if emits:
+            yield from self.append(emits, now)
+
+    def _fire_timers(self, now: int) -> Plan[None]:
+        rows = yield sql("timers_due", now=now, count=500)
+        if rows:
+            yield sql("settle_delete", seqs=encode([row[0] for row in rows]))
+            yield sql("append", messages=encode([_fired(row, now) for row in rows]), now=now)
+            yield from self.place(now)
+
+    def _claim(self, report: Report, now: int) -> Plan[list[Leased]]:
+        wants: Sequence[Want] = report.want
+        if len(wants) > 0:
+            live = {name for (name,) in (yield sql("claim_queues"))}
+            wants = [want for want in wants if want.queue in live]
+        rows: Rows = []
+        heads: list[tuple[int, int | None, int]] = []
+        size = 0
+        for want in wants:
+            room = min(want.heads, report.total - len(rows))
+            if room <= 0 or size >= report.bytes_max:
+                break
+            after_at, after_seq = want.after or (None, -1)
+            for head in (
+                yield sql(
+                    "claim_heads", queue=want.queue, heads=room, now=now, after_at=instant(after_at) or -1, after_seq=after_seq
+                )
+            ):
+                if size >= report.bytes_max:
+                    break
+                rows.append(head)
+                size += len(head[4])
+                heads.append((head[0], head[6], head[17]))
+        budget = report.bytes_max - size
+        followers: Rows = []
+        for row in list(rows):
+            room = min(report.run - 1, report.total - len(rows) - len(followers))
+            if row[6] is None or room <= 0 or budget <= 0:
+                continue
+            found = yield sql("claim_followers", queue=row[2], stream=row[5], position=row[6], head=row[0], count=room)
+            for follower in found:
+                if follower[19] > now or follower[12] > 0 or budget <= 0:
+                    break
+                followers.append(follower)
+                budget -= len(follower[4])
+        ends = {row[18]: row[6] for row in followers}
+        leases = [(seq, ends.get(seq, position), epoch) for seq, position, epoch in heads]
+        yield from self._lease(report, leases, now)
+        return _leased(rows + followers)
+
+    def _claim_suspect(self, report: Report, now: int) -> Plan[list[Leased]]:
+        rows = yield sql("claim_suspect", queues=encode([want.queue for want in report.want]), now=now)
+        yield from self._lease(report, [(row[0], None, row[17]) for row in rows], now)
+        return _leased(rows)
+
+    def _lease(self, report: Report, heads: Sequence[tuple[int, int | None, int]], now: int) -> Plan[None]:
+        if heads:
+            until = now + round(report.lease * 1_000_000)
+            yield sql("claim_lease", heads=encode(heads), until=until, worker=report.worker)
+
+    # -- leases
+
+    def renew(self, worker: int, leases: Sequence[tuple[int, int]], lease: float, now: int) -> Plan[tuple[set[int], set[int]]]:
+        """The heartbeat: leases last longer. The answer: which are lost, and which are asked to be cancelled."""
+        yield sql("worker_seen", worker=worker, now=now)
+        text = encode(leases)
+        yield sql("renew", leases=text, until=now + round(lease * 1_000_000))
+        rows = yield sql("renew_lost", leases=text)
+        return {seq for seq, lost in rows if lost}, {seq for seq, lost in rows if not lost}
+
+    def recover(
+        self,
+        now: int,
+        *,
+        worker: int | None = None,
+        running: Sequence[int] = (),
+        ended: Sequence[int] = (),
+        known: Sequence[int] = (),
+        count: int = 1000,
+    ) -> Plan[int]:
+        """End leases that their holder will not end: those that lapsed, or those of one worker."""
+        leases = yield sql("recover_leases", worker=worker, known=encode(known), now=now, count=count)
+        for seq, run_end, stopping, queue, stream, position in leases:
+            yield sql(
+                "recover_messages",
+                lapsed=int(worker is None),
+                stopping=stopping,
+                running=encode(running),
+                ended=encode(ended),
+                seq=seq,
+                queue=queue,
+                stream=stream,
+                position=position,
+                run_end=run_end,
+                now=now,
+            )
+        yield sql("settle_unlease", runs=encode([row[0] for row in leases]))
+        return len(leases)
+
+
+class _Stream:
+    """What happened to the order of one stream in a settlement."""
+
+    __slots__ = ("halt", "removed", "start")
+
+    def __init__(self) -> None:
+        self.removed = 0
+        self.start: int | None = None
+        self.halt: str | None = None
+
+
+def _count(streams: dict[tuple[str, str], _Stream], message: Message, *, removed: bool, halt: str | None = None) -> None:
+    if message.position is None or message.stream is None:
+        return
+    stream = streams.setdefault((message.queue, message.stream), _Stream())
+    stream.removed += removed
+    stream.start = message.position if stream.start is None else min(stream.start, message.position)
+    stream.halt = stream.halt or halt
+
+
+def _draft(message: NewMessage, now: int) -> dict[str, object]:
+    due = instant(message.due_at)
+    if due is None and message.delay is not None:
+        due = now + round(message.delay * 1_000_000)
+    return {
+        "id": str(message.id),
+        "type": message.type,
+        "body": message.body,
+        "stream": message.stream,
+        "subject": message.subject,
+        "headers": message.headers,
+        "dedupe": message.dedupe,
+        "due": due,
+        "deadline": instant(message.deadline),
+        "queue": message.queue,
+        "status": 3 if message.event else 1,
+    }
+
+
+def _fired(row: tuple[Any, ...], now: int) -> dict[str, object]:
+    names = ("id", "type", "body", "stream", "subject", "headers", "due", "deadline", "queue", "status", "dedupe")
+    return dict(zip(names, row[1:], strict=True))
+
+
+def _leased(rows: Rows) -> list[Leased]:
+    epochs = {row[0]: row[17] for row in rows}
+    return [
+        Leased(
+            Message(
+                row[0], UUID(row[1]), row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
+                row[12], row[13], from_micros(row[14]), when(row[15]), when(row[16]),
+            ),
+            row[17],
+            row[10] + 1,
+            row[18],
+            epochs[row[18]],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _marks(work: Sequence[Leased]) -> dict[str, tuple[datetime, int]]:
+    # Nothing dead is left behind in SQLite's index, so there is nothing to skip and no watermark to keep.
+    return {}

@@ -1,0 +1,1 @@
+select pattern, queue from holdfast.subscription

@@ -1,0 +1,1 @@
+update holdfast.worker set stopping = true where id = :worker

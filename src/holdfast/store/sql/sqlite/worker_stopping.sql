@@ -1,0 +1,1 @@
+update holdfast_worker set stopping = 1 where id = :worker
