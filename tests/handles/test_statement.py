@@ -24,7 +24,7 @@ LITERALS = [
 
 @pytest.mark.parametrize("sql", LITERALS)
 @pytest.mark.parametrize(
-    ("style", "placeholder"), [("named", ":yes"), ("pyformat", "%(yes)s"), ("numeric", "$1")]
+    ("style", "placeholder"), [("named", ":yes"), ("pyformat", "(%(yes)s)"), ("numeric", "$1")]
 )
 def test_literals_and_comments_are_left_alone(sql: str, style: str, placeholder: str) -> None:
     assert compile(sql, style) == Compiled(sql.replace(":yes", placeholder), ("yes",))  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ def test_casts_are_left_alone() -> None:
     sql = "select :ids::uuid[], 'x'::text, :at ::timestamptz, (:n)::int"
     assert compile(sql, "named").sql == sql
     assert compile(sql, "pyformat").sql == (
-        "select %(ids)s::uuid[], 'x'::text, %(at)s ::timestamptz, (%(n)s)::int"
+        "select (%(ids)s)::uuid[], 'x'::text, (%(at)s) ::timestamptz, ((%(n)s))::int"
     )
     assert compile(sql, "numeric").sql == "select $1::uuid[], 'x'::text, $2 ::timestamptz, ($3)::int"
 
@@ -47,7 +47,7 @@ def test_a_name_used_twice_has_one_number() -> None:
 
 def test_a_percent_sign_is_doubled_only_where_it_means_something() -> None:
     sql = "select a % :n, 'x%' -- 5%"
-    assert compile(sql, "pyformat").sql == "select a %% %(n)s, 'x%%' -- 5%%"
+    assert compile(sql, "pyformat").sql == "select a %% (%(n)s), 'x%%' -- 5%%"
     assert compile(sql, "named").sql == sql
     assert compile(sql, "numeric").sql == "select a % $1, 'x%' -- 5%"
 

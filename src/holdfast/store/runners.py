@@ -121,15 +121,19 @@ def refuse(kind: str, why: str, what_to_do: str) -> NotInTransaction:
     )
 
 
+def commits_each_statement(connection: Any) -> bool:
+    connection = getattr(connection, "_conn", connection)  # aiosqlite's knows no autocommit
+    automatic = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+    return automatic and not connection.in_transaction
+
+
 @dataclass(frozen=True, slots=True)
 class Sqlite:
     connection: sqlite3.Connection
     kind: str = "sqlite3.Connection"
 
     def check(self) -> None:
-        if not self.connection.in_transaction and (
-            self.connection.isolation_level is None or getattr(self.connection, "autocommit", None) is True
-        ):
+        if commits_each_statement(self.connection):
             call = 'await connection.execute("BEGIN IMMEDIATE")'
             raise refuse(
                 self.kind,
@@ -275,15 +279,13 @@ class Asyncpg:
 @dataclass(frozen=True, slots=True)
 class Django:
     connection: Any
-    kind: str = "Django connection"
 
     def check(self) -> None:
         if not self.connection.in_atomic_block and self.connection.get_autocommit():
             alias = self.connection.alias
             using = "" if alias == "default" else f"using={alias!r}"
-            raise refuse(
-                self.kind, "no atomic block is open", f"Open one: `with transaction.atomic({using}): ...`."
-            )
+            call = f"with transaction.atomic({using}): ..."
+            raise refuse("Django connection", "no atomic block is open", f"Open one: `{call}`.")
 
     def in_transaction(self) -> bool:
         self.connection.ensure_connection()
@@ -305,13 +307,9 @@ def aware(value: object, zone: ZoneInfo | None) -> object:
 
 
 ALCHEMY_STYLES: dict[str, Style] = {
-    "pysqlite": "named",
-    "aiosqlite": "named",
-    "psycopg": "pyformat",
-    "psycopg_async": "pyformat",
-    "psycopg2": "pyformat",
-    "asyncpg": "numeric",
-}
+    "pysqlite": "named", "aiosqlite": "named", "asyncpg": "numeric",
+    "psycopg": "pyformat", "psycopg_async": "pyformat", "psycopg2": "pyformat",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,9 +321,8 @@ class Alchemy:
 
     def check(self) -> None:
         connection = self.get()
-        driver = connection.connection.driver_connection
         if connection.dialect.name == "sqlite":
-            autocommit = driver.isolation_level is None and not driver.in_transaction
+            autocommit = commits_each_statement(connection.connection.driver_connection)
         else:
             autocommit = bool(connection.connection.dbapi_connection.autocommit)
         if autocommit:
@@ -409,9 +406,9 @@ def find(cls: type) -> tuple[str, str] | None:
 def make_django(handle: Any) -> Handle:
     match handle.vendor:
         case "sqlite":
-            return Handle("Django connection (SQLite)", "sqlite", Django(handle))
+            return Handle("Django connection", "sqlite", Django(handle))
         case "postgresql":
-            return Handle("Django connection (PostgreSQL)", "postgres", Django(handle))
+            return Handle("Django connection", "postgres", Django(handle))
         case other:
             raise WrongHandle(
                 f"A Django connection to {other} cannot be used: Holdfast needs SQLite or PostgreSQL."
@@ -447,56 +444,48 @@ def alchemy_dialect(handle: Any) -> Any:
         ) from error
 
 
+def blocking(kind: str, dialect: Dialect, make: Callable[[Any], Blocking]) -> Callable[[Any], Handle]:
+    return lambda handle: Handle(kind, dialect, make(handle))
+
+
+def awaited(kind: str, dialect: Dialect, make: Callable[[Any], Asynchronous]) -> Callable[[Any], Handle]:
+    return lambda handle: Handle(kind, dialect, aconnection=make(handle))
+
+
 MAKERS: dict[tuple[str, str], Callable[[Any], Handle]] = {
-    ("sqlite3", "Connection"): lambda each: Handle("sqlite3.Connection", "sqlite", Sqlite(each)),
-    ("aiosqlite", "Connection"): lambda each: Handle(
-        "aiosqlite.Connection", "sqlite", aconnection=Aiosqlite(each)
-    ),
-    ("psycopg", "Connection"): lambda each: Handle("psycopg.Connection", "postgres", Psycopg(each)),
-    ("psycopg", "AsyncConnection"): lambda each: Handle(
-        "psycopg.AsyncConnection", "postgres", aconnection=PsycopgAsync(each)
-    ),
-    ("psycopg2", "connection"): lambda each: Handle("psycopg2 connection", "postgres", Psycopg2(each)),
-    ("asyncpg", "Connection"): lambda each: Handle(
-        "asyncpg.Connection", "postgres", aconnection=Asyncpg(each)
-    ),
-    ("asyncpg", "PoolConnectionProxy"): lambda each: Handle(
-        "asyncpg.Connection of a pool", "postgres", aconnection=Asyncpg(each)
-    ),
-    ("sqlalchemy", "Session"): make_alchemy,
-    ("sqlalchemy", "scoped_session"): make_alchemy,
-    ("sqlalchemy", "Connection"): make_alchemy,
-    ("sqlalchemy", "AsyncSession"): make_alchemy,
-    ("sqlalchemy", "async_scoped_session"): make_alchemy,
-    ("sqlalchemy", "AsyncConnection"): make_alchemy,
+    ("sqlite3", "Connection"): blocking("sqlite3.Connection", "sqlite", Sqlite),
+    ("aiosqlite", "Connection"): awaited("aiosqlite.Connection", "sqlite", Aiosqlite),
+    ("psycopg", "Connection"): blocking("psycopg.Connection", "postgres", Psycopg),
+    ("psycopg", "AsyncConnection"): awaited("psycopg.AsyncConnection", "postgres", PsycopgAsync),
+    ("psycopg2", "connection"): blocking("psycopg2 connection", "postgres", Psycopg2),
+    ("asyncpg", "Connection"): awaited("asyncpg.Connection", "postgres", Asyncpg),
+    ("asyncpg", "PoolConnectionProxy"): awaited("asyncpg.Connection of a pool", "postgres", Asyncpg),
     ("django", "BaseDatabaseWrapper"): make_django,
     ("django", "ConnectionProxy"): make_django,
-}
+    **{
+        ("sqlalchemy", name): make_alchemy
+        for name in (
+            "Session", "scoped_session", "Connection", "AsyncSession", "async_scoped_session", "AsyncConnection",
+        )
+    },
+}  # fmt: skip
 
 CURSOR = "hand over its connection, which owns the transaction"
 POOL = "take a connection from it, open a transaction, and hand over that connection"
 ENGINE = "open a transaction, `with engine.begin() as connection`, and hand over that connection"
+FACTORY = "hand over a session that it made"
 
 ADVICE: dict[tuple[str, str], str] = {
-    ("sqlite3", "Cursor"): CURSOR,
-    ("aiosqlite", "Cursor"): CURSOR,
-    ("psycopg", "BaseCursor"): CURSOR,
-    ("psycopg2", "cursor"): CURSOR,
-    ("asyncpg", "Cursor"): CURSOR,
+    ("sqlite3", "Cursor"): CURSOR, ("aiosqlite", "Cursor"): CURSOR,
+    ("psycopg", "BaseCursor"): CURSOR, ("psycopg2", "cursor"): CURSOR, ("asyncpg", "Cursor"): CURSOR,
+    ("psycopg", "Transaction"): CURSOR, ("psycopg", "AsyncTransaction"): CURSOR, ("asyncpg", "Transaction"): CURSOR,
+    ("psycopg_pool", "BasePool"): POOL, ("psycopg2", "AbstractConnectionPool"): POOL, ("asyncpg", "Pool"): POOL,
+    ("sqlalchemy", "Engine"): ENGINE, ("sqlalchemy", "AsyncEngine"): f"{ENGINE} (with `async with`)",
+    ("sqlalchemy", "sessionmaker"): FACTORY, ("sqlalchemy", "async_sessionmaker"): FACTORY,
+    ("sqlalchemy", "_ConnectionFairy"): "hand over its `driver_connection`",
     ("django", "CursorWrapper"): "hand over `django.db.connection`",
     ("django", "ConnectionHandler"): "hand over one of them, `connections['default']`",
-    ("psycopg", "Transaction"): CURSOR,
-    ("psycopg", "AsyncTransaction"): CURSOR,
-    ("asyncpg", "Transaction"): CURSOR,
-    ("psycopg_pool", "BasePool"): POOL,
-    ("psycopg2", "AbstractConnectionPool"): POOL,
-    ("asyncpg", "Pool"): POOL,
-    ("sqlalchemy", "Engine"): ENGINE,
-    ("sqlalchemy", "AsyncEngine"): f"{ENGINE} (with `async with`)",
-    ("sqlalchemy", "sessionmaker"): "hand over a session that it made",
-    ("sqlalchemy", "async_sessionmaker"): "hand over a session that it made",
-    ("sqlalchemy", "_ConnectionFairy"): "hand over its `driver_connection`",
-}
+}  # fmt: skip
 
 
 # --- Missing tables ---------------------------------------------------------------------------------------------------
