@@ -90,6 +90,12 @@ def test_sqlite3_with_the_newer_way_to_say_autocommit(file: str) -> None:
     assert stored(file) == ([], ["b"])
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3.connect(autocommit=) came with Python 3.12")
+async def test_aiosqlite_with_the_newer_way_to_say_autocommit(file: str) -> None:
+    async with aiosqlite.connect(file, autocommit=True) as connection:
+        await arefused(connection, "BEGIN IMMEDIATE")
+
+
 async def test_aiosqlite_in_autocommit_mode(file: str) -> None:
     async with aiosqlite.connect(file, isolation_level=None) as connection:
         await arefused(connection, '`await connection.execute("BEGIN IMMEDIATE")`')

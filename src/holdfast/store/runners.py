@@ -122,7 +122,6 @@ def refuse(kind: str, why: str, what_to_do: str) -> NotInTransaction:
 
 
 def commits_each_statement(connection: Any) -> bool:
-    connection = getattr(connection, "_conn", connection)  # aiosqlite's knows no autocommit
     automatic = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
     return automatic and not connection.in_transaction
 
@@ -165,8 +164,12 @@ class Aiosqlite:
 
     async def run(self, plan: Plan[T], dialect: Dialect) -> T:
         # The whole plan is one visit to the connection's thread: a cancelled caller cannot leave half of it behind.
-        work = Sqlite(self.connection._conn)
-        running: Awaitable[T] = self.connection._execute(perform, plan, work, dialect)
+        def visit() -> T:
+            work = Sqlite(self.connection._conn, "aiosqlite.Connection")
+            work.check()  # again, because only in its own thread may a connection be asked for everything
+            return perform(plan, work, dialect)
+
+        running: Awaitable[T] = self.connection._execute(visit)
         return await running
 
 
