@@ -127,6 +127,14 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The worker stopped and its grace was over while the handler ran: it has started, and has not failed."""
+
+    flags: int = 0
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class BreakerRefused:
     """An open breaker refused before the handler started; it lets a trial through in `retry_in`."""
 
@@ -181,6 +189,7 @@ Ending = (
     | TimedOut
     | TrialFailed
     | Cancelled
+    | Interrupted
     | BreakerRefused
     | NeverStarted
     | Released
@@ -226,6 +235,8 @@ def conclude(
         case Snoozed(delay, flags, ran):
             flags, delay = flags & PROGRESS, _bounded(delay)
             return Settlement(leased, Outcome.AGAIN, delay=delay, flags=flags, counted=False, ran=ran)
+        case Interrupted(flags, ran):
+            return Settlement(leased, Outcome.AGAIN, flags=flags & PROGRESS, ran=ran)
         case BreakerRefused(retry_in):
             return judge.given_back(retry_in)
         case NeverStarted(delay, refund):

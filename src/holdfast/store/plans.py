@@ -48,3 +48,16 @@ def subscribe(plans: Plans, subscriptions: Mapping[str, Sequence[str]], now: Any
     for pattern, queue in fresh:
         yield sql(plans, "subscription_add", pattern=pattern, queue=queue, now=now)
     return (yield from plans.adopt(1000, now)) if fresh else 0
+
+
+def standing(plans: Plans, worker: int) -> Plan[set[tuple[int, int]]]:
+    """The leases of a worker as (seq, epoch): what it holds, whatever it may believe."""
+    rows = yield sql(plans, "worker_leases", worker=worker)
+    return {(seq, epoch) for seq, epoch in rows}
+
+
+def suspects_wait(plans: Plans, queues: Sequence[str], now: Any) -> Plan[bool]:
+    """Whether a message waits for the quarantine."""
+    listed: object = list(queues) if isinstance(plans, PostgresPlans) else plans_sqlite.encode(list(queues))
+    ((waiting,),) = yield sql(plans, "suspects_wait", queues=listed, now=now)
+    return bool(waiting)

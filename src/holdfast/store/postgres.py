@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -44,7 +44,6 @@ class PostgresStore:
         self._aidle: dict[int, list[psycopg.AsyncConnection[Any]]] = {}
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._listener: psycopg.AsyncConnection[Any] | None = None
 
     def now(self) -> datetime | None:
         return self.clock.now()
@@ -118,7 +117,7 @@ class PostgresStore:
     def _forget_after_fork(self) -> None:
         # A socket shared with the parent would mix up both conversations; the parent closes it.
         if self._pid != os.getpid():
-            self._idle, self._aidle, self._listener = [], {}, None
+            self._idle, self._aidle = [], {}
             self._pid = os.getpid()
 
     def _options(self) -> dict[str, Any]:
@@ -145,17 +144,37 @@ class PostgresStore:
 
     # -- hints
 
-    async def wait(self, seconds: float) -> None:
-        """Return after so long, or earlier when a message was announced: only a hint."""
+    async def wait(self, seconds: float, woken: asyncio.Event) -> None:
+        """Return after so long, or earlier when woken."""
         try:
-            if self._listener is None or self._listener.closed:
-                self._listener = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **self._options())
-                await self._listener.execute("listen holdfast")
-            async for _ in self._listener.notifies(timeout=seconds, stop_after=1):
-                return
-        except psycopg.Error:
-            self._listener = None
-            await asyncio.sleep(seconds)
+            async with asyncio.timeout(seconds):
+                await woken.wait()
+        except TimeoutError:
+            pass
+
+    async def listen(self, woken: asyncio.Event) -> None:
+        """Wake whenever a message is announced. Only a hint: polling finds what it misses."""
+        while True:
+            try:
+                connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **self._options())
+                async with connection:
+                    await connection.execute("listen holdfast")
+                    async for _ in connection.notifies():
+                        woken.set()
+            except psycopg.Error:
+                await asyncio.sleep(1.0)
+
+    # -- a handler's own transaction
+
+    @contextmanager
+    def transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Callable[[Plan[Any]], Any]]]:
+        with self._connection() as connection, connection.transaction():
+            yield connection, lambda plan: drive(plan, lambda s: execute(connection, s))
+
+    @asynccontextmanager
+    async def atransaction(self) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], Callable[[Plan[Any]], Awaitable[Any]]]]:
+        async with self._aconnection() as connection, connection.transaction():
+            yield connection, lambda plan: adrive(plan, lambda s: aexecute(connection, s))
 
     # -- life
 
@@ -187,9 +206,6 @@ class PostgresStore:
         loop = id(asyncio.get_running_loop())
         with self._lock:
             connections = self._aidle.pop(loop, [])
-        if self._listener is not None:
-            connections.append(self._listener)
-            self._listener = None
         for connection in connections:
             with suppress(psycopg.Error):
                 await connection.close()

@@ -11,14 +11,15 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from ..clock import Clock, micros, wall_clock
-from ..errors import InvalidSettings, NotMigrated, StoreUnavailable
+from ..errors import InvalidSettings, NotMigrated, StoreUnavailable, UsageError
 from ..settings import Settings
 from .migrate import latest, migrate
 from .plans_sqlite import SqlitePlans
@@ -26,10 +27,11 @@ from .statement import Plan, Rows, Statement, drive
 
 T = TypeVar("T")
 Make = Callable[[int], Plan[T]]
-Job = tuple[Callable[[int], Plan[Any]], "Future[Any]"]
+Ask = tuple[Callable[[int], Plan[Any]], "Future[Any]"]
 
 GROUP_MAX = 64  # plans in one transaction: bounds how long other processes wait
 BUSY_SECONDS = 30.0
+WATCH_STEP = 0.001  # seconds between looks at the file's change counter
 
 
 class SqliteStore:
@@ -39,7 +41,7 @@ class SqliteStore:
         self.path, self.clock = path, clock
         self.plans = SqlitePlans(settings.errors_kept)
         self.in_memory = path == ":memory:"
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._asks: SimpleQueue[Ask | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._pid = 0
         self._lock = threading.Lock()
@@ -64,23 +66,23 @@ class SqliteStore:
         with self._lock:
             if self._thread is None or self._pid != os.getpid():
                 self._start()
-            self._jobs.put((make, future))
+            self._asks.put((make, future))
         return future
 
     def _start(self) -> None:
         # After a fork the thread is the parent's, and so is the queue: a child begins anew.
-        self._jobs = SimpleQueue()
+        self._asks = SimpleQueue()
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._write, args=(self._jobs,), name="holdfast-sqlite", daemon=True)
+        self._thread = threading.Thread(target=self._write, args=(self._asks,), name="holdfast-sqlite", daemon=True)
         self._thread.start()
 
-    def _write(self, jobs: SimpleQueue[Job | None]) -> None:
+    def _write(self, asks: SimpleQueue[Ask | None]) -> None:
         connection: sqlite3.Connection | None = None
-        while (job := jobs.get()) is not None:
-            group = [job]
-            while len(group) < GROUP_MAX and not jobs.empty():
-                if (more := jobs.get()) is None:
-                    jobs.put(None)
+        while (ask := asks.get()) is not None:
+            group = [ask]
+            while len(group) < GROUP_MAX and not asks.empty():
+                if (more := asks.get()) is None:
+                    asks.put(None)
                     break
                 group.append(more)
             try:
@@ -95,7 +97,7 @@ class SqliteStore:
         if connection is not None:
             connection.close()
 
-    def _commit(self, connection: sqlite3.Connection, group: list[Job]) -> None:
+    def _commit(self, connection: sqlite3.Connection, group: list[Ask]) -> None:
         connection.execute("begin immediate")
         results: list[tuple[Future[Any], Any, BaseException | None]] = []
         for make, future in group:
@@ -153,16 +155,54 @@ class SqliteStore:
         before, self._seen = self._seen, version
         return bool(version != before)
 
-    async def wait(self, seconds: float) -> None:
-        """Return after so long, or earlier when somebody has committed: only a hint."""
+    async def wait(self, seconds: float, woken: asyncio.Event) -> None:
+        """Return after so long, or earlier when woken or when somebody has committed: only a hint."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        step = 0.001
-        while (left := end - loop.time()) > 0:
-            await asyncio.sleep(min(step, left))
-            if self.changed():
-                return
-            step = min(step * 1.2, 0.01)
+        begun = loop.time()
+        step = WATCH_STEP
+        while not woken.is_set() and (left := begun + seconds - loop.time()) > 0:
+            try:
+                async with asyncio.timeout(min(step, left)):
+                    await woken.wait()
+            except TimeoutError:
+                if self.changed():
+                    return
+            if loop.time() - begun > 0.1:
+                step = WATCH_STEP * 10
+
+    async def listen(self, woken: asyncio.Event) -> None:
+        """Nothing announces commits here: `wait` watches the file."""
+
+    # -- a handler's own transaction
+
+    @contextmanager
+    def transaction(self) -> Iterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Any]]]:
+        """A write transaction on a connection of this thread. It holds everybody's write lock: writes only, and short."""
+        if self.in_memory:
+            raise UsageError("ctx.transaction() needs a database file: one in memory has a single connection.")
+        connection = getattr(self._local, "writer", None)
+        if connection is None or self._local.writer_pid != os.getpid():
+            connection = connect(self.path)
+            self._local.writer, self._local.writer_pid = connection, os.getpid()
+        try:
+            connection.execute("begin immediate")
+            yield connection, lambda plan: drive(plan, lambda s: execute(connection, s))
+            connection.execute("commit")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            if isinstance(error, sqlite3.Error):
+                raise as_ours(error, self.path) from error
+            raise
+
+    @asynccontextmanager
+    async def atransaction(self) -> AsyncIterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Awaitable[Any]]]]:
+        with self.transaction() as (connection, run):
+
+            async def arun(plan: Plan[Any]) -> Any:
+                return run(plan)
+
+            yield connection, arun
 
     # -- life
 
@@ -185,10 +225,10 @@ class SqliteStore:
     def close(self) -> None:
         with self._lock:
             if self._thread is not None and self._pid == os.getpid():
-                self._jobs.put(None)
+                self._asks.put(None)
                 self._thread.join()
             self._thread = None
-        for name in ("reader", "watch"):
+        for name in ("reader", "watch", "writer"):
             connection = getattr(self._local, name, None)
             if connection is not None:
                 connection.close()

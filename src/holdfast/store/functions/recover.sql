@@ -30,7 +30,7 @@ begin
         v_count := v_count + 1;
         update holdfast.message t
            set attempts = t.attempts + case when p_worker is null or t.seq = any (p_running || p_ended) then 1 else 0 end,
-               vanished = t.vanished + case when p_worker is null and not l.stopping or t.seq = any (p_running) then 1 else 0 end,
+               vanished = t.vanished + case when not l.stopping and (p_worker is null or t.seq = any (p_running)) then 1 else 0 end,
                epoch = t.epoch + 1,
                claimable_at = case when t.head then greatest(t.claimable_at, v_now) else t.claimable_at end
          where t.seq = l.seq

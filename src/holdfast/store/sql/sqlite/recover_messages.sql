@@ -1,7 +1,7 @@
 -- What was running is counted as vanished, what had ended unreported as an attempt, the rest goes back as it was.
 update holdfast_message
    set attempts = attempts + (:lapsed or seq in (select value from json_each(:running)) or seq in (select value from json_each(:ended))),
-       vanished = vanished + ((:lapsed and not :stopping) or seq in (select value from json_each(:running))),
+       vanished = vanished + (not :stopping and (:lapsed or seq in (select value from json_each(:running)))),
        epoch = epoch + 1, claimable_at = case when head then max(claimable_at, :now) else claimable_at end
  where seq = :seq
     or (queue = :queue and stream = :stream and position > :position and position <= :run_end)

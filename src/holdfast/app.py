@@ -1,0 +1,369 @@
+"""Holdfast, the facade: what an application holds in its hands, and the place where everything is wired."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from uuid import UUID
+
+from . import codec, names
+from .clock import Clock, SystemClock, wall_clock
+from .errors import InvalidMessage, UsageError
+from .handlers import Handler, Handlers, declare
+from .ids import new_id
+from .message import NewMessage, Published, Reason
+from .rules import delivery
+from .rules.delivery import OnDead, Ordering
+from .rules.retry import RetryPolicy
+from .settings import Settings
+from .store import Store, open_store, plans
+from .store.migrate import migrate
+from .store.runners import Handle, recognise
+from .store.statement import Plan
+from .transactions import Completion
+from .work import Batch, Leased, Report, Settlement, Want
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from .operations import Operations
+    from .testing import Drained
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Holdfast:
+    """An application's engine: `app = Holdfast("sqlite:///shop.db")`, later `postgresql://...`."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, **settings: Any) -> None:
+        self.url, self.schema = names.database_url(url)
+        self.settings = Settings().but(**settings)
+        self.clock: Clock = clock or SystemClock()
+        self.handlers = Handlers()
+        self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
+        self._subscribed = False
+        self._hand_worker: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Holdfast({names.display_url(self.url)!r})"
+
+    # -- handlers
+
+    def handler(
+        self,
+        *types: str,
+        name: str | None = None,
+        retry: str | RetryPolicy | None = None,
+        order: Ordering = "strict",
+        on_dead: OnDead = "continue",
+        ordered: bool = True,
+        timeout: float | None = None,
+        concurrency: int | None = None,
+        batch: int = 0,
+        steps: Sequence[str] = (),
+        errors: Mapping[type[BaseException], Reason] | None = None,
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Declare the function below as the handler of these types (`order.placed`, or a prefix `order.*`).
+
+        Its queue has the function's name unless `name` is given. `retry` is a profile or a RetryPolicy; `order` says
+        whether a failed message blocks its stream (`strict`) or is set aside (`available`); `on_dead` whether the
+        stream goes on after a death or halts; `batch` hands over up to so many messages at once, as a list.
+        """
+        if not types:
+            raise UsageError('A handler needs at least one type: @app.handler("order.placed").')
+
+        def register(function: Callable[P, R]) -> Handler[P, R]:
+            handler = declare(
+                self, function, types, self.settings, name=name, retry=retry, order=order, on_dead=on_dead,
+                ordered=ordered, timeout=timeout, concurrency=concurrency, batch=batch, steps=steps, errors=errors,
+            )  # fmt: skip
+            self.handlers.add(handler)
+            self._subscribed = False
+            return handler
+
+        return register
+
+    # -- publishing
+
+    def publish(self, type: str, body: object = None, *, on: object = None, **options: Any) -> Published:
+        """Store a message, in your own transaction when `on` is your connection or session.
+
+        Options: stream, subject, headers, dedupe, delay (seconds or timedelta), at (aware datetime), deadline, id,
+        event and expect (see the event store), queue (that handler alone).
+        """
+        return self.publish_many([self.draft(type, body, options)], on=on)[0]
+
+    async def apublish(self, type: str, body: object = None, *, on: object = None, **options: Any) -> Published:
+        """Like `publish`, for async code and async connections or sessions."""
+        return (await self.apublish_many([self.draft(type, body, options)], on=on))[0]
+
+    def publish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
+        """Store many messages, made with `app.message(...)`, in one statement."""
+        drafts = list(messages)
+        if not drafts:
+            return []
+        if on is None:
+            self._subscribe()
+            return self.store.run(lambda now: self.store.plans.append(drafts, now), one=True)  # type: ignore[arg-type]
+        handle = self._recognised(on)
+        if handle.dialect == "postgres":
+            self._subscribe()
+        return handle.run(self._append(drafts, handle), verb="publish")
+
+    async def apublish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
+        drafts = list(messages)
+        if not drafts:
+            return []
+        handle = None if on is None else self._recognised(on)
+        if handle is None or handle.dialect == "postgres":
+            await asyncio.to_thread(self._subscribe)
+        if handle is None:
+            return await self.store.arun(lambda now: self.store.plans.append(drafts, now), one=True)  # type: ignore[arg-type]
+        return await handle.arun(self._append(drafts, handle), verb="apublish")
+
+    def message(self, type: str, body: object = None, **options: Any) -> NewMessage:
+        """A message for `publish_many`, checked and encoded; takes the options of `publish`."""
+        return self.draft(type, body, options)
+
+    def draft(self, type: str, body: object, options: Mapping[str, Any]) -> NewMessage:
+        return _draft(self.settings, type, body, **options)
+
+    def _recognised(self, on: object) -> Handle:
+        handle = recognise(on)
+        ours = self.store.plans.dialect
+        if handle.dialect != ours:
+            raise UsageError(
+                f"{self!r} lives in {ours} and was given a handle of {handle.dialect} ({handle.kind}): "
+                "publish with a connection to the same database."
+            )
+        return handle
+
+    def _append(self, drafts: list[NewMessage], handle: Handle) -> Plan[list[Published]]:
+        if handle.dialect == "sqlite":
+            # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
+            yield from self._prepare_sqlite()
+        return (yield from self.store.plans.append(drafts, self.store.now()))  # type: ignore[arg-type]
+
+    def _prepare_sqlite(self) -> Plan[None]:
+        if self._subscribed:
+            return
+        yield from migrate("sqlite")
+        yield from plans.subscribe(self.store.plans, self.handlers.subscriptions(), self.store.now())
+
+    def _subscribe(self) -> None:
+        """Store the subscriptions of this application's handlers, so that what it publishes finds them."""
+        if self._subscribed:
+            return
+        if self.store.plans.dialect == "sqlite":
+            self.store.migrate()
+        subscriptions = self.handlers.subscriptions()
+        self.store.run(lambda now: plans.subscribe(self.store.plans, subscriptions, now))
+        self._subscribed = True
+
+    # -- working
+
+    def worker(self, **options: Any) -> Worker:
+        """A worker of this application's handlers; `await worker.run()`."""
+        return Worker(
+            self.store,
+            self.handlers,
+            self.settings,
+            self.clock,
+            completion=Completion(self.store, self.draft),
+            housekeeping=self.operations.housekeeping,
+            **options,
+        )
+
+    @asynccontextmanager
+    async def running(self, **options: Any) -> AsyncIterator[Worker]:
+        """Work inside this process while the block lasts: `async with app.running():`."""
+        await asyncio.to_thread(self.prepare)
+        worker = self.worker(**options)
+        task = asyncio.create_task(worker.run())
+        try:
+            await _first(worker.started, task)
+            yield worker
+        finally:
+            worker.stop()
+            await task
+            await self.store.aclose()
+
+    def prepare(self) -> None:
+        """Make sure that the tables are there (SQLite: make them) and that the handlers are subscribed."""
+        self.store.check()
+        self._subscribe()
+
+    def migrate(self) -> list[int]:
+        """Bring the database to this version; the answer lists the steps taken."""
+        steps = self.store.migrate()
+        self._subscribed = False
+        self._subscribe()
+        return steps
+
+    # -- a worker written by hand
+
+    def process_work_batch(
+        self,
+        settlements: Sequence[Settlement] = (),
+        want: Mapping[str, int] | None = None,
+        *,
+        lease: float | None = None,
+        wait: float = 0.0,
+        run: int | None = None,
+    ) -> Batch:
+        """Hand in what ended and get new work, in one round trip: the exchange that our own worker makes.
+
+        `want` maps queues to how many heads to lease, for `lease` seconds; with nothing there it polls for `wait`
+        seconds. Settling a part of a run gives the rest of it back.
+        """
+        wants = [Want(queue, count) for queue, count in (want or {}).items()]
+        report = Report(
+            worker=self._by_hand(),
+            settlements=settlements,
+            want=wants,
+            total=self.settings.claim,
+            lease=lease or self.settings.lease,
+            run=run or self.settings.run,
+            bytes_max=self.settings.claim_bytes,
+        )
+        end = self.clock.monotonic() + wait
+        pause = self.settings.poll_min
+        batch = self.store.run(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
+        empty = Report(worker=report.worker, want=wants, total=report.total, lease=report.lease, run=report.run)
+        while wants and not batch.work and self.clock.monotonic() < end:
+            _sleep(min(pause, max(0.0, end - self.clock.monotonic())))
+            pause = min(pause * 1.5, self.settings.poll_max)
+            found = self.store.run(lambda now: self.store.plans.exchange(empty, now), one=True)  # type: ignore[arg-type]
+            batch = Batch(found.now, found.work, batch.lost, found.next_due, found.marks)
+        return batch
+
+    def _by_hand(self) -> int:
+        if self._hand_worker is None:
+            self.prepare()
+            name = f"{socket.gethostname()}:{os.getpid()}:by-hand"
+            self._hand_worker = self.store.run(lambda now: plans.register_worker(self.store.plans, name, [], now))
+        return self._hand_worker
+
+    def done(self, leased: Leased, *emits: NewMessage) -> Settlement:
+        """The settlement of a message that was handled."""
+        return self._conclude(leased, delivery.Returned(0, emits))
+
+    def failed(self, leased: Leased, completed: int, error: str | BaseException) -> Settlement:
+        """The settlement of a failure: what was accomplished before it (flags), and the error."""
+        raised = error if isinstance(error, BaseException) else delivery.Reported(error)
+        return self._conclude(leased, delivery.Raised(raised, completed))
+
+    def release(self, leased: Leased) -> Settlement:
+        """Let a message that was not started out of the order of its stream; nothing else changes."""
+        return delivery.release(leased)
+
+    def give_back(self, leased: Leased, *, delay: float = 0.0, refund: bool = True) -> Settlement:
+        """Hand a message back that was not started."""
+        return delivery.give_back(leased, delay, refund)
+
+    def _conclude(self, leased: Leased, ending: delivery.Ending) -> Settlement:
+        policy = delivery.HandlerPolicy()
+        if leased.message.queue in self.handlers.subscriptions():
+            policy = self.handlers[leased.message.queue].policy
+        settlement = delivery.conclude(leased, ending, policy, wall_clock(), self.clock.roll())
+        assert settlement is not None
+        return settlement
+
+    # -- operating and testing
+
+    @property
+    def operations(self) -> Operations:
+        """Everything an operator may ask or order."""
+        from .operations import Operations
+
+        return Operations(self.store, self.settings)
+
+    @contextmanager
+    def testing(self) -> Iterator[Drained]:
+        """Run this application on a database of its own with a clock that is moved by hand.
+
+        `with app.testing() as t: ...; t.drain(); t.advance(minutes=5)`
+        """
+        from .testing import testing
+
+        with testing(self) as drained:
+            yield drained
+
+    def close(self) -> None:
+        """Close the connections that this process has."""
+        self.store.close()
+
+
+def _draft(
+    settings: Settings,
+    type: str,
+    body: object,
+    *,
+    stream: str | None = None,
+    subject: str | None = None,
+    headers: Mapping[str, Any] | None = None,
+    dedupe: str | None = None,
+    delay: float | timedelta | None = None,
+    at: datetime | None = None,
+    deadline: datetime | timedelta | None = None,
+    queue: str | None = None,
+    id: UUID | None = None,
+    event: bool = False,
+    expect: int | None = None,
+) -> NewMessage:
+    if delay is not None and at is not None:
+        raise InvalidMessage("Give delay= or at=, not both.")
+    if event and stream is None:
+        raise InvalidMessage("An event belongs to a stream: give stream= together with event=True.")
+    return NewMessage(
+        id=id or new_id(),
+        type=names.type_name(type),
+        body=codec.encode(body, settings),
+        stream=None if stream is None else names.stream_name(stream),
+        subject=None if subject is None else names.subject(subject),
+        headers=codec.encode_headers(headers, settings),
+        dedupe=None if dedupe is None else names.dedupe_key(dedupe),
+        due_at=_aware(at, "at"),
+        delay=_seconds(delay),
+        deadline=_aware(wall_clock() + deadline if isinstance(deadline, timedelta) else deadline, "deadline"),
+        queue=None if queue is None else names.queue_name(queue),
+        event=event,
+        expect=expect,
+    )
+
+
+def _seconds(delay: float | timedelta | None) -> float | None:
+    if delay is None:
+        return None
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    if not 0 <= seconds <= 100 * 366 * 86_400:
+        raise InvalidMessage(f"delay={delay!r} must be between 0 and a hundred years.")
+    return seconds
+
+
+def _aware(instant: datetime | None, name: str) -> datetime | None:
+    if instant is None:
+        return None
+    if not isinstance(instant, datetime) or instant.tzinfo is None:
+        raise InvalidMessage(f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ...")
+    return instant.astimezone(UTC)
+
+
+async def _first(started: asyncio.Event, task: asyncio.Task[None]) -> None:
+    waiting = asyncio.create_task(started.wait())
+    await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task.done():
+        await task
+
+
+def _sleep(seconds: float) -> None:
+    import time
+
+    time.sleep(seconds)

@@ -1,0 +1,302 @@
+"""What a user declares: a function for a type of message, with its queue, retry policy, timeout and order.
+
+A handler is called with the decoded body and, where it asks for one by annotation, a `Context`. It may return or
+raise its wish: `Snooze` to be called again later, `Dead` to give the message up.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints
+from uuid import UUID
+
+from . import codec, names
+from .errors import InvalidSettings, UsageError
+from .message import STEP_BITS, NewMessage, Published, Reason
+from .rules.delivery import HandlerPolicy, OnDead, Ordering
+from .rules.retry import RetryPolicy, policy
+from .settings import Settings
+from .work import Leased
+
+if TYPE_CHECKING:
+    from .app import Holdfast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Snooze(Exception):
+    """Call me again later; the attempt is not counted. `return Snooze(minutes=5)` or raise it."""
+
+    def __init__(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        self.delay = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days).total_seconds()
+        if self.delay < 0:
+            raise UsageError(f"Snooze needs a time that is not negative, not {self.delay} s.")
+        super().__init__(f"again in {self.delay} s")
+
+
+class Dead(Exception):
+    """This message can never be handled: `return Dead("no such customer")` or raise it."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(why)
+
+
+class Settling(Protocol):
+    """The part of a worker that a handler reaches through its context."""
+
+    def draft(self, type: str, body: object, options: Mapping[str, Any]) -> NewMessage: ...
+    def complete(self, ctx: Context, on: object) -> None: ...
+    async def acomplete(self, ctx: Context, on: object) -> None: ...
+    def transaction(self, ctx: Context) -> Transaction: ...
+
+
+class Transaction(AbstractContextManager[Any], AbstractAsyncContextManager[Any]):
+    """A transaction of the engine's database that settles the message when it commits: `with` or `async with`."""
+
+
+class Context:
+    """The message in hand, and what a handler may do about it."""
+
+    __slots__ = ("_emits", "_flags", "_settling", "_steps", "completed", "leased")
+
+    def __init__(self, leased: Leased, steps: Mapping[str, int], settling: Settling) -> None:
+        self.leased = leased
+        self.completed = False
+        self._steps, self._settling = steps, settling
+        self._flags = 0
+        self._emits: list[NewMessage] = []
+
+    @property
+    def id(self) -> UUID:
+        return self.leased.message.id
+
+    @property
+    def type(self) -> str:
+        return self.leased.message.type
+
+    @property
+    def stream(self) -> str | None:
+        return self.leased.message.stream
+
+    @property
+    def subject(self) -> str | None:
+        return self.leased.message.subject
+
+    @property
+    def queue(self) -> str:
+        return self.leased.message.queue
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self.leased.attempt
+
+    @property
+    def created_at(self) -> datetime:
+        return self.leased.message.created_at
+
+    @property
+    def deadline(self) -> datetime | None:
+        return self.leased.message.deadline
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return codec.decode_headers(self.leased.message.headers)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this delivery: give it to whoever must not do a thing twice."""
+        return f"{self.id}:{self.queue}"
+
+    @property
+    def fence(self) -> str:
+        """Rises with every hand-over of this message: a receiver can refuse what comes from the past."""
+        message = self.leased.message
+        return f"{message.position or message.seq}.{self.leased.epoch}"
+
+    def publish(self, type: str, body: object = None, **options: Any) -> Published:
+        """Publish when this message is settled, or not at all. Takes what `app.publish` takes, but for `on`."""
+        message = self._settling.draft(type, body, options)
+        self._emits.append(message)
+        return Published(message.id)
+
+    def did(self, step: str) -> bool:
+        """Whether an earlier attempt has marked this step."""
+        return bool((self.leased.message.status | self._flags) & self._bit(step))
+
+    def mark(self, step: str) -> None:
+        """This step is done: a later attempt sees it, whatever becomes of this one."""
+        self._flags |= self._bit(step)
+
+    def _bit(self, step: str) -> int:
+        try:
+            return self._steps[step]
+        except KeyError:
+            known = ", ".join(self._steps) or "none"
+            raise UsageError(
+                f"Handler {self.queue!r} has no step {step!r} (declared: {known}): add it to steps=[...]."
+            ) from None
+
+    def complete(self, *, on: object) -> None:
+        """Settle this message in your own transaction `on`: both commit or neither does."""
+        self._settling.complete(self, on)
+
+    async def acomplete(self, *, on: object) -> None:
+        """Like `complete`, for an async connection or session."""
+        await self._settling.acomplete(self, on)
+
+    def transaction(self) -> Transaction:
+        """A transaction that settles this message when its block ends; it yields the connection to write with."""
+        return self._settling.transaction(self)
+
+
+@dataclass(frozen=True)
+class Handler(Generic[P, R]):
+    """A declared handler. Calling it calls the function; `publish` sends a message to it alone."""
+
+    function: Callable[P, R]
+    queue: str
+    patterns: tuple[str, ...]
+    policy: HandlerPolicy
+    timeout: float
+    concurrency: int
+    is_async: bool
+    batch: int
+    ordered: bool
+    steps: Mapping[str, int]
+    decode: Callable[[str], Any]
+    context: str | None  # the name of the parameter that takes a Context
+    takes_body: bool
+    app: Holdfast
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def publish(self, body: object = None, **options: Any) -> Published:
+        """Publish to this handler alone, whoever else may have subscribed to the type."""
+        return self.app.publish(self.type, body, queue=self.queue, **options)
+
+    async def apublish(self, body: object = None, **options: Any) -> Published:
+        return await self.app.apublish(self.type, body, queue=self.queue, **options)
+
+    @property
+    def type(self) -> str:
+        return next((p for p in self.patterns if not p.endswith("*")), self.queue)
+
+
+def declare(
+    app: Holdfast,
+    function: Callable[P, R],
+    patterns: Sequence[str],
+    settings: Settings,
+    *,
+    name: str | None,
+    retry: str | RetryPolicy | None,
+    order: Ordering,
+    on_dead: OnDead,
+    ordered: bool,
+    timeout: float | None,
+    concurrency: int | None,
+    batch: int,
+    steps: Sequence[str],
+    errors: Mapping[type[BaseException], Reason] | None,
+) -> Handler[P, R]:
+    """Check a declaration and make a handler of it; every mistake is told here, before anything runs."""
+    queue = names.queue_name(name or getattr(function, "__name__", ""))
+    is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+    body, context = _parameters(function, queue)
+    if len(steps) > len(STEP_BITS) or len(set(steps)) != len(steps):
+        raise InvalidSettings(f"Handler {queue!r}: steps must be at most {len(STEP_BITS)} different names.")
+    if batch < 0 or (timeout is not None and timeout <= 0) or (concurrency is not None and concurrency < 1):
+        raise InvalidSettings(f"Handler {queue!r}: batch, timeout and concurrency must be positive.")
+    return Handler(
+        function=function,
+        queue=queue,
+        patterns=tuple(names.pattern(p) for p in patterns),
+        policy=HandlerPolicy(
+            retry=policy(retry or settings.retry),
+            ordering=order,
+            on_dead=on_dead,
+            declared=errors or {},
+            refunds_max=settings.refunds,
+            error_chars=settings.error_chars,
+        ),
+        timeout=timeout or settings.timeout,
+        concurrency=concurrency or (settings.concurrency if is_async else settings.threads),
+        is_async=is_async,
+        batch=batch,
+        ordered=ordered,
+        steps={step: 1 << bit for step, bit in zip(steps, STEP_BITS, strict=False)},
+        decode=codec.decoder_for(_element(body) if batch else body),
+        context=context,
+        takes_body=body is not _NOTHING,
+        app=app,
+    )
+
+
+_NOTHING = object()
+
+
+def _parameters(function: Callable[..., Any], queue: str) -> tuple[Any, str | None]:
+    """The annotation of the body, and the name of the parameter that takes a context."""
+    try:
+        hints = get_type_hints(function)
+    except Exception as error:  # an annotation that cannot be resolved is the user's to mend
+        raise InvalidSettings(f"Handler {queue!r}: its annotations cannot be resolved: {error}") from error
+    body: Any = _NOTHING
+    context = None
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name, Any)
+        if hint is Context or hint == list[Context]:
+            context = parameter.name
+        elif body is _NOTHING and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            body = hint
+        elif parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            raise InvalidSettings(
+                f"Handler {queue!r}: parameter {parameter.name!r} would get no value; "
+                "a handler takes the body first and, annotated `ctx: Context`, its context."
+            )
+    return body, context
+
+
+def _element(annotation: Any) -> Any:
+    arguments = typing.get_args(annotation)
+    return arguments[0] if arguments else Any
+
+
+class Handlers:
+    """The handlers of an application, by queue."""
+
+    def __init__(self) -> None:
+        self._by_queue: dict[str, Handler[Any, Any]] = {}
+
+    def add(self, handler: Handler[Any, Any]) -> None:
+        if handler.queue in self._by_queue:
+            raise InvalidSettings(
+                f"There is already a handler named {handler.queue!r}: give one of them another name with name=..."
+            )
+        self._by_queue[handler.queue] = handler
+
+    def __iter__(self) -> Iterator[Handler[Any, Any]]:
+        return iter(self._by_queue.values())
+
+    def __getitem__(self, queue: str) -> Handler[Any, Any]:
+        return self._by_queue[queue]
+
+    def __len__(self) -> int:
+        return len(self._by_queue)
+
+    def subscriptions(self) -> dict[str, tuple[str, ...]]:
+        return {handler.queue: handler.patterns for handler in self}
+
+

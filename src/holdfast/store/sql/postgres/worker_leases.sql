@@ -1,0 +1,1 @@
+select seq, epoch from holdfast.lease where worker = :worker

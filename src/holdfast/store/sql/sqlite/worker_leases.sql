@@ -1,0 +1,1 @@
+select seq, epoch from holdfast_lease where worker = :worker
