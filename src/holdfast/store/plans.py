@@ -13,7 +13,7 @@ from .statement import Plan, Statement
 Plans = SqlitePlans | PostgresPlans
 
 
-def sql(plans: Plans, name: str, **params: object) -> Statement:
+def sql(plans: Plans, name: str, /, **params: object) -> Statement:
     """A statement that both databases have under the same name, each in its own words."""
     if isinstance(plans, PostgresPlans):
         return plans.sql(name, **params)

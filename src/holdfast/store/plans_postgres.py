@@ -32,7 +32,7 @@ class PostgresPlans:
         self.schema = schema
         self.errors_kept = errors_kept
 
-    def sql(self, name: str, **params: object) -> Statement:
+    def sql(self, name: str, /, **params: object) -> Statement:
         return Statement(load("postgres", name, self.schema), params)
 
     def append(self, messages: Sequence[NewMessage], now: datetime | None) -> Plan[list[Published]]:

@@ -25,7 +25,7 @@ def encode(value: Any) -> str:
     return _json.encode(value).decode()
 
 
-def sql(name: str, **params: object) -> Statement:
+def sql(name: str, /, **params: object) -> Statement:
     return Statement(load("sqlite", name), params)
 
 

@@ -1,0 +1,166 @@
+"""What a store holds, read past the protocol: the same rows from both databases, and what must hold among them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from holdfast.clock import from_micros
+from holdfast.store import Store
+from holdfast.store.statement import Plan, Rows, Statement
+
+PARKED = datetime.max.replace(tzinfo=UTC)
+_PARKED_MICROS = 9_223_372_036_854_775_807
+
+COLUMNS = {
+    "message": "seq id queue type body stream position subject headers status epoch attempts failures vanished refunds "
+    "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
+    "lease": "seq epoch worker run_end cancel until",
+    "stream": "queue name open halted_by halted_at",
+    "queue": "name paused_at",
+    "subscription": "pattern queue",
+    "dead": "id queue seq type stream position subject dedupe status epoch attempts failures vanished refunds redrives "
+    "reason last_reason worker errors headers body created_at due_at deadline died_at",
+    "history": "id queue type stream subject status attempts failures outcome due_at started_at ended_at",
+    "dedupe": "scope key id ended_at",
+    "worker": "id name asleep stopping started_at seen_at",
+}
+TIMES = frozenset({"claimable_at", "created_at", "deadline", "died_at", "due_at", "ended_at", "halted_at", "paused_at"})
+TIMES |= {"seen_at", "started_at", "until"}
+BOOLEANS = frozenset({"asleep", "cancel", "head", "stopping"})
+
+
+class Row(dict[str, Any]):
+    """A row whose columns are attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def table(store: Store, name: str) -> str:
+    return f"holdfast_{name}" if store.plans.dialect == "sqlite" else f"{store.schema}.{name}"  # type: ignore[union-attr]
+
+
+def query(store: Store, text: str, **params: object) -> Rows:
+    """Any statement; `{message}` is the table of messages."""
+    sql = text.format_map({name: table(store, name) for name in COLUMNS})
+
+    def plan(_: object) -> Plan[Rows]:
+        return (yield Statement(sql, params))
+
+    return store.run(plan)
+
+
+def read(store: Store, name: str) -> list[Row]:
+    """All rows of a table, with times, booleans, ids and JSON as Python has them, in the order of their numbers."""
+    columns = COLUMNS[name].split()
+    sqlite = store.plans.dialect == "sqlite"
+    listed = ", ".join(column if sqlite else _postgres_column(name, column) for column in columns)
+    order = "seq" if "seq" in columns else ", ".join(str(n + 1) for n in range(2))
+    rows = query(store, f"select {listed} from {{{name}}} t order by {order}")
+    return [
+        Row({column: _value(name, column, value) for column, value in zip(columns, row, strict=True)}) for row in rows
+    ]
+
+
+def _postgres_column(name: str, column: str) -> str:
+    if column in TIMES:
+        return (
+            f"case when isfinite(t.{column}) then (extract(epoch from t.{column}) * 1000000)::bigint "
+            f"when t.{column} is not null then {_PARKED_MICROS} end"
+        )
+    return f"t.{column}::text" if column in ("xact", "errors") or (name, column) == ("dead", "id") else f"t.{column}"
+
+
+def _value(name: str, column: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if column in TIMES:
+        return PARKED if value == _PARKED_MICROS else from_micros(value)
+    if column in BOOLEANS:
+        return bool(value)
+    if column == "errors":
+        return [{**error, "at": datetime.fromisoformat(error["at"])} for error in json.loads(value)]
+    if column == "id" and name != "worker" and not isinstance(value, UUID):
+        return UUID(value)
+    return value
+
+
+# --- What must hold ---------------------------------------------------------------------------------------------------
+
+
+def check_invariants(store: Store) -> None:
+    """Fails with everything that is wrong."""
+    faults = list(broken_invariants(store))
+    assert not faults, "\n".join(faults)
+
+
+def broken_invariants(store: Store) -> Iterator[str]:
+    messages = read(store, "message")
+    yield from _broken_messages(messages)
+    yield from _broken_order(messages, read(store, "stream"))
+    yield from _broken_leases(messages, read(store, "lease"))
+    yield from _broken_ends(store, messages)
+
+
+def _broken_messages(messages: list[Row]) -> Iterator[str]:
+    for m in messages:
+        if m.xact is not None:
+            yield f"{m.id} in {m.queue} was left without a place"
+        if m.position is not None and (m.stream is None or m.queue is None):
+            yield f"{m.id} has a position without a stream or a queue"
+        if m.position is None and m.queue is not None and not m.head:
+            yield f"{m.id} in {m.queue} is out of the order and yet no head: nobody can claim it"
+        if min(m.attempts, m.failures, m.vanished, m.refunds, m.epoch) < 0:
+            yield f"{m.id} in {m.queue} has a counter below zero"
+
+
+def _broken_order(messages: list[Row], streams: list[Row]) -> Iterator[str]:
+    order: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for m in messages:
+        if m.position is not None:
+            order[m.queue, m.stream].append(m)
+    rows = {(s.queue, s.name): s for s in streams}
+    for key in order.keys() - rows.keys():
+        yield f"stream {key} has messages and no row"
+    for key, s in rows.items():
+        waiting = sorted(order[key], key=lambda m: m.position)
+        heads = [m for m in waiting if m.head]
+        if s.open != len(waiting):
+            yield f"stream {key} says open = {s.open} and has {len(waiting)} in its order"
+        if len(heads) > 1:
+            yield f"stream {key} has {len(heads)} heads"
+        if waiting and s.halted_by is None and heads != waiting[:1]:
+            yield f"stream {key} is stranded: its lowest is {waiting[0].id}, its head {[m.id for m in heads]}"
+
+
+def _broken_leases(messages: list[Row], leases: list[Row]) -> Iterator[str]:
+    by_seq = {m.seq: m for m in messages}
+    for lease in leases:
+        m = by_seq.get(lease.seq)
+        if m is None:
+            yield f"the lease of {lease.seq} belongs to no message"
+        elif not m.head:
+            yield f"{m.id} in {m.queue} is leased and no head"
+        elif lease.epoch != m.epoch + 1:
+            yield f"{m.id} in {m.queue}: the lease has epoch {lease.epoch}, the message {m.epoch}"
+        elif m.position is not None and lease.run_end is not None and lease.run_end < m.position:
+            yield f"{m.id} in {m.queue}: its run ends before it begins"
+
+
+def _broken_ends(store: Store, messages: list[Row]) -> Iterator[str]:
+    dead = read(store, "dead")
+    both = {(m.id, m.queue) for m in messages} & {(d.id, d.queue) for d in dead}
+    if both:
+        yield f"pending and dead at once: {both}"
+    keys = {(k.scope, k.key): k.id for k in read(store, "dedupe")}
+    for row in (*messages, *dead):
+        if row.dedupe is not None and keys.get((row.type, row.dedupe)) != row.id:
+            yield f"{row.id} does not hold its dedupe key {row.dedupe}"

@@ -1,0 +1,233 @@
+"""Publishing: what is stored, where it goes, and in which order."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.store import plans
+from tests.store.box import QUEUE, Box, done, names, new
+
+# --- In a transaction of its own ------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("C15", "W2", "W100")
+def test_everything_about_a_message_is_stored_and_handed_out(box: Box) -> None:
+    deadline = box.now + timedelta(hours=1)
+    given = new({"id": 1}, stream="s", subject="customer 7", headers='{"k":"v"}', deadline=deadline)
+    (published,) = box.publish(given)
+    assert published == (given.id, False)
+
+    stored = box.message(given.id)
+    assert (stored.body, stored.stream, stored.subject, stored.headers) == (
+        given.body,
+        "s",
+        "customer 7",
+        '{"k":"v"}',
+    )
+    assert (stored.status, stored.attempts, stored.failures, stored.vanished, stored.epoch) == (1, 0, 0, 0, 0)
+    assert (stored.created_at, stored.claimable_at, stored.due_at, stored.deadline) == (
+        box.now,
+        box.now,
+        None,
+        deadline,
+    )
+    message = box.claim_one().message
+    assert (message.id, message.queue, message.type, message.body) == (given.id, QUEUE, given.type, given.body)
+    assert (message.stream, message.subject, message.headers, message.status) == ("s", "customer 7", '{"k":"v"}', 1)
+    assert (message.created_at, message.due_at, message.deadline) == (box.now, None, deadline)
+
+
+@pytest.mark.covers("W3", "W6")
+def test_an_event_is_marked_as_stored(box: Box) -> None:
+    box.publish(new("e", event=True))
+    assert box.claim_one().message.status == 3
+
+
+@pytest.mark.covers("W36", "X45")
+def test_a_stream_keeps_the_order_of_publishing(box: Box) -> None:
+    for name in "abc":
+        box.send(name, stream="s")
+    box.send_all("d", "e", stream="s")
+    assert names(box.claim()) == ["a", "b", "c", "d", "e"]
+    assert box.stream("s").open == 5
+
+
+@pytest.mark.covers("X35")
+def test_streams_do_not_wait_for_each_other(box: Box) -> None:
+    box.send_all("a1", "a2", stream="a")
+    box.send_all("b1", "b2", stream="b")
+    box.send("alone")
+    assert names(box.claim(run=1)) == ["a1", "b1", "alone"]
+
+
+def test_many_at_once(box: Box) -> None:
+    many = [new(n, stream=f"s{n % 7}" if n % 3 else None) for n in range(1000)]
+    box.publish(*many)
+    work = box.claim(heads=1000, run=200)
+    assert sorted(names(work)) == list(range(1000))
+    for stream in {m.stream for m in many} - {None}:
+        ordered = [leased for leased in work if leased.message.stream == stream]
+        assert names(ordered) == sorted(names(ordered))
+
+
+def test_nothing_is_stored_for_nothing(box: Box) -> None:
+    assert box.publish() == []
+    assert box.messages() == []
+
+
+# --- Subscriptions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("X42")
+def test_each_subscriber_has_a_delivery_with_its_own_attempts_and_order(box: Box) -> None:
+    box.subscribe("ledger", "order.placed")
+    first, second = box.send("a", stream="s"), box.send("b", stream="s")
+    assert [(m.id, m.queue) for m in box.messages()] == [
+        (first, "ledger"),
+        (first, QUEUE),
+        (second, "ledger"),
+        (second, QUEUE),
+    ] or {(m.id, m.queue) for m in box.messages()} == {
+        (id, queue) for id in (first, second) for queue in (QUEUE, "ledger")
+    }
+    mail = box.claim(QUEUE, run=1)
+    assert names(mail) == ["a"]
+    # The slow subscriber still holds its first message; the other one is done with both.
+    ledger = box.claim("ledger", worker="two")
+    assert names(ledger) == ["a", "b"]
+    box.settle(*map(done, ledger), worker="two")
+    assert [(m.id, m.queue, m.attempts) for m in box.messages()] == [(first, QUEUE, 0), (second, QUEUE, 0)]
+
+
+@pytest.mark.covers("X42")
+@pytest.mark.parametrize(
+    ("pattern", "type", "goes"),
+    [
+        ("order.placed", "order.placed", True),
+        ("order.placed", "order.placed.v2", False),
+        ("order.*", "order.placed", True),
+        ("order.*", "order.", True),
+        ("order.*", "order", False),
+        ("order.*", "Order.placed", False),
+        ("*", "anything", True),
+        ("or_er.*", "order.placed", False),
+        ("or%er.*", "order.placed", False),
+        ("ordé*", "ordéx", True),
+    ],
+)
+def test_patterns_are_types_or_prefixes(empty_box: Box, pattern: str, type: str, goes: bool) -> None:
+    empty_box.subscribe("q", pattern)
+    empty_box.send("m", type=type)
+    assert names(empty_box.claim("q")) == (["m"] if goes else [])
+
+
+@pytest.mark.covers("X42")
+def test_a_queue_with_several_matching_patterns_gets_one_delivery(empty_box: Box) -> None:
+    empty_box.subscribe("q", "order.placed", "order.*", "*")
+    id = empty_box.send("m")
+    assert [(m.id, m.queue) for m in empty_box.messages()] == [(id, "q")]
+
+
+def test_a_message_for_one_queue_goes_to_that_queue_alone(box: Box) -> None:
+    box.subscribe("ledger", "order.placed")
+    id = box.send("m", queue="ledger", stream="s")
+    assert [(m.id, m.queue) for m in box.messages()] == [(id, "ledger")]
+    assert names(box.claim("ledger")) == ["m"]
+
+
+@pytest.mark.covers("X42")
+def test_subscribing_again_changes_nothing(box: Box) -> None:
+    before = box.read("subscription"), box.read("queue")
+    assert box.subscribe() == 0
+    assert (box.read("subscription"), box.read("queue")) == before
+
+
+# --- Nobody subscribed ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("X42")
+def test_what_nobody_subscribes_to_is_kept_and_adopted_oldest_first(empty_box: Box) -> None:
+    box = empty_box
+    for name in "abc":
+        box.send(name)
+    box.send("other", type="other")
+    assert [m.queue for m in box.messages()] == [None] * 4
+    box.pass_time(days=400)
+    assert box.subscribe() == 3
+    assert names(box.claim()) == ["a", "b", "c"]
+    assert [m.queue for m in box.messages() if m.type == "other"] == [None]
+
+
+@pytest.mark.covers("X42")
+def test_adoption_keeps_the_order_of_streams(empty_box: Box) -> None:
+    box = empty_box
+    box.send_all("a", "b", "c", stream="s")
+    assert box.read("stream") == []
+    box.subscribe()
+    assert names(box.claim(run=1)) == ["a"]
+    assert box.stream("s").open == 3
+
+
+@pytest.mark.covers("X42")
+def test_all_who_subscribe_first_adopt(empty_box: Box) -> None:
+    box = empty_box
+    box.send_all(*range(5), stream="s")
+    box.send("x")
+    subscriptions = {"a": ["order.placed"], "b": ["order.*"], "c": ["*"]}
+    assert box.store.run(lambda now: plans.subscribe(box.store.plans, subscriptions, now)) == 6
+    for queue in "abc":
+        assert names(box.claim(queue)) == ["x", 0, 1, 2, 3, 4] or names(box.claim(queue)) == [0, "x", 1, 2, 3, 4]
+
+
+@pytest.mark.covers("X42")
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_limited_adoption_leaves_no_subscriber_out(empty_box: Box, count: int) -> None:
+    box = empty_box
+    box.send_all(*range(4))
+    adopt_nothing = {"a": ["x"], "b": ["x"], "c": ["x"]}
+    box.store.run(lambda now: plans.subscribe(box.store.plans, adopt_nothing, now))
+    for queue in "abc":
+        box.query(
+            "insert into {subscription} (pattern, queue) values ('order.placed', :queue)", queue=queue
+        )
+    adopted = box.store.run(lambda now: box.store.plans.adopt(count, now))
+    assert adopted == count
+    for queue in "abc":
+        assert names(box.claim(queue)) == list(range(count))
+
+
+@pytest.mark.covers("X42")
+def test_a_later_subscriber_starts_from_its_subscription(box: Box) -> None:
+    box.send("before")
+    assert box.subscribe("ledger", "order.placed") == 0
+    box.send("after")
+    assert names(box.claim("ledger")) == ["after"]
+    assert names(box.claim(QUEUE)) == ["before", "after"]
+
+
+@pytest.mark.covers("X42", "X45")
+def test_an_adopted_message_goes_behind_what_is_in_the_stream_already(box: Box) -> None:
+    """Found on SQLite: an older message kept its number, came before the head, and was never claimed."""
+    box.send("old", stream="s", type="other")
+    box.send_all("a", "b", stream="s")
+    box.subscribe(QUEUE, "other")
+    assert names(box.claim(run=1)) == ["a"]
+    box.recover()
+    box.pass_time(minutes=1)
+    box.recover()
+    work = []
+    while leased := box.claim_suspect() or next(iter(box.claim(run=1)), None):
+        work += names([leased])
+        box.settle(done(leased))
+    assert work == ["a", "b", "old"]
+
+
+def test_an_adopted_message_keeps_its_time(empty_box: Box) -> None:
+    box = empty_box
+    id = box.send("later", delay=60)
+    box.subscribe()
+    assert box.claim() == []
+    box.pass_time(seconds=60)
+    assert [leased.message.id for leased in box.claim()] == [id]
