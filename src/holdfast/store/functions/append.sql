@@ -1,5 +1,6 @@
 -- Store new messages in the caller's transaction. Answers the duplicates only: their number in the call and the id
--- of the message that had the key first. `p_place`: the transaction is ours and ends here, so places are given now.
+-- of the message that had the key first. Places are given when the transaction commits (place_mine); a time that a
+-- test gave is kept until then.
 create or replace function holdfast.append(
     p_id uuid[], p_type text[], p_body text[], p_stream text[], p_subject text[], p_headers text[], p_dedupe text[],
     p_due timestamptz[], p_delay float8[], p_deadline timestamptz[], p_queue text[], p_status int[],
@@ -14,6 +15,9 @@ declare
     v_duplicates bigint[] := '{}';
     v_queues text[];
 begin
+    if p_now is not null then
+        perform set_config('holdfast.now', p_now::text, true);
+    end if;
     if p_dedupe is not null then
         -- step: append_dedupe
         for n, id in select x.n, x.id from holdfast.dedupe_new(p_id, p_type, p_dedupe) x loop
