@@ -1,0 +1,58 @@
+"""Holdfast makes sure that what a service has promised to do gets done."""
+
+from .app import Holdfast
+from .errors import (
+    HoldfastError,
+    InvalidMessage,
+    InvalidSettings,
+    LeaseLost,
+    NotFound,
+    NotInTransaction,
+    NotMigrated,
+    PoisonError,
+    Refused,
+    StoreUnavailable,
+    UsageError,
+    VersionConflict,
+    WrongHandle,
+)
+from .handlers import Context, Dead, Handler, Snooze
+from .message import Flag, Message, NewMessage, Published, Reason
+from .rules.retry import RetryPolicy
+from .settings import Settings
+from .work import Batch, Leased, Outcome, Settlement
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Batch",
+    "Context",
+    "Dead",
+    "Flag",
+    "Handler",
+    "Holdfast",
+    "HoldfastError",
+    "InvalidMessage",
+    "InvalidSettings",
+    "LeaseLost",
+    "Leased",
+    "Message",
+    "NewMessage",
+    "NotFound",
+    "NotInTransaction",
+    "NotMigrated",
+    "Outcome",
+    "PoisonError",
+    "Published",
+    "Reason",
+    "Refused",
+    "RetryPolicy",
+    "Settings",
+    "Settlement",
+    "Snooze",
+    "StoreUnavailable",
+    "UsageError",
+    "VersionConflict",
+    "WrongHandle",
+    "__version__",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -237,7 +238,7 @@ class Holdfast:
         batch = self.store.run(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
         empty = Report(worker=report.worker, want=wants, total=report.total, lease=report.lease, run=report.run)
         while wants and not batch.work and self.clock.monotonic() < end:
-            _sleep(min(pause, max(0.0, end - self.clock.monotonic())))
+            threading.Event().wait(min(pause, max(0.0, end - self.clock.monotonic())))
             pause = min(pause * 1.5, self.settings.poll_max)
             found = self.store.run(lambda now: self.store.plans.exchange(empty, now), one=True)  # type: ignore[arg-type]
             batch = Batch(found.now, found.work, batch.lost, found.next_due, found.marks)
@@ -361,9 +362,3 @@ async def _first(started: asyncio.Event, task: asyncio.Task[None]) -> None:
     waiting.cancel()
     if task.done():
         await task
-
-
-def _sleep(seconds: float) -> None:
-    import time
-
-    time.sleep(seconds)

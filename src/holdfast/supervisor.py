@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -64,6 +65,7 @@ class Supervisor:
     deaths: list[Death] = field(default_factory=list)
     stops: int = 0
     _looked_at: float = float("-inf")
+    _pause: threading.Event = field(default_factory=threading.Event)  # never set: a sleep that signals may interrupt
 
     def run(self) -> int:
         """Work until told to stop; the exit code."""
@@ -82,7 +84,7 @@ class Supervisor:
                     self._look_after(child, alive, now)
                 self._look_after_quarantine(quarantine, alive, now)
                 self._tell_deaths()
-                _wait(LOOK)
+                self._pause.wait(LOOK)
         finally:
             os.close(write)
             os.close(alive)
@@ -161,11 +163,6 @@ class Supervisor:
         for child in self.children:
             if child.process is not None and child.process.poll() is None:
                 child.process.send_signal(signal.SIGTERM if self.stops == 1 else signal.SIGKILL)
-
-
-def _wait(seconds: float) -> None:
-    # Ends early when a child dies or a signal comes: both arrive as signals.
-    signal.sigtimedwait([signal.SIGCHLD], seconds) if hasattr(signal, "sigtimedwait") else None
 
 
 def run_worker(app: Holdfast, target: str, *, processes: int = 1, queues: Sequence[str] | None = None) -> int:

@@ -61,6 +61,7 @@ class Worker:
         board: Board | None = None,
         quarantine: bool = False,
         embedded: bool = True,
+        until_idle: bool = False,
         housekeeping: Callable[[], object] | None = None,
     ) -> None:
         self.store, self.settings, self.clock, self.completion = store, settings, clock, completion
@@ -68,12 +69,14 @@ class Worker:
         self.handlers = {h.queue: h for h in handlers if wanted is None or h.queue in wanted}
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.board, self.quarantine, self.embedded = board, quarantine, embedded
+        self.until_idle = until_idle
         self.pacing = Pacing({q: h.concurrency for q, h in self.handlers.items()}, settings, quarantine=quarantine)
         self.timeouts = {q: h.timeout for q, h in self.handlers.items()}
         self.number = 0
         self.stuck: list[Lane] = []
         self._housekeeping = housekeeping
         self._lanes: deque[Lane] = deque()
+        self._batches: dict[str, list[Lane]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[int, asyncio.Task[None]] = {}
         self._contexts: dict[int, Context] = {}
@@ -173,6 +176,8 @@ class Worker:
                 await asyncio.sleep(0)
                 if self.pacing.has_results:
                     continue
+            if self.until_idle and self.pacing.idle:
+                return
             busy = 0 if idle else busy
             await self._rest(pause, batch, idle and now - idle_since > IDLE_AFTER)
             pause = min(pause * 1.5, self.settings.poll_max)
@@ -283,7 +288,7 @@ class Worker:
         for lane in self.pacing.starts():
             handler = self.handlers[lane.queue]
             if handler.batch:
-                self._collect(handler, lane)
+                self._batches.setdefault(handler.queue, []).append(lane)
             elif handler.is_async:
                 self._lanes.append(lane)
             else:
@@ -368,20 +373,13 @@ class Worker:
 
     # -- batch handlers
 
-    def _collect(self, handler: Handler[Any, Any], lane: Lane) -> None:
-        self._lanes_of_batch.setdefault(handler.queue, []).append(lane)
-
-    @property
-    def _lanes_of_batch(self) -> dict[str, list[Lane]]:
-        return self.__dict__.setdefault("_batches", {})  # type: ignore[no-any-return]
-
     def _flush_batches(self) -> None:
-        for queue, lanes in list(self._lanes_of_batch.items()):
+        for queue, lanes in list(self._batches.items()):
             handler = self.handlers[queue]
             while lanes:
                 part, lanes = lanes[: handler.batch], lanes[handler.batch :]
                 self._spawn(self._run_batch(part, handler))
-            del self._lanes_of_batch[queue]
+            del self._batches[queue]
 
     async def _run_batch(self, lanes: list[Lane], handler: Handler[Any, Any]) -> None:
         """One message of each lane in one call; the handler answers for all at once, or for each in a list."""

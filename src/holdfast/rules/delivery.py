@@ -80,6 +80,10 @@ class Raised:
     ran: float = 0.0
 
 
+class Reported(Exception):
+    """A failure that a worker written by hand reports as text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snoozed:
     """The handler asked to be called again later."""

@@ -72,17 +72,12 @@ class SqlitePlans:
 
     def adopt(self, count: int, now: int) -> Plan[int]:
         """Unrouted messages go to those who subscribe to them now."""
-        rows = yield sql("adopt_rows", count=count)
-        adopted: set[int] = set()
-        for seq, queue in rows:
-            if seq in adopted:
-                yield sql("adopt_more", seq=seq, queue=queue)
-            else:
-                yield sql("adopt_first", seq=seq, queue=queue, now=now)
-                adopted.add(seq)
-        if adopted:
+        seqs = [seq for (seq,) in (yield sql("adopt_rows", count=count))]
+        if seqs:
+            yield sql("adopt_deliver", seqs=encode(seqs), now=now)
+            yield sql("settle_delete", seqs=encode(seqs))
             yield from self.place(now)
-        return len(adopted)
+        return len(seqs)
 
     # -- the worker's turn
 

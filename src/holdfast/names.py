@@ -1,0 +1,257 @@
+"""What may be a name: of a type, queue, stream, key, header or schema, and what may be the address of a database.
+
+Every check gives the value back or raises, saying what was given, why it cannot be, and what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from .errors import InvalidMessage, InvalidSettings, UsageError
+
+# Control characters, lone surrogates, line separators, and what turns the direction of the text around them
+# (a name shown to an operator must be the name). Joiners, which some scripts need, are allowed.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+RESERVED_PREFIX = "holdfast/"
+
+
+def text(value: object, what: str, longest: int, error: type[UsageError] = InvalidMessage) -> str:
+    """A name of 1 to `longest` characters that can be read, printed and compared."""
+    if not isinstance(value, str):
+        raise error(f"{what} must be text and is a {type(value).__name__}: convert it, str(...) for one.")
+    if type(value) is not str:
+        value = str.__str__(value)
+    if not value:
+        raise error(f"{what} is empty. Give it at least one character, or leave it out where it is optional.")
+    if len(value) > longest:
+        raise error(
+            f"{what} has {len(value)} characters, and {longest} are allowed: {value[:40]!r}… Shorten or hash it."
+        )
+    if found := CONTROL.search(value):
+        raise error(
+            f"{what} {value!r} has the character {found[0]!r} at {found.start()}, "
+            "a control character, line separator or lone surrogate. Take it out."
+        )
+    if value[0].isspace() or value[-1].isspace():
+        raise error(f"{what} {value!r} begins or ends with white space. Strip it.")
+    return value
+
+
+def type_name(value: object) -> str:
+    """The type of a message, `order.placed`."""
+    name = text(value, "The message type", 200)
+    if "*" in name:
+        raise InvalidMessage(
+            f"The message type {name!r} has a *, which means `all` to subscribers. Use another sign."
+        )
+    return name
+
+
+def stream_name(value: object) -> str:
+    return text(value, "The stream", 300)
+
+
+def dedupe_key(value: object) -> str:
+    return text(value, "The dedupe key", 300)
+
+
+def subject_name(value: object) -> str:
+    return text(value, "The subject", 300)
+
+
+def queue_name(value: object) -> str:
+    return own_name(value, "The queue")
+
+
+def handler_name(value: object) -> str:
+    return own_name(value, "The handler's name")
+
+
+def own_name(value: object, what: str) -> str:
+    name = text(value, what, 200, InvalidSettings)
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidSettings(
+            f"{what} {name!r} begins with {RESERVED_PREFIX!r}, which is the engine's own. Use another."
+        )
+    return name
+
+
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+
+
+def header_name(value: object) -> str:
+    """A name that HTTP, NATS, AMQP and CloudEvents can all carry."""
+    name = text(value, "A header's name", 128)
+    if not HEADER.fullmatch(name):
+        raise InvalidMessage(
+            f"The header name {name!r} cannot be sent: use letters, digits, - _ and . only, without spaces or colons."
+        )
+    return name
+
+
+# --- Subscriptions ------------------------------------------------------------------------------------------
+
+
+def subscription(value: object) -> str:
+    """A type, a prefix with everything below it (`order.*`), or everything (`*`)."""
+    pattern = text(value, "The subscription", 202, InvalidSettings)
+    if pattern == "*":
+        return pattern
+    prefix = pattern.removesuffix(".*")
+    if "*" in prefix or not prefix or len(prefix) > 200:
+        raise InvalidSettings(
+            f"The subscription {pattern!r} is not understood: a message type, a prefix that ends in `.*`, or `*` for all."
+        )
+    return pattern
+
+
+def matches(pattern: str, type_: str) -> bool:
+    """Whether a subscription wants messages of this type. `order.*` wants `order.a` and `order.a.b`, not `order`."""
+    if pattern.endswith("*"):
+        return type_.startswith(pattern[:-1])
+    return pattern == type_
+
+
+# --- PostgreSQL schemas -------------------------------------------------------------------------------------
+
+SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+# Words that cannot stand before a dot without quotes (PostgreSQL, appendix C: reserved, also those that may be functions).
+KEYWORDS = frozenset(
+    """
+    all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation
+    column concurrently constraint create cross current_catalog current_date current_role current_schema current_time
+    current_timestamp current_user default deferrable desc distinct do else end except false fetch for foreign freeze
+    from full grant group having ilike in initially inner intersect into is isnull join lateral leading left like limit
+    localtime localtimestamp natural not notnull null offset on only or order outer overlaps placing primary references
+    returning right select session_user similar some symmetric system_user table tablesample then to trailing true
+    union unique user using variadic verbose when where window with
+    """.split()
+)
+
+
+def schema_name(value: object) -> str:
+    """A schema that can be written into SQL as it is."""
+    if not isinstance(value, str) or not SCHEMA.fullmatch(value):
+        raise InvalidSettings(
+            f"Schema {value!r} cannot be used: a schema is 1 to 48 of a-z, 0-9 and _, and does not begin with a digit."
+        )
+    if value in KEYWORDS or value.startswith("pg_") or value == "information_schema":
+        raise InvalidSettings(
+            f"Schema {value!r} is a word of PostgreSQL's own. Use another, `holdfast` for one."
+        )
+    return value
+
+
+# --- Databases ----------------------------------------------------------------------------------------------
+
+SCHEMES = "`sqlite:///file.db`, `sqlite:////absolute/file.db`, `sqlite:///:memory:` or `postgresql://user@host/database`"
+SECRETS = ("password", "sslpassword")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUrl:
+    """Where the messages are. `path` is for SQLite (`:memory:` too), `dsn` for PostgreSQL, as libpq takes it."""
+
+    dialect: Literal["sqlite", "postgres"]
+    display: str
+    path: str = ""
+    dsn: str = field(default="", repr=False)
+    schema: str = "holdfast"
+
+    def __str__(self) -> str:
+        return self.display
+
+
+def database_url(value: object) -> DatabaseUrl:
+    """What an address means, or InvalidSettings; no text that comes out of here shows the password."""
+    if not isinstance(value, str):
+        raise InvalidSettings(
+            f"The database must be given as text and is a {type(value).__name__}: {SCHEMES}."
+        )
+    if CONTROL.search(value) or value != value.strip():
+        raise InvalidSettings(
+            f"The database URL {display_url(value)!r} has white space around it or a control character in it. Take it out."
+        )
+    scheme, separator, rest = value.partition("://")
+    match scheme.lower():
+        case _ if not separator:
+            raise bad_url(value, f"it has no scheme. Write {SCHEMES}")
+        case "sqlite":
+            return sqlite_url(value, rest)
+        case "postgresql" | "postgres":
+            return postgres_url(value, rest)
+        case other if other.startswith(("postgresql+", "postgres+", "sqlite+")):
+            raise bad_url(value, f"Holdfast chooses the driver itself. Write `{other.partition('+')[0]}://`")
+        case other:
+            raise bad_url(value, f"{other!r} is no database that Holdfast knows. Write {SCHEMES}")
+
+
+def sqlite_url(url: str, rest: str) -> DatabaseUrl:
+    path, _, query = rest.partition("?")
+    if not path.startswith("/"):
+        raise bad_url(url, "after `sqlite:` come three slashes and the path, four for an absolute one")
+    if query:
+        raise bad_url(url, "SQLite takes no parameters")
+    if path[1:] in ("", "/") or path.endswith("/"):
+        raise bad_url(url, "it names no file. For a database in memory write `sqlite:///:memory:`")
+    return DatabaseUrl("sqlite", url, path=path[1:])
+
+
+def postgres_url(url: str, rest: str) -> DatabaseUrl:
+    try:
+        parts = urlsplit(f"postgresql://{rest}")
+        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise bad_url(url, f"it cannot be taken apart ({type(error).__name__}). Write {SCHEMES}") from None
+    user, at, hosts = parts.netloc.rpartition("@")
+    if "@" in user or parts.fragment or parts.path.count("/") > 1:
+        raise bad_url(url, "a @, / or # in the password or the name must be written as %40, %2F, %23")
+    for host in hosts.split(",") if hosts else ():
+        check_host(url, host)
+    if any(re.search(r"%(?![0-9A-Fa-f]{2})", part) for part in (user, hosts, parts.path)):
+        raise bad_url(url, "a % must be written as %25")
+    schemas = [each for key, each in query if key == "schema"]
+    if len(schemas) > 1:
+        raise bad_url(url, "it names two schemas")
+    kept = urlencode([pair for pair in query if pair[0] != "schema"], quote_via=quote)
+    dsn = f"postgresql://{user}{at}{hosts}{parts.path}" + (f"?{kept}" if kept else "")
+    schema = schema_name(schemas[0]) if schemas else "holdfast"
+    return DatabaseUrl("postgres", display_url(url), dsn=dsn, schema=schema)
+
+
+def check_host(url: str, host: str) -> None:
+    name, colon, port = (host, "", "") if host.endswith("]") else host.rpartition(":")
+    if not colon:
+        name = host
+    if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise bad_url(url, "the port must be a number from 1 to 65535")
+    if not re.fullmatch(r"\[[0-9A-Fa-f:.%\w]+\]|[\w.%-]*", name):
+        raise bad_url(url, "the host's name has a sign that no host's name has")
+
+
+def bad_url(url: str, why: str) -> InvalidSettings:
+    return InvalidSettings(f"The database URL {display_url(url)!r} cannot be used: {why}.")
+
+
+def display_url(url: str) -> str:
+    """The URL for people: passwords masked, also in what is no proper URL. Too much is masked rather than too little."""
+    scheme, separator, rest = url.partition("://")
+    if separator and "@" in rest:
+        authority, slash, tail = rest.partition("/")
+        if "@" not in authority or "@" in tail.partition("?")[0]:
+            # A password with a slash in it: all up to the last @ may be part of it.
+            authority, slash, tail = rest, "", ""
+        user, _, host = authority.rpartition("@")
+        name, colon, _ = user.partition(":")
+        rest = f"{name}{colon}{'***' if colon else ''}@{host}{slash}{tail}"
+    secrets = "|".join(SECRETS)
+    rest = re.sub(rf"(?i)\b({secrets})(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)", r"\1\2***", rest)
+    shown = (
+        f"{scheme}{separator}{rest}"
+        if separator
+        else re.sub(rf"(?i)\b({secrets})(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)", r"\1\2***", url)
+    )
+    return CONTROL.sub("?", shown)

@@ -1,0 +1,2 @@
+-- Ask the holder of a lease to cancel; it hears of it at its next heartbeat. No row: the lease has ended meanwhile.
+update holdfast_lease set cancel = 1 where seq = :seq and epoch = :epoch returning seq

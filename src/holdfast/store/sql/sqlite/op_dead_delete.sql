@@ -1,0 +1,4 @@
+-- Dead letters that came back or were discarded leave the table.
+delete from holdfast_dead
+ where (id, queue) in (
+     select i.value, q.value from json_each(:ids) i join json_each(:queues) q on q.key = i.key)

@@ -1,0 +1,9 @@
+-- Which dead letters a redrive of many is about, in the order in which they come back: that of their old positions.
+-- `after` is the last one of the batch before.
+select d.id, d.queue, coalesce(d.position, d.seq), d.seq from holdfast_dead d
+ where (:queue is null or d.queue = :queue) and (:type is null or d.type = :type)
+   and (:stream is null or d.stream = :stream)
+   and (:reason is null or coalesce(d.last_reason, d.reason) = :reason)
+   and d.died_at <= :until
+   and (coalesce(d.position, d.seq), d.seq) > (:after_position, :after_seq)
+ order by coalesce(d.position, d.seq), d.seq limit :limit
