@@ -84,14 +84,12 @@ def test_nothing_is_stored_for_nothing(box: Box) -> None:
 def test_each_subscriber_has_a_delivery_with_its_own_attempts_and_order(box: Box) -> None:
     box.subscribe("ledger", "order.placed")
     first, second = box.send("a", stream="s"), box.send("b", stream="s")
-    assert [(m.id, m.queue) for m in box.messages()] == [
-        (first, "ledger"),
-        (first, QUEUE),
-        (second, "ledger"),
-        (second, QUEUE),
-    ] or {(m.id, m.queue) for m in box.messages()} == {
-        (id, queue) for id in (first, second) for queue in (QUEUE, "ledger")
-    }
+    assert sorted((m.queue, m.id == second) for m in box.messages()) == [
+        ("ledger", False),
+        ("ledger", True),
+        (QUEUE, False),
+        (QUEUE, True),
+    ]
     mail = box.claim(QUEUE, run=1)
     assert names(mail) == ["a"]
     # The slow subscriber still holds its first message; the other one is done with both.
@@ -178,7 +176,7 @@ def test_all_who_subscribe_first_adopt(empty_box: Box) -> None:
     subscriptions = {"a": ["order.placed"], "b": ["order.*"], "c": ["*"]}
     assert box.store.run(lambda now: plans.subscribe(box.store.plans, subscriptions, now)) == 6
     for queue in "abc":
-        assert names(box.claim(queue)) == ["x", 0, 1, 2, 3, 4] or names(box.claim(queue)) == [0, "x", 1, 2, 3, 4]
+        assert names(box.claim(queue)) == [0, "x", 1, 2, 3, 4]
 
 
 @pytest.mark.covers("X42")
@@ -213,15 +211,11 @@ def test_an_adopted_message_goes_behind_what_is_in_the_stream_already(box: Box) 
     box.send("old", stream="s", type="other")
     box.send_all("a", "b", stream="s")
     box.subscribe(QUEUE, "other")
-    assert names(box.claim(run=1)) == ["a"]
-    box.recover()
-    box.pass_time(minutes=1)
-    box.recover()
-    work = []
-    while leased := box.claim_suspect() or next(iter(box.claim(run=1)), None):
-        work += names([leased])
-        box.settle(done(leased))
-    assert work == ["a", "b", "old"]
+    handled = []
+    while work := box.claim(run=1):
+        handled += names(work)
+        box.settle(*map(done, work))
+    assert handled == ["a", "b", "old"]
 
 
 def test_an_adopted_message_keeps_its_time(empty_box: Box) -> None:
