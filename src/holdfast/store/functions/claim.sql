@@ -41,11 +41,14 @@ begin
           from holdfast.followers(v_head, v_end, p_run, p_total - cardinality(v_head), p_bytes - v_bytes, p_now) f;
     end if;
     -- step: claim_lease
+    -- A head that was leased and left again since the first statement looked has its lease visible by now; nobody can
+    -- add one while we hold the head. So there is nothing to conflict with (ON CONFLICT costs twice the insert).
     with l as (
         insert into holdfast.lease (seq, until, worker, run_end, epoch)
         select u.seq, p_now + p_lease * interval '1 second', p_worker, u.run_end, u.epoch
           from unnest(v_head, v_end, v_epoch) u (seq, run_end, epoch)
-            on conflict do nothing returning seq)
+         where (select x.epoch from holdfast.lease x where x.seq = u.seq) is null
+        returning seq)
     select count(*), array_agg(l.seq) into v_count, v_leased from l;
     -- step: claim_read
     return query
