@@ -51,10 +51,7 @@ class SqlitePlans:
         rows = [_draft(message, now) for message in messages]
         taken: dict[int, UUID] = {}
         if any(message.dedupe is not None for message in messages):
-            text = encode(rows)
-            yield sql("dedupe_take", messages=text)
-            for n, first in (yield sql("dedupe_taken", messages=text)):
-                taken[n] = UUID(first)
+            taken = yield from self._duplicates(encode(rows))
             rows = [row for n, row in enumerate(rows) if n not in taken]
         yield sql("append", messages=encode(rows), now=now)
         if any(message.stream is not None for message in messages):
@@ -63,6 +60,17 @@ class SqlitePlans:
             Published(taken[n], duplicate=True) if n in taken else Published(message.id)
             for n, message in enumerate(messages)
         ]
+
+    def _duplicates(self, messages: str) -> Plan[dict[int, UUID]]:
+        """Take the dedupe keys. The answer: which messages come too late, and who was first."""
+        fresh = set((yield sql("dedupe_take", messages=messages)))
+        late: dict[int, UUID] = {}
+        for n, scope, key, holder in (yield sql("dedupe_holders", messages=messages)):
+            if (scope, key) in fresh:
+                fresh.remove((scope, key))  # this one took it; another with that key in the same call comes too late
+            else:
+                late[n] = UUID(holder)
+        return late
 
     def place(self, now: int) -> Plan[None]:
         """Messages that were just stored enter the order of their streams."""
@@ -97,7 +105,7 @@ class SqlitePlans:
         next_due, suspects = None, False
         if report.peek:
             queues = encode([want.queue for want in report.want] + [TIMER])
-            ((due, waiting),) = yield sql("next_due", queues=queues, now=now)
+            ((due, waiting),) = yield sql("next_due", queues=queues, now=now, never=PARKED)
             next_due, suspects = when(due), bool(waiting)
         return Batch(
             now=from_micros(now),

@@ -1,4 +1,4 @@
--- The drafts of what settlements emit, duplicates left out.
+-- The drafts of what settlements emit, duplicates left out. A timer that fires has no `by`: it holds its key already.
 create or replace function holdfast.emitted(p_emits json, p_now timestamptz) returns holdfast.draft[]
 language plpgsql as $$
 declare
@@ -8,10 +8,11 @@ begin
     select array_agg(x.id) as id, array_agg(x.type) as type, array_agg(x.body) as body, array_agg(x.stream) as stream,
            array_agg(x.subject) as subject, array_agg(x.headers) as headers, array_agg(x.dedupe) as dedupe,
            array_agg(x.due_at) as due, array_agg(x.delay) as delay, array_agg(x.deadline) as deadline,
-           array_agg(x.queue) as queue, array_agg(x.status) as status, count(x.dedupe) as keys
+           array_agg(x.queue) as queue, array_agg(x.status) as status,
+           count(x.dedupe) filter (where x.by is not null) as keys
       into e
       from json_to_recordset(p_emits) as x (
-           id uuid, type text, body text, stream text, subject text, headers text, dedupe text, due_at timestamptz,
+           by bigint, id uuid, type text, body text, stream text, subject text, headers text, dedupe text, due_at timestamptz,
            delay float8, deadline timestamptz, queue text, status int);
     if e.keys > 0 then
         v_duplicates := array(select d.n from holdfast.dedupe_new(e.id, e.type, e.dedupe) d);

@@ -1,0 +1,125 @@
+"""A plain INSERT is a publish, in any language: routed, placed, checked. These producers have the machine's clock."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.clock import micros, wall_clock
+from tests.store.box import QUEUE, Box, done, names, new
+
+
+@pytest.fixture
+def box(empty_box: Box) -> Box:
+    empty_box.clock.instant = wall_clock() + timedelta(minutes=1)
+    empty_box.subscribe()
+    return empty_box
+
+
+def insert(box: Box, *rows: dict[str, Any]) -> None:
+    """One transaction with an INSERT for each row."""
+    with box.connection() as db:
+        for row in rows:
+            columns = ", ".join(["type", *row])
+            mark = "?" if box.sqlite else "%s"
+            marks = ", ".join([mark] * (len(row) + 1))
+            table = "holdfast_message" if box.sqlite else "holdfast.message"
+            values = [as_stored(box, value) for value in row.values()]
+            db.execute(f"insert into {table} ({columns}) values ({marks})", ["order.placed", *values])
+        db.commit()
+
+
+def as_stored(box: Box, value: Any) -> Any:
+    return micros(value) if isinstance(value, datetime) and box.sqlite else value
+
+
+def test_it_is_routed_to_every_subscriber(box: Box) -> None:
+    box.subscribe("ledger", "order.*")
+    insert(box, {"body": '"a"'})
+    assert names(box.claim(QUEUE)) == names(box.claim("ledger")) == ["a"]
+    (first, second) = box.messages()
+    assert first.id == second.id
+    assert first.id.version == 4
+
+
+def test_it_gets_its_place_in_the_stream(box: Box) -> None:
+    box.subscribe("ledger", "order.*")
+    box.send("first", stream="s")
+    insert(box, *({"body": f'"{name}"', "stream": "s"} for name in "abc"))
+    box.send("last", stream="s")
+    for queue in (QUEUE, "ledger"):
+        assert box.stream("s", queue).open == 5
+        assert names(box.claim(queue)) == ["first", "a", "b", "c", "last"]
+
+
+def test_it_becomes_the_head_of_an_empty_stream(box: Box) -> None:
+    insert(box, {"body": '"a"', "stream": "s"}, {"body": '"b"', "stream": "s"}, {"body": '"c"', "stream": "t"})
+    assert sorted(names(box.claim(run=1))) == ["a", "c"]
+
+
+@pytest.mark.covers("X42")
+def test_it_is_kept_when_nobody_subscribes(empty_box: Box) -> None:
+    box = empty_box
+    box.clock.instant = wall_clock() + timedelta(minutes=1)
+    insert(box, {"body": '"a"', "stream": "s"}, {"body": '"b"'})
+    assert [m.queue for m in box.messages()] == [None, None]
+    box.subscribe()
+    assert names(box.claim()) == ["a", "b"]
+
+
+def test_it_waits_for_its_time(box: Box) -> None:
+    due = box.now + timedelta(minutes=5)
+    insert(box, {"body": '"later"', "due_at": due}, {"body": '"now"'})
+    assert names(box.claim()) == ["now"]
+    box.clock.instant = due - timedelta(microseconds=1)
+    assert box.claim() == []
+    box.clock.instant = due
+    assert names(box.claim()) == ["later"]
+
+
+def test_scheduled_into_a_stream_it_blocks_nothing(box: Box) -> None:
+    due = box.now + timedelta(minutes=5)
+    insert(box, {"body": '"later"', "stream": "s", "due_at": due}, {"body": '"now"', "stream": "s"})
+    leased = box.claim_one()
+    assert names([leased]) == ["now"]
+    box.settle(done(leased))
+    assert box.claim() == []
+    box.clock.instant = due
+    assert names(box.claim()) == ["later"]
+
+
+@pytest.mark.parametrize("body", ["not json", "", "{", '{"a":}'])
+def test_a_body_that_is_not_json_is_refused(box: Box, body: str) -> None:
+    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.InvalidTextRepresentation), match="json|JSON"):
+        insert(box, {"body": '"fine"'}, {"body": body})
+    assert box.messages() == []
+
+
+def test_it_is_handled_like_any_other(box: Box) -> None:
+    insert(box, {"body": '"a"', "stream": "s", "subject": "x", "headers": '{"h":1}'})
+    leased = box.claim_one()
+    assert (leased.message.subject, leased.message.headers) == ("x", '{"h":1}')
+    box.settle(done(leased, new("next", stream="s")))
+    assert names(box.claim()) == ["next"]
+
+
+def test_a_rollback_takes_it_back(box: Box) -> None:
+    with box.connection() as db:
+        table = "holdfast_message" if box.sqlite else "holdfast.message"
+        db.execute(f"""insert into {table} (type, body, stream) values ('order.placed', '1', 's')""")
+        db.rollback()
+    assert (box.messages(), box.read("stream")) == ([], [])
+
+
+def test_it_mixes_with_publishing_in_one_transaction(box: Box) -> None:
+    table = "holdfast_message" if box.sqlite else "holdfast.message"
+    with box.connection() as db:
+        box.publish_on(db, new("a", stream="s"))
+        db.execute(f"""insert into {table} (type, body, stream) values ('order.placed', '"b"', 's')""")
+        box.publish_on(db, new("c", stream="s"))
+        db.commit()
+    assert names(box.claim()) == ["a", "b", "c"]

@@ -1,0 +1,124 @@
+"""Publishing in the caller's own transaction: both are stored, or neither. Every kind of handle is tried in
+tests/handles; here it is the real tables, and what becomes of the order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.store.box import Box, done, names, new
+
+
+@pytest.fixture
+def db(box: Box) -> Iterator[Any]:
+    """The user's connection, with a table of the user's own."""
+    with box.connection() as db:
+        db.execute("create table if not exists public.orders (id int)" if not box.sqlite else "create table orders (id int)")
+        db.execute("delete from orders")
+        db.commit()
+        yield db
+
+
+def orders(box: Box) -> list[int]:
+    return [id for (id,) in box.query("select id from orders order by id")]
+
+
+@pytest.mark.covers("W105", "V1")
+def test_both_are_committed(box: Box, db: Any) -> None:
+    db.execute("insert into orders values (1)")
+    box.publish_on(db, new("placed", stream="s"))
+    db.execute("insert into orders values (2)")
+    if not box.sqlite:  # SQLite's readers do not see it either, but its one writer is busy with it
+        assert (orders(box), box.claim()) == ([], [])
+    db.commit()
+    assert orders(box) == [1, 2]
+    assert names(box.claim()) == ["placed"]
+
+
+@pytest.mark.covers("W105", "V1")
+def test_neither_is_left_after_a_rollback(box: Box, db: Any) -> None:
+    db.execute("insert into orders values (1)")
+    box.publish_on(db, new("a", stream="s", dedupe="k"), new("b"))
+    db.rollback()
+    assert orders(box) == []
+    assert (box.messages(), box.read("stream"), box.read("dedupe")) == ([], [], [])
+
+
+@pytest.mark.covers("W105")
+def test_a_savepoint_takes_back_only_what_is_inside(box: Box, db: Any) -> None:
+    db.execute("insert into orders values (1)")
+    box.publish_on(db, new("kept", stream="s"))
+    db.execute("savepoint inner_one")
+    db.execute("insert into orders values (2)")
+    box.publish_on(db, new("gone", stream="s", dedupe="k"), new("gone too", stream="t"))
+    db.execute("rollback to savepoint inner_one")
+    box.publish_on(db, new("kept too", stream="s"))
+    db.commit()
+    assert orders(box) == [1]
+    assert names(box.claim()) == ["kept", "kept too"]
+    assert box.read("dedupe") == []
+
+
+def test_what_a_kept_savepoint_published_has_its_place(box: Box, db: Any) -> None:
+    box.publish_on(db, new("a", stream="s"))
+    db.execute("savepoint inner_one")
+    box.publish_on(db, new("b", stream="s"))
+    db.execute("release savepoint inner_one")
+    box.publish_on(db, new("c", stream="s"))
+    db.commit()
+    assert names(box.claim()) == ["a", "b", "c"]
+
+
+@pytest.mark.covers("W36")
+def test_many_calls_in_one_transaction_keep_their_order(box: Box, db: Any) -> None:
+    box.send("first", stream="s")
+    for n in range(20):
+        box.publish_on(db, new(n, stream="s" if n % 2 else "t"))
+    db.commit()
+    work = box.claim()
+    assert [n for n in names(work) if n == "first" or n % 2] == ["first", *range(1, 20, 2)]
+    assert [n for n in names(work) if n != "first" and n % 2 == 0] == list(range(0, 20, 2))
+
+
+@pytest.mark.covers("X43")
+def test_a_duplicate_is_known_at_the_call(box: Box, db: Any) -> None:
+    first = box.send("a", dedupe="k")
+    db.execute("insert into orders values (1)")
+    (published,) = box.publish_on(db, new("b", dedupe="k"))
+    assert published == (first, True)
+    db.commit()
+    assert (orders(box), names(box.claim())) == ([1], ["a"])
+
+
+@pytest.mark.covers("X36")
+def test_a_settlement_in_the_users_transaction_is_applied_with_the_users_writes(box: Box, db: Any) -> None:
+    from holdfast.store.runners import recognise
+
+    box.send("a", stream="s")
+    leased = box.claim_one()
+    for end in (db.rollback, db.commit):
+        db.execute("insert into orders values (7)")
+        held = recognise(db).run(box.store.plans.settle([done(leased, new("next", stream="s"))], [], box.store.now()))
+        assert held == {leased.message.seq}
+        end()
+        if end == db.rollback:
+            assert (orders(box), len(box.messages()), len(box.read("lease"))) == ([], 1, 1)
+    assert orders(box) == [7]
+    assert names(box.claim()) == ["next"]
+
+
+@pytest.mark.covers("X36")
+def test_a_lost_lease_is_seen_before_the_users_transaction_commits(box: Box, db: Any) -> None:
+    from holdfast.store.runners import recognise
+
+    box.send("a")
+    leased = box.claim_one()
+    box.pass_time(minutes=1)
+    box.recover()
+    db.execute("insert into orders values (7)")
+    held = recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))
+    assert held == set()
+    db.rollback()
+    assert len(box.messages()) == 1
