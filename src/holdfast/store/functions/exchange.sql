@@ -38,14 +38,19 @@ begin
                            left join holdfast.queue q on q.name = u.name order by u.n);
     end if;
     if p_peek then
-        select min(x.at), bool_or(x.suspect) into v_next, v_suspects from unnest(v_queue || 'holdfast/timer'::text) w (queue)
+        select nullif(min(x.at), 'infinity'), bool_or(x.suspect) into v_next, v_suspects
+          from unnest(v_queue || 'holdfast/timer'::text) w (queue)
          cross join lateral (
             (select m.claimable_at as at, false as suspect from holdfast.message m
               where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at > v_now
               order by m.claimable_at limit 1)
              union all
-            (select m.claimable_at, m.claimable_at <= v_now from holdfast.message m
-              where m.queue = w.queue and m.head and m.vanished > 0 order by m.claimable_at limit 1)) x;
+            (select m.claimable_at, false from holdfast.message m
+              where m.queue = w.queue and m.head and m.vanished > 0 and m.claimable_at > v_now
+              order by m.claimable_at limit 1)
+             union all
+            (select null, true from holdfast.message m
+              where m.queue = w.queue and m.head and m.vanished > 0 and m.claimable_at <= v_now limit 1)) x;
     end if;
     return query select null::bigint, null::uuid, null::text, null::text, null::text, null::text, null::bigint, null::text,
         case when cardinality(v_held) < coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0)

@@ -1,7 +1,11 @@
--- When the next head of these queues falls due, and whether a suspect waits now.
-select (select min((select m.claimable_at from holdfast_message m
-                     where m.queue = j.value and m.head and m.vanished = 0 and m.claimable_at > :now
-                     order by m.claimable_at limit 1)) from json_each(:queues) j),
+-- When the next head of these queues falls due, and whether a suspect waits now. Nobody is woken for a paused queue.
+with wanted (queue) as (
+    select j.value from json_each(:queues) j left join holdfast_queue q on q.name = j.value where q.paused_at is null)
+select (select min(min(coalesce((select m.claimable_at from holdfast_message m
+                                  where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at > :now
+                                  order by m.claimable_at limit 1), :never),
+                       coalesce((select m.claimable_at from holdfast_message m
+                                  where m.queue = w.queue and m.head and m.vanished > 0 and m.claimable_at > :now
+                                  order by m.claimable_at limit 1), :never))) from wanted w),
        exists (select 1 from holdfast_message m
-                where m.head and m.vanished > 0 and m.queue in (select value from json_each(:queues))
-                  and m.claimable_at <= :now)
+                where m.head and m.vanished > 0 and m.queue in (select queue from wanted) and m.claimable_at <= :now)

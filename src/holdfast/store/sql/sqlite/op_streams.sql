@@ -1,5 +1,5 @@
--- Streams with what stands at the front of each. `blocked`: only those that are halted with something in their order,
--- or whose head cannot be claimed now. Those with most behind the head come first.
+-- Streams with what stands at the front of each. `blocked`: only those that are halted or whose head cannot be claimed
+-- now. Those with most behind the head come first.
 select x.* from (
     select s.queue, s.name, s.open, s.halted_by, s.halted_at, h.id, h.type,
            case when h.seq is null then null
@@ -17,5 +17,5 @@ select x.* from (
      where (s.open > 0 or s.halted_by is not null)
        and (:queue is null or s.queue = :queue) and (:stream is null or s.name = :stream)) x
  where not :blocked
-    or (x.open > 0 and (x.halted_by is not null or x.state in ('parked', 'suspect', 'retrying', 'scheduled')))
+    or x.halted_by is not null or x.state in ('parked', 'suspect', 'retrying', 'scheduled')
  order by x.open desc, x.queue, x.name limit :limit

@@ -1,0 +1,2 @@
+-- The time.
+select :now

@@ -1,0 +1,7 @@
+-- Dedupe keys whose message ended before a moment and has no delivery left, pending or dead.
+delete from holdfast_dedupe where (scope, key) in (
+    select k.scope, k.key from holdfast_dedupe k
+     where k.ended_at < :before
+       and not exists (select 1 from holdfast_message m where m.id = k.id)
+       and not exists (select 1 from holdfast_dead x where x.id = k.id)
+     limit :limit) returning 1
