@@ -59,6 +59,20 @@ class Pace:
     after: tuple[datetime, int] | None = None
     scanned_at: float = float("-inf")
     ready: deque[Lane] = field(default_factory=deque)
+    patience: int = 1  # full batches to wait before fewer heads are tried again
+    full_batches: int = 0
+
+    def expect_run(self, run: float, full: bool, longest: int) -> None:
+        """Learn how many messages a head brings. A batch full of heads hides it: now and then, ask for fewer heads."""
+        if not full:
+            if run < self.run:
+                self.patience = min(self.patience * 2, 64)
+            self.run, self.full_batches = max(1.0, run), 0
+            return
+        self.full_batches += 1
+        if run > 1.5 or self.full_batches >= self.patience:
+            self.patience = 1 if run > 1.5 else self.patience
+            self.run, self.full_batches = min(float(longest), max(self.run, run) * 2), 0
 
 
 class Pacing:
@@ -178,10 +192,12 @@ class Pacing:
             queue = leased.message.queue
             messages[queue] = messages.get(queue, 0) + 1
             heads[queue] = heads.get(queue, 0) + (leased.run == leased.message.seq)
+        full = len(batch.work) >= report.total
         for want in report.want:
             pace, found = self.paces[want.queue], heads.get(want.queue, 0)
             if found:
-                pace.run = max(1.0, messages[want.queue] / found)
+                ordered = any(w.message.position is not None for w in batch.work if w.message.queue == want.queue)
+                pace.expect_run(messages[want.queue] / found, full and ordered, self.settings.run)
             # Fewer than asked for: everything was seen, so the next look costs little and begins at the beginning.
             pace.after = batch.marks.get(want.queue) if found >= want.heads else None
 
