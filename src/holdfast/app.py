@@ -17,12 +17,12 @@ from .clock import Clock, SystemClock, wall_clock
 from .errors import InvalidMessage, UsageError
 from .handlers import Handler, Handlers, declare
 from .ids import new_id
-from .message import NewMessage, Published, Reason
+from .message import Event, NewMessage, Published, Reason
 from .rules import delivery
 from .rules.delivery import OnDead, Ordering
 from .rules.retry import RetryPolicy
 from .settings import Settings
-from .store import Store, open_store, plans
+from .store import SqlitePlans, Store, open_store, plans
 from .store.migrate import migrate
 from .store.runners import Handle, recognise
 from .store.statement import Plan
@@ -111,7 +111,7 @@ class Holdfast:
             return []
         if on is None:
             self._subscribe()
-            return self.store.run(lambda now: self.store.plans.append(drafts, now), one=True)  # type: ignore[arg-type]
+            return self.store.run(lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts))
         handle = self._recognised(on)
         if handle.dialect == "postgres":
             self._subscribe()
@@ -125,7 +125,7 @@ class Holdfast:
         if handle is None or handle.dialect == "postgres":
             await asyncio.to_thread(self._subscribe)
         if handle is None:
-            return await self.store.arun(lambda now: self.store.plans.append(drafts, now), one=True)  # type: ignore[arg-type]
+            return await self.store.arun(lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts))
         return await handle.arun(self._append(drafts, handle), verb="apublish")
 
     def message(self, type: str, body: object = None, **options: Any) -> NewMessage:
@@ -145,6 +145,10 @@ class Holdfast:
             )
         return handle
 
+    def _append_own(self, drafts: list[NewMessage], now: Any) -> Plan[list[Published]]:
+        ours = self.store.plans
+        return ours.append(drafts, now) if isinstance(ours, SqlitePlans) else ours.append(drafts, now, place=True)
+
     def _append(self, drafts: list[NewMessage], handle: Handle) -> Plan[list[Published]]:
         if handle.dialect == "sqlite":
             # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
@@ -155,7 +159,7 @@ class Holdfast:
         if self._subscribed:
             return
         yield from migrate("sqlite")
-        yield from plans.subscribe(self.store.plans, self.handlers.subscriptions(), self.store.now())
+        yield from self._subscription(self.store.now())
 
     def _subscribe(self) -> None:
         """Store the subscriptions of this application's handlers, so that what it publishes finds them."""
@@ -163,9 +167,16 @@ class Holdfast:
             return
         if self.store.plans.dialect == "sqlite":
             self.store.migrate()
-        subscriptions = self.handlers.subscriptions()
-        self.store.run(lambda now: plans.subscribe(self.store.plans, subscriptions, now))
+        self.store.run(self._subscription)
         self._subscribed = True
+
+    def _subscription(self, now: Any) -> Plan[int]:
+        unordered = [handler.queue for handler in self.handlers if not handler.ordered]
+        return plans.subscribe(self.store.plans, self.handlers.subscriptions(), now, unordered)
+
+    def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """What was published as an event into a stream, behind a version, in order."""
+        return self.store.read(lambda _: plans.read_events(self.store.plans, stream, after, limit), one=True)
 
     # -- working
 

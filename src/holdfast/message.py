@@ -85,3 +85,17 @@ class Message:
     created_at: datetime
     due_at: datetime | None
     deadline: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A message as its event stream keeps it. Versions of a stream count from 1 without gaps. `body` is JSON text."""
+
+    stream: str
+    version: int
+    id: UUID
+    type: str
+    subject: str | None
+    created_at: datetime
+    headers: str | None
+    body: str

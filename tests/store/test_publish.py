@@ -41,7 +41,7 @@ def test_everything_about_a_message_is_stored_and_handed_out(box: Box) -> None:
 
 @pytest.mark.covers("W3", "W6")
 def test_an_event_is_marked_as_stored(box: Box) -> None:
-    box.publish(new("e", event=True))
+    box.publish(new("e", event=True, stream="s"))
     assert box.claim_one().message.status == 3
 
 

@@ -15,6 +15,19 @@ from importlib.resources import files
 from ..errors import NotMigrated
 from .statement import DEFAULT_SCHEMA, Dialect, Plan, Statement, in_schema
 
+DROP_FUNCTIONS = """
+do $$
+declare f record;
+begin
+    for f in select p.oid::regprocedure as name from pg_proc p
+              where p.pronamespace = (select c.relnamespace from pg_class c where c.oid = 'holdfast.message'::regclass)
+                and p.prorettype <> 'trigger'::regtype
+    loop
+        execute 'drop function ' || f.name;
+    end loop;
+end
+$$
+"""
 STEP = re.compile(r"(\d{4})_\w+\.(sqlite|postgres)\.sql")
 
 
@@ -98,6 +111,8 @@ def _postgres_statements(schema: str, reached: int, digest: str) -> Iterator[str
             yield in_schema(f"update holdfast.schema_version set version = {version}", schema)
     text, current = functions()
     if digest != current:
+        # A function with other parameters would stand beside the old one of its name, and calls be ambiguous.
+        yield in_schema(DROP_FUNCTIONS, schema)
         yield from (in_schema(statement, schema) for statement in split(text))
         yield in_schema(f"update holdfast.schema_version set functions = '{current}'", schema)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
+from ..message import Event
 from . import plans_sqlite
 from .plans_postgres import PostgresPlans
 from .plans_sqlite import SqlitePlans
@@ -37,17 +39,29 @@ def retire_worker(plans: Plans, worker: int) -> Plan[None]:
     yield sql(plans, "worker_retire", worker=worker)
 
 
-def subscribe(plans: Plans, subscriptions: Mapping[str, Sequence[str]], now: Any) -> Plan[int]:
+def subscribe(
+    plans: Plans, subscriptions: Mapping[str, Sequence[str]], now: Any, unordered: Collection[str] = ()
+) -> Plan[int]:
     """Queues subscribe to types or prefixes; what waited for a first subscriber is adopted. Idempotent."""
-    rows = yield sql(plans, "subscription_list")
-    known = {(pattern, queue) for pattern, queue in rows}
+    known = {(pattern, queue) for pattern, queue in (yield sql(plans, "subscription_list"))}
     fresh = [(p, q) for q, patterns in sorted(subscriptions.items()) for p in sorted(patterns) if (p, q) not in known]
-    queues = {name for (name,) in (yield sql(plans, "queue_names"))}
-    for queue in sorted(set(subscriptions) - queues):
-        yield sql(plans, "queue_add", name=queue, now=now)
+    queues = {name: bool(ordered) for name, ordered in (yield sql(plans, "queue_names"))}
+    for queue in sorted(subscriptions):
+        ordered = queue not in unordered
+        if queues.get(queue) is not ordered:
+            yield sql(plans, "queue_add", name=queue, ordered=plans.boolean(ordered), now=now)
     for pattern, queue in fresh:
         yield sql(plans, "subscription_add", pattern=pattern, queue=queue, now=now)
     return (yield from plans.adopt(1000, now)) if fresh else 0
+
+
+def read_events(plans: Plans, stream: str, after: int, count: int) -> Plan[list[Event]]:
+    """The events of a stream behind a version, in order."""
+    rows = yield sql(plans, "event_read", stream=stream, after=after, count=count)
+    return [
+        Event(stream, version, UUID(str(id)), type, subject, plans.moment(created_at), headers, body)
+        for version, id, type, subject, created_at, headers, body in rows
+    ]
 
 
 def standing(plans: Plans, worker: int) -> Plan[set[tuple[int, int]]]:

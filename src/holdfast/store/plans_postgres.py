@@ -9,9 +9,11 @@ from uuid import UUID
 
 import msgspec
 
+from ..errors import VersionConflict
 from ..message import Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement
-from .statement import DEFAULT_SCHEMA, Plan, Rows, Statement, load
+from .settling import Fence, admissible, fence
+from .statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
 
 TIMER = "holdfast/timer"
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,7 +28,7 @@ def encode(value: Any) -> str:
 class PostgresPlans:
     """Each method is a plan: a generator that yields statements and is sent their rows."""
 
-    dialect = "postgres"
+    dialect: Dialect = "postgres"
 
     def __init__(self, schema: str = DEFAULT_SCHEMA, errors_kept: int = 10) -> None:
         self.schema = schema
@@ -35,7 +37,19 @@ class PostgresPlans:
     def sql(self, name: str, /, **params: object) -> Statement:
         return Statement(load("postgres", name, self.schema), params)
 
-    def append(self, messages: Sequence[NewMessage], now: datetime | None) -> Plan[list[Published]]:
+    @staticmethod
+    def boolean(value: bool) -> object:
+        return value
+
+    @staticmethod
+    def moment(value: Any) -> datetime:
+        instant: datetime = value
+        return instant
+
+    def append(
+        self, messages: Sequence[NewMessage], now: datetime | None, *, place: bool = False
+    ) -> Plan[list[Published]]:
+        """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
         keyed = any(m.dedupe is not None for m in messages)
         rows = yield self.sql(
             "append",
@@ -51,19 +65,43 @@ class PostgresPlans:
             deadline=[m.deadline for m in messages],
             queue=[m.queue for m in messages],
             status=[3 if m.event else 1 for m in messages],
+            place=place and any(m.stream is not None for m in messages),
             now=now,
         )
         taken = {n - 1: as_uuid(first) for n, first in rows}
-        return [
-            Published(taken[n], duplicate=True) if n in taken else Published(m.id) for n, m in enumerate(messages)
-        ]
+        published = []
+        for n, message in enumerate(messages):
+            if n in taken:
+                published.append(Published(taken[n], duplicate=True))
+            else:
+                if message.event:
+                    yield from self._append_event(message, now)
+                published.append(Published(message.id))
+        return published
+
+    def _append_event(self, message: NewMessage, now: datetime | None) -> Plan[int]:
+        assert message.stream is not None
+        ((version, stored),) = yield self.sql(
+            "event_append",
+            stream=message.stream,
+            id=str(message.id),
+            type=message.type,
+            subject=message.subject,
+            headers=message.headers,
+            body=message.body,
+            expect=message.expect,
+            now=now,
+        )
+        if not stored:
+            raise VersionConflict(message.stream, message.expect, version)
+        return int(version)
 
     def adopt(self, count: int, now: datetime | None) -> Plan[int]:
         rows = yield self.sql("adopt", count=count, now=now)
         return int(rows[0][0])
 
     def exchange(self, report: Report, now: datetime | None) -> Plan[Batch]:
-        want = report.want
+        want, settlements = report.want, admissible(report.settlements)
         rows = yield self.sql(
             "exchange",
             worker=report.worker,
@@ -78,25 +116,24 @@ class PostgresPlans:
             suspects=report.suspects,
             peek=report.peek,
             asleep=report.asleep,
-            **self._settlements(report.settlements, report.moves),
+            **self._settlements(settlements, report.moves),
             now=now,
         )
         turn = rows[0]
-        lost: frozenset[int] = frozenset()
+        held = {s.leased.message.seq for s in settlements}
         if turn[8] is not None:
             held = {int(seq) for seq in turn[8].split(",") if seq}
-            lost = frozenset(s.leased.message.seq for s in report.settlements) - held
         return Batch(
             now=turn[14],
             work=_leased(rows, 1),
-            lost=lost,
+            lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
             next_due=turn[15],
             marks=_marks(rows),
             suspects=bool(turn[12]),
         )
 
     def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: datetime | None) -> Plan[set[int]]:
-        ((held,),) = yield self.sql("settle", **self._settlements(settlements, moves), now=now)
+        ((held,),) = yield self.sql("settle", **self._settlements(admissible(settlements), moves), now=now)
         return set(held)
 
     def _settlements(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> dict[str, object]:
@@ -104,7 +141,7 @@ class PostgresPlans:
         ordered = sorted(settlements, key=_lock_order)
         done = [s for s in ordered if s.outcome is Outcome.DONE]
         other = [_other(s) for s in ordered if s.outcome is not Outcome.DONE]
-        emits = [_emit(s.leased.message.seq, m) for s in ordered for m in s.emits]
+        emits = [_emit(fence(s), m) for s in settlements for m in s.emits]
         moved = list(moves)
         return {
             "seq": [s.leased.message.seq for s in done] or None,
@@ -172,9 +209,11 @@ def _other(s: Settlement) -> dict[str, object]:
     }
 
 
-def _emit(by: int, m: NewMessage) -> dict[str, object]:
+def _emit(by: Fence, m: NewMessage) -> dict[str, object]:
     return {
-        "by": by,
+        "by": by[0],
+        "run": by[1],
+        "epoch": by[2],
         "id": m.id,
         "type": m.type,
         "body": m.body,
@@ -187,6 +226,7 @@ def _emit(by: int, m: NewMessage) -> dict[str, object]:
         "deadline": m.deadline,
         "queue": m.queue,
         "status": 3 if m.event else 1,
+        "expect": m.expect,
     }
 
 

@@ -10,9 +10,11 @@ from uuid import UUID
 import msgspec
 
 from ..clock import from_micros, micros
+from ..errors import VersionConflict
 from ..message import Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement, Want
-from .statement import Plan, Rows, Statement, load
+from .settling import admissible, fence
+from .statement import Dialect, Plan, Rows, Statement, load
 
 TIMER = "holdfast/timer"
 PARKED = 9_223_372_036_854_775_807
@@ -40,7 +42,15 @@ def when(value: int | None) -> datetime | None:
 class SqlitePlans:
     """Each method is a plan: a generator that yields statements and is sent their rows."""
 
-    dialect = "sqlite"
+    dialect: Dialect = "sqlite"
+
+    @staticmethod
+    def boolean(value: bool) -> object:
+        return int(value)
+
+    @staticmethod
+    def moment(value: Any) -> datetime:
+        return from_micros(value)
 
     def __init__(self, errors_kept: int = 10) -> None:
         self.errors_kept = errors_kept
@@ -56,10 +66,36 @@ class SqlitePlans:
         yield sql("append", messages=encode(rows), now=now)
         if any(message.stream is not None for message in messages):
             yield from self.place(now)
-        return [
-            Published(taken[n], duplicate=True) if n in taken else Published(message.id)
-            for n, message in enumerate(messages)
-        ]
+        published = []
+        for n, message in enumerate(messages):
+            if n in taken:
+                published.append(Published(taken[n], duplicate=True))
+            else:
+                if message.event:
+                    yield from self._append_event(message, now)
+                published.append(Published(message.id))
+        return published
+
+    def _append_event(self, message: NewMessage, now: int) -> Plan[int]:
+        assert message.stream is not None
+        rows = yield sql("event_version", stream=message.stream)
+        reached = rows[0][0] if rows else 0
+        if message.expect is not None and message.expect != reached:
+            raise VersionConflict(message.stream, message.expect, reached)
+        version = int(reached) + 1
+        yield sql("event_bump", stream=message.stream, version=version)
+        yield sql(
+            "event_insert",
+            stream=message.stream,
+            version=version,
+            id=str(message.id),
+            type=message.type,
+            subject=message.subject,
+            headers=message.headers,
+            body=message.body,
+            now=now,
+        )
+        return version
 
     def _duplicates(self, messages: str) -> Plan[dict[int, UUID]]:
         """Take the dedupe keys. The answer: which messages come too late, and who was first."""
@@ -118,9 +154,9 @@ class SqlitePlans:
 
     def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: int) -> Plan[set[int]]:
         """Apply the settlements whose lease still stands; the answer names them by seq."""
-        fences = [(s.leased.message.seq, s.leased.run, s.leased.run_epoch) for s in settlements]
-        held = {seq for (seq,) in (yield sql("settle_held", settled=encode(fences)))}
-        stood = [s for s in settlements if s.leased.message.seq in held]
+        settlements = admissible(settlements)
+        held = set((yield sql("settle_held", settled=encode([fence(s) for s in settlements]))))
+        stood = [s for s in settlements if fence(s) in held]
         done = [s for s in stood if s.outcome is Outcome.DONE]
         streams: dict[tuple[str, str], _Stream] = {}
         if done:
@@ -135,7 +171,7 @@ class SqlitePlans:
                 yield from self._settle_other(s, streams, now)
         yield from self._unlease(stood, moves)
         yield from self.advance(streams, [m for s in stood for m in s.emits], now)
-        return held
+        return {s.leased.message.seq for s in stood}
 
     def _settle_other(self, s: Settlement, streams: dict[tuple[str, str], _Stream], now: int) -> Plan[None]:
         message = s.leased.message
@@ -225,7 +261,7 @@ class SqlitePlans:
         for want in wants:
             room = min(want.heads, report.total - len(rows))
             if room <= 0 or size >= report.bytes_max:
-                break
+                continue
             after_at, after_seq = want.after or (None, -1)
             for head in (
                 yield sql(
@@ -235,7 +271,7 @@ class SqlitePlans:
                 if size >= report.bytes_max:
                     break
                 rows.append(head)
-                size += len(head[4])
+                size += len(head[4].encode())
                 heads.append((head[0], head[6], head[17]))
         budget = report.bytes_max - size
         followers: Rows = []
@@ -248,7 +284,7 @@ class SqlitePlans:
                 if follower[19] > now or follower[12] > 0 or budget <= 0:
                     break
                 followers.append(follower)
-                budget -= len(follower[4])
+                budget -= len(follower[4].encode())
         ends = {row[18]: row[6] for row in followers}
         leases = [(seq, ends.get(seq, position), epoch) for seq, position, epoch in heads]
         yield from self._lease(report, leases, now)

@@ -12,15 +12,17 @@ begin
     loop
         v_queues := array(select holdfast.route(m.type) order by 1);
         update holdfast.message t
-           set queue = v_queues[1], xact = case when t.stream is not null then pg_current_xact_id() end,
-               claimable_at = greatest(t.claimable_at, v_now)
+           set queue = v_queues[1], claimable_at = greatest(t.claimable_at, v_now), head = h.head,
+               xact = case when not h.head then pg_current_xact_id() end
+          from (select m.stream is null or not holdfast.keeps_order(v_queues[1]) as head) h
          where t.seq = m.seq;
         insert into holdfast.message (claimable_at, created_at, due_at, deadline, id, xact, status, head, queue, type,
                                       stream, subject, dedupe, headers, body)
         select greatest(m.claimable_at, v_now), m.created_at, m.due_at, m.deadline, m.id,
-               case when m.stream is not null then pg_current_xact_id() end, m.status, m.stream is null, q, m.type,
+               case when not h.head then pg_current_xact_id() end, m.status, h.head, q, m.type,
                m.stream, m.subject, m.dedupe, m.headers, m.body
-          from unnest(v_queues[2:]) q;
+          from unnest(v_queues[2:]) q
+         cross join lateral (select m.stream is null or not holdfast.keeps_order(q) as head) h;
         v_count := v_count + 1;
     end loop;
     perform holdfast.place(pg_current_xact_id(), v_now);

@@ -1,25 +1,22 @@
 -- Settle the streams: count out what left the order and count in what is emitted, all rows sorted in one statement;
 -- then, in a new statement, make the lowest waiting message the head; then store what is emitted with its places.
 create or replace function holdfast.advance(
-    p_queue text[], p_stream text[], p_removed int[], p_start bigint[], p_halt text[], p_emits json, p_now timestamptz)
+    p_queue text[], p_stream text[], p_removed int[], p_start bigint[], p_halt text[], p_drafts holdfast.draft[],
+    p_now timestamptz)
 returns void
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
-    v_drafts holdfast.draft[];
     v_queues text[];
 begin
-    if p_emits is not null then
-        v_drafts := holdfast.emitted(p_emits, p_now);
-    end if;
     -- step: advance_streams
     insert into holdfast.stream as s (queue, name, open, halted_by, halted_at)
     select x.queue, x.stream, sum(x.n), max(x.halt), case when max(x.halt) is not null then p_now end
       from (select u.queue, u.stream, -u.removed as n, u.halt
               from unnest(p_queue, p_stream, p_removed, p_halt) u (queue, stream, removed, halt)
              union all
-            select d.queue, d.stream, 1, null from unnest(v_drafts) d where d.ordered and d.queue is not null) x
+            select d.queue, d.stream, 1, null from unnest(p_drafts) d where d.ordered and d.queue is not null) x
      group by x.queue, x.stream order by x.queue, x.stream
         on conflict (queue, name) do update
        set open = s.open + excluded.open, halted_by = coalesce(s.halted_by, excluded.halted_by),
@@ -34,7 +31,7 @@ begin
                 where f.queue = u.queue and f.stream = u.stream and f.position >= u.start
                 order by f.position limit 1) f
          where not f.head));
-    if v_drafts is not null then
+    if p_drafts is not null then
         -- step: advance_emit
         insert into holdfast.message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at,
                                       due_at, deadline, queue, target, status, position, head)
@@ -44,9 +41,9 @@ begin
                case when x.ordered then x.nth = 1 and x.count = s.open and s.halted_by is null else true end
           from (select d.*, row_number() over (partition by d.ordered, d.queue, d.stream order by d.n) as nth,
                        count(*) over (partition by d.ordered, d.queue, d.stream) as count
-                  from unnest(v_drafts) d order by d.n) x
+                  from unnest(p_drafts) d order by d.n) x
           left join holdfast.stream s on x.ordered and s.queue = x.queue and s.name = x.stream;
-        select array_agg(distinct d.queue) into v_queues from unnest(v_drafts) d;
+        select array_agg(distinct d.queue) into v_queues from unnest(p_drafts) d;
         perform holdfast.nudge(v_queues);
     end if;
 end

@@ -1,10 +1,10 @@
 -- Store new messages in the caller's transaction. Answers the duplicates only: their number in the call and the id
--- of the message that had the key first. Places are given when the transaction commits (place_mine); a time that a
--- test gave is kept until then.
+-- of the message that had the key first. Places are given when the transaction commits (place_mine), or here when it
+-- is our own and ends with this call (`p_place`). A time that a test gave is kept until the commit.
 create or replace function holdfast.append(
     p_id uuid[], p_type text[], p_body text[], p_stream text[], p_subject text[], p_headers text[], p_dedupe text[],
     p_due timestamptz[], p_delay float8[], p_deadline timestamptz[], p_queue text[], p_status int[],
-    p_now timestamptz)
+    p_place boolean, p_now timestamptz)
 returns table (n bigint, id uuid)
 language plpgsql
 set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -14,6 +14,7 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_duplicates bigint[] := '{}';
     v_queues text[];
+    v_drafts holdfast.draft[];
 begin
     if p_now is not null then
         perform set_config('holdfast.now', p_now::text, true);
@@ -24,6 +25,16 @@ begin
             v_duplicates := v_duplicates || n;
             return next;
         end loop;
+    end if;
+    if p_place then
+        v_drafts := array(
+            select row(d.n, d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, d.due_at,
+                       d.deadline, d.queue, d.target, d.status, d.ordered)::holdfast.draft
+              from holdfast.drafts(p_id, p_type, p_body, p_stream, p_subject, p_headers, p_dedupe, p_due, p_delay,
+                                   p_deadline, p_queue, p_status, v_now) d
+             where d.n <> all (v_duplicates) order by d.n);
+        perform holdfast.advance(null, null, null, null, null, v_drafts, v_now);
+        return;
     end if;
     -- step: append_insert
     with m as (

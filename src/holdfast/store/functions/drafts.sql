@@ -12,7 +12,7 @@ language sql stable as $$
            case when w.timer then 'holdfast/timer' else coalesce(u.queue, r.queue) end,
            case when w.timer then u.queue end,
            u.status,
-           u.stream is not null and not w.timer
+           u.stream is not null and not w.timer and holdfast.keeps_order(coalesce(u.queue, r.queue))
       from unnest(p_id, p_type, p_body, p_stream, p_subject, p_headers, p_dedupe, p_due, p_delay, p_deadline,
                   p_queue, p_status)
            with ordinality u (id, type, body, stream, subject, headers, dedupe, due, delay, deadline, queue, status, n)

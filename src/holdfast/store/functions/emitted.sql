@@ -5,6 +5,9 @@ declare
     e record;
     v_duplicates bigint[] := '{}';
 begin
+    if p_emits is null then
+        return null;
+    end if;
     select array_agg(x.id) as id, array_agg(x.type) as type, array_agg(x.body) as body, array_agg(x.stream) as stream,
            array_agg(x.subject) as subject, array_agg(x.headers) as headers, array_agg(x.dedupe) as dedupe,
            array_agg(x.due_at) as due, array_agg(x.delay) as delay, array_agg(x.deadline) as deadline,
@@ -17,6 +20,10 @@ begin
     if e.keys > 0 then
         v_duplicates := array(select d.n from holdfast.dedupe_new(e.id, e.type, e.dedupe) d);
     end if;
+    perform holdfast.append_event(x ->> 'stream', (x ->> 'id')::uuid, x ->> 'type', x ->> 'subject', x ->> 'headers',
+                                  x ->> 'body', (x ->> 'expect')::bigint, true, p_now)
+       from json_array_elements(p_emits) with ordinality e (x, n)
+      where (x ->> 'status')::int & 2 = 2 and x ->> 'by' is not null and n <> all (v_duplicates);
     return array(
         select row(d.n, d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, d.due_at,
                    d.deadline, d.queue, d.target, d.status, d.ordered)::holdfast.draft

@@ -19,7 +19,7 @@ begin
                     order by f.claimable_at, f.seq), count(*)
       into v_emits, v_count from fired f;
     if v_count > 0 then
-        perform holdfast.advance(null, null, null, null, null, v_emits, p_now);
+        perform holdfast.advance(null, null, null, null, null, holdfast.emitted(v_emits, p_now), p_now);
     end if;
     return v_count;
 end

@@ -16,14 +16,15 @@ begin
         return new;
     end if;
     new.queue := v_queues[1];
-    if new.stream is not null then
-        new.xact := pg_current_xact_id();
-    end if;
+    new.head := new.stream is null or not holdfast.keeps_order(new.queue);
+    new.xact := case when not new.head then pg_current_xact_id() end;
     insert into holdfast.message (claimable_at, created_at, due_at, deadline, id, xact, status, head, queue,
                                   type, stream, subject, dedupe, headers, body)
-    select new.claimable_at, new.created_at, new.due_at, new.deadline, new.id, new.xact, new.status, new.head, q,
+    select new.claimable_at, new.created_at, new.due_at, new.deadline, new.id,
+           case when not h.head then pg_current_xact_id() end, new.status, h.head, q,
            new.type, new.stream, new.subject, new.dedupe, new.headers, new.body
-      from unnest(v_queues[2:]) q;
+      from unnest(v_queues[2:]) q
+     cross join lateral (select new.stream is null or not holdfast.keeps_order(q) as head) h;
     perform holdfast.nudge(v_queues);
     return new;
 end

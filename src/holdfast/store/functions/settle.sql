@@ -43,11 +43,14 @@ begin
     end if;
     if p_emits is not null and coalesce(cardinality(v_held), 0) <
        coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0) then
-        select json_agg(e) into v_emits from json_array_elements(p_emits) e where (e ->> 'by')::bigint = any (v_held);
+        select json_agg(e) into v_emits from json_array_elements(p_emits) e
+         where (e ->> 'by')::bigint = any (v_held)
+           and exists (select 1 from unnest(v_runs, v_epochs) u (run, epoch)
+                        where u.run = (e ->> 'run')::bigint and u.epoch = (e ->> 'epoch')::int);
     end if;
     if v_queue is not null or v_emits is not null then
         -- step: settle_streams
-        perform holdfast.advance(v_queue, v_stream, v_removed, v_start, v_halt, v_emits, v_now);
+        perform holdfast.advance(v_queue, v_stream, v_removed, v_start, v_halt, holdfast.emitted(v_emits, v_now), v_now);
     end if;
     return coalesce(v_held, '{}');
 end

@@ -64,6 +64,7 @@ create table holdfast.stream (
 create table holdfast.queue (
     name       text collate "C" primary key,
     created_at timestamptz not null default clock_timestamp(),
+    ordered    boolean not null default true,      -- keeps the order of streams
     paused_at  timestamptz,
     paused_why text
 );

@@ -60,6 +60,7 @@ create table holdfast_stream (
 create table holdfast_queue (
     name       text primary key,
     created_at integer not null default (cast((julianday('now') - 2440587.5) * 86400000000 as integer)),
+    ordered    integer not null default 1,      -- keeps the order of streams
     paused_at  integer,
     paused_why text
 ) without rowid;
@@ -167,14 +168,17 @@ begin
            claimable_at = max(claimable_at, coalesce(due_at, 0))
      where seq = new.seq;
     update holdfast_message set head = 0, xact = case when queue is not null then 1 end
-     where seq = new.seq and stream is not null and queue is not 'holdfast/timer';
+     where seq = new.seq and stream is not null and queue is not 'holdfast/timer'
+       and not exists (select 1 from holdfast_queue q where q.name = holdfast_message.queue and not q.ordered);
     insert into holdfast_message (claimable_at, created_at, due_at, deadline, id, xact, status, head, queue, type, stream,
                                   subject, dedupe, headers, body)
-    select distinct m.claimable_at, m.created_at, m.due_at, m.deadline, m.id, m.xact, m.status, m.head, s.queue, m.type, m.stream,
-           m.subject, m.dedupe, m.headers, m.body
+    select distinct m.claimable_at, m.created_at, m.due_at, m.deadline, m.id,
+           case when m.stream is not null and coalesce(q.ordered, 1) then 1 end, m.status,
+           m.stream is null or not coalesce(q.ordered, 1), s.queue, m.type, m.stream, m.subject, m.dedupe, m.headers, m.body
       from holdfast_message m join holdfast_subscription s
         on s.pattern = m.type
         or (s.pattern like '%*' and substr(m.type, 1, length(s.pattern) - 1) = substr(s.pattern, 1, length(s.pattern) - 1))
+      left join holdfast_queue q on q.name = s.queue
      where m.seq = new.seq and s.queue <> m.queue and m.queue is not 'holdfast/timer';
     insert into holdfast_stream (queue, name, open)
     select m.queue, m.stream, count(*) from holdfast_message m where m.xact = 1 group by m.queue, m.stream

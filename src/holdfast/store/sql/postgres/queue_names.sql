@@ -1,1 +1,1 @@
-select name from holdfast.queue
+select name, ordered from holdfast.queue

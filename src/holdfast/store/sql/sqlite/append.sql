@@ -5,8 +5,9 @@ select m.id, m.type, m.body, m.stream, m.subject, m.headers, m.dedupe, max(coale
        m.deadline,
        case when m.timer then 'holdfast/timer' else coalesce(m.queue, s.queue) end,
        case when m.timer then m.queue end,
-       m.status, m.stream is null or m.timer,
-       case when m.stream is not null and not m.timer and coalesce(m.queue, s.queue) is not null then 2 end
+       m.status, m.stream is null or m.timer or not coalesce(q.ordered, 1),
+       case when m.stream is not null and not m.timer and coalesce(m.queue, s.queue) is not null
+             and coalesce(q.ordered, 1) then 2 end
   from (select key as n, json_extract(value, '$.id') as id, json_extract(value, '$.type') as type,
                json_extract(value, '$.body') as body, json_extract(value, '$.stream') as stream,
                json_extract(value, '$.subject') as subject, json_extract(value, '$.headers') as headers,
@@ -19,4 +20,5 @@ select m.id, m.type, m.body, m.stream, m.subject, m.headers, m.dedupe, max(coale
     on m.queue is null and not m.timer
    and (s.pattern = m.type or (s.pattern like '%*'
         and substr(m.type, 1, length(s.pattern) - 1) = substr(s.pattern, 1, length(s.pattern) - 1)))
+  left join holdfast_queue q on q.name = coalesce(m.queue, s.queue) and m.stream is not null
  group by m.n, s.queue order by m.n

@@ -1,1 +1,3 @@
-insert into holdfast_queue (name, created_at) values (:name, :now) on conflict do nothing
+-- A queue makes itself known, and whether it keeps the order of streams.
+insert into holdfast_queue as q (name, created_at, ordered) values (:name, :now, :ordered)
+    on conflict (name) do update set ordered = excluded.ordered where q.ordered <> excluded.ordered

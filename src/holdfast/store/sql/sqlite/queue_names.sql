@@ -1,1 +1,1 @@
-select name from holdfast_queue
+select name, ordered from holdfast_queue
