@@ -1,0 +1,61 @@
+"""`holdfast demo`: the whole story on SQLite, in less than a minute, with everything going wrong that can.
+
+A shop places orders in its own transactions. Two worker processes handle the messages while they are killed with -9,
+calls fail, one message is not valid and another kills every worker that touches it. At the end the promises are
+proved by counting.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..clock import SystemClock
+from . import proof, story
+from .picture import Picture, show_commands, show_proof
+from .stage import Stage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["run"]
+
+TARGET = "holdfast.demo.shop:app"
+
+
+def run(
+    console: Console,
+    *,
+    seconds: float = 12.0,
+    seed: int | None = None,
+    processes: int = 2,
+    limit: float = 40.0,
+    target: str = TARGET,
+) -> int:
+    """Run the demo: 0 if every promise was kept, 1 if one was not. The database stays, for looking into it.
+
+    The shop trades for `seconds`; what is not done within `limit` seconds after that is counted as lost.
+    """
+    seed = int(SystemClock().roll() * 1_000_000) if seed is None else seed
+    stage = Stage(
+        story.tell(seed), Path(tempfile.mkdtemp(prefix="holdfast-demo-")), seconds, processes, target
+    )
+    console.print(f"[bold]Holdfast demo[/], seed {seed}, database {stage.database}", soft_wrap=True)
+    console.print(
+        f"{stage.story.messages} messages will be committed by {story.TILLS} producers, "
+        f"for {processes} worker processes, in about {seconds:g} s.\n",
+        soft_wrap=True,
+    )
+    try:
+        failure = stage.play(Picture(console, stage.story.messages), limit)
+    except KeyboardInterrupt:
+        console.print("Stopped before the end; nothing is proved.")
+        return 130
+    if failure is not None:
+        console.print(f"FAILED: {failure}\n{stage.last_words()}", style="red", markup=False, soft_wrap=True)
+        return 1
+    rows = proof.prove(stage.evidence())
+    show_proof(console, rows)
+    show_commands(console, stage.database, seed, stage.cursed)
+    return 0 if all(row.kept for row in rows) else 1

@@ -1,0 +1,166 @@
+"""Where one demo happens: a folder, the shop's producers, and the worker processes that are killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import Holdfast
+from ..clock import SystemClock
+from . import proof, story, till
+from .picture import Counts, Picture, read_counts
+
+STEP = 0.1  # seconds between two looks
+START_LIMIT = 20.0  # seconds for the worker processes to start
+
+
+@dataclass
+class Stage:
+    """One performance, and the two lists that no database can hold (see proof)."""
+
+    story: story.Story
+    folder: Path
+    seconds: float
+    processes: int
+    target: str
+    rolled_back: list[str] = field(default_factory=list)
+    killed: int = 0
+    cursed: str = ""
+    invalid: str = ""
+    troubles: list[str] = field(default_factory=list)
+
+    @property
+    def database(self) -> str:
+        return str(self.folder / "shop.db")
+
+    def play(self, picture: Picture, limit: float) -> str | None:
+        """Everything up to the last message; the answer says what went wrong, if the story could not be told."""
+        till.open_shop(self.database)
+        app = Holdfast(f"sqlite:///{self.database}")
+        app.prepare()
+        with closing(app), self.workers() as workers, picture:
+            if not self.workers_came(workers):
+                return "the worker processes did not start"
+            begun = SystemClock().monotonic()
+            tills = [
+                threading.Thread(target=self.trade, args=(number, app, begun), daemon=True)
+                for number in range(story.TILLS)
+            ]
+            for each in tills:
+                each.start()
+            return self.watch(workers, tills, picture, begun, limit)
+
+    def workers_came(self, workers: subprocess.Popen[str]) -> bool:
+        """Wait until the handlers are subscribed and every process has announced itself."""
+        pause = threading.Event()
+        for _ in range(int(START_LIMIT / STEP)):
+            if till.workers_seen(self.database) >= self.processes:
+                return True
+            if workers.poll() is not None:
+                return False
+            pause.wait(STEP)
+        return False
+
+    def trade(self, number: int, app: Holdfast, begun: float) -> None:
+        """One producer: its transactions, each at its time."""
+        pause = threading.Event()
+        try:
+            for change in self.story.of_till(number):
+                pause.wait(max(0.0, begun + change.at * self.seconds - SystemClock().monotonic()))
+                ids = till.carry_out(self.database, app, change)
+                if change.rolled_back:
+                    self.rolled_back += map(str, ids)
+                for each, published in zip(ids, change.publishes, strict=True):
+                    self.cursed = str(each) if published.cursed else self.cursed
+                    self.invalid = str(each) if published.invalid else self.invalid
+        except Exception as error:  # told by the thread that watches
+            self.troubles.append(f"a producer failed: {type(error).__name__}: {error}")
+
+    def watch(
+        self,
+        workers: subprocess.Popen[str],
+        tills: list[threading.Thread],
+        picture: Picture,
+        begun: float,
+        limit: float,
+    ) -> str | None:
+        pause = threading.Event()
+        kills = [at * self.seconds for at in story.KILLS]
+        while True:
+            now = SystemClock().monotonic() - begun
+            if self.troubles:
+                return self.troubles[0]
+            if workers.poll() is not None:
+                return f"the worker's parent process ended with {workers.returncode}"
+            if kills and now >= kills[0]:
+                kills.pop(0)
+                picture.say(self.kill(workers))
+            counts = read_counts(self.database, self.killed)
+            picture.update(counts)
+            if not kills and not any(each.is_alive() for each in tills) and self.finished(counts):
+                return None
+            if now > self.seconds + limit:
+                return None  # the proof will show what is missing
+            pause.wait(STEP)
+
+    def finished(self, counts: Counts) -> bool:
+        return counts.committed == counts.done + counts.dead
+
+    def kill(self, workers: subprocess.Popen[str]) -> str:
+        assert workers.stdin is not None
+        assert workers.stdout is not None
+        workers.stdin.write("kill\n")
+        workers.stdin.flush()
+        pid, running = map(int, workers.stdout.readline().split() or (0, 0))
+        if not pid:
+            return "no worker process was alive to be killed"
+        self.killed += 1
+        messages = "1 message" if running == 1 else f"{running} messages"
+        return f"kill -9 {pid}: a worker process, while it handled {messages}"
+
+    @contextmanager
+    def workers(self) -> Iterator[subprocess.Popen[str]]:
+        """The worker processes under their parent. They end with the block, and also when this process dies."""
+        command = [sys.executable, "-m", "holdfast.demo.workers", self.target, str(self.processes)]
+        with (
+            (self.folder / "workers.log").open("w") as log,
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, story.DATABASE: self.database},
+                text=True,
+                start_new_session=True,  # Ctrl-C is for us; we stop them
+            ) as process,
+        ):
+            try:
+                yield process
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+    def evidence(self) -> proof.Evidence:
+        return proof.gather(
+            self.database,
+            self.story,
+            rolled_back=self.rolled_back,
+            cursed=self.cursed,
+            invalid=self.invalid,
+            killed=self.killed,
+        )
+
+    def last_words(self) -> str:
+        log = self.folder / "workers.log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return "\n".join(lines[-20:])
