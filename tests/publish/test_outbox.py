@@ -1,0 +1,152 @@
+"""The transactional outbox, for every kind of handle: a message and the caller's own rows are stored together."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast, NotInTransaction, NotMigrated, UsageError, WrongHandle
+from tests import servers
+from tests.handles import kinds
+from tests.handles.kinds import Opener, Subject, Undo
+
+Place = tuple[Opener, str, Holdfast]
+
+
+@pytest.fixture(autouse=True)
+def django_lets_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+
+
+def application(url: str) -> Holdfast:
+    app = Holdfast(url)
+
+    @app.handler("order.placed")
+    def receipt(order: dict[str, Any]) -> None: ...
+
+    @app.handler("order.*")
+    def audit(order: dict[str, Any]) -> None: ...
+
+    return app
+
+
+async def publish(subject: Subject, app: Holdfast, number: int) -> Any:
+    arguments: dict[str, Any] = {"stream": f"order-{number}", "on": subject.handle}
+    body = {"id": number}
+    if subject.known.is_async:
+        return await app.apublish("order.placed", body, **arguments)
+    return app.publish("order.placed", body, **arguments)
+
+
+def stored(target: str) -> tuple[list[int], list[tuple[str, str, str, bool]]]:
+    """The business rows, and the messages with their queue and whether they are heads of their streams."""
+    if target.startswith("postgres"):
+        with psycopg.connect(target) as db:
+            orders = db.execute("select id from orders order by 1").fetchall()
+            messages = db.execute("select stream, queue, body, head from holdfast.message order by 1, 2").fetchall()
+    else:
+        with closing(sqlite3.connect(target)) as lite:
+            orders = lite.execute("select id from orders order by 1").fetchall()
+            try:
+                messages = lite.execute("select stream, queue, body, head from holdfast_message order by 1, 2").fetchall()
+            except sqlite3.OperationalError:
+                messages = []
+    return [id for (id,) in orders], [(s, q, b, bool(h)) for s, q, b, h in messages]
+
+
+def both(*numbers: int) -> list[tuple[str, str, str, bool]]:
+    """One delivery for each subscriber."""
+    return [(f"order-{n}", queue, f'{{"id":{n}}}', True) for n in numbers for queue in ("audit", "receipt")]
+
+
+class Outbox:
+    @pytest.mark.covers("V1", "W105", "X42")
+    async def test_both_are_committed(self, place: Place) -> None:
+        opener, target, app = place
+        async with opener(target) as subject:
+            await subject.execute("insert into orders values (1)")
+            published = await publish(subject, app, 1)
+            assert published.duplicate is False
+            assert stored(target) == ([], [])
+        assert stored(target) == ([1], both(1))
+
+    @pytest.mark.covers("V1", "W105", "V2")
+    async def test_both_are_rolled_back(self, place: Place) -> None:
+        opener, target, app = place
+        async with opener(target) as subject:
+            await subject.execute("insert into orders values (1)")
+            await publish(subject, app, 1)
+            raise Undo
+        assert stored(target) == ([], [])
+
+    @pytest.mark.covers("V1")
+    async def test_a_savepoint_takes_back_only_what_is_inside(self, place: Place) -> None:
+        opener, target, app = place
+        async with opener(target) as subject:
+            await publish(subject, app, 1)
+            async with subject.savepoint():
+                await subject.execute("insert into orders values (2)")
+                await publish(subject, app, 2)
+                raise Undo
+            await publish(subject, app, 3)
+        assert stored(target) == ([], both(1, 3))
+
+
+class TestSqlite(Outbox):
+    @pytest.fixture(params=[pytest.param(opener, id=name) for name, opener in kinds.SQLITE])
+    def place(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+        """A file with the user's own tables only: the first publish makes ours, on the user's connection."""
+        target = str(tmp_path / "shop.db")
+        kinds.make_tables(target)
+        app = application(f"sqlite:///{target}")
+        yield request.param, target, app
+        app.close()
+
+
+class TestPostgres(Outbox):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def database(cls, postgres_server: servers.Server) -> Iterator[str]:
+        with postgres_server.database() as dsn:
+            kinds.make_tables(dsn)
+            application(dsn).migrate()
+            yield dsn
+
+    @pytest.fixture(params=[pytest.param(opener, id=name) for name, opener in kinds.POSTGRES])
+    def place(self, request: pytest.FixtureRequest, database: str) -> Iterator[Place]:
+        with psycopg.connect(database) as connection:
+            connection.execute("truncate orders, toy, holdfast.message, holdfast.stream")
+        app = application(database)
+        yield request.param, database, app
+        app.close()
+
+
+def test_a_connection_that_commits_by_itself_is_refused(tmp_path: Path) -> None:
+    app = application(f"sqlite:///{tmp_path / 'shop.db'}")
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as db:
+        with pytest.raises(NotInTransaction, match="(?i)begin"):
+            app.publish("order.placed", {}, on=db)
+
+
+def test_a_handle_of_another_database_is_refused(tmp_path: Path) -> None:
+    app = Holdfast("postgresql://nobody@127.0.0.1:1/none")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db:
+        with pytest.raises(UsageError, match="lives in postgres and was given a handle of sqlite"):
+            app.publish("order.placed", {}, on=db)
+
+
+def test_a_handle_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongHandle, match="sqlite3"):
+        application(f"sqlite:///{tmp_path / 'shop.db'}").publish("order.placed", {}, on=object())
+
+
+@pytest.mark.one_postgres
+def test_postgres_without_our_tables_names_the_command(postgres_dsn: str) -> None:
+    with pytest.raises(NotMigrated, match="holdfast migrate"):
+        application(postgres_dsn).publish("order.placed", {})
