@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -14,6 +14,8 @@ from ..message import Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement
 from .settling import Fence, admissible, fence
 from .statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
+
+T = TypeVar("T")
 
 TIMER = "holdfast/timer"
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,21 +52,20 @@ class PostgresPlans:
         self, messages: Sequence[NewMessage], now: datetime | None, *, place: bool = False
     ) -> Plan[list[Published]]:
         """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
-        keyed = any(m.dedupe is not None for m in messages)
         rows = yield self.sql(
             "append",
             id=[str(m.id) for m in messages],
             type=[m.type for m in messages],
             body=[m.body for m in messages],
-            stream=[m.stream for m in messages],
-            subject=[m.subject for m in messages],
-            headers=[m.headers for m in messages],
-            dedupe=[m.dedupe for m in messages] if keyed else None,
-            due=[m.due_at for m in messages],
-            delay=[m.delay for m in messages],
-            deadline=[m.deadline for m in messages],
-            queue=[m.queue for m in messages],
-            status=[3 if m.event else 1 for m in messages],
+            stream=column(m.stream for m in messages),
+            subject=column(m.subject for m in messages),
+            headers=column(m.headers for m in messages),
+            dedupe=column(m.dedupe for m in messages),
+            due=column(m.due_at for m in messages),
+            delay=column(m.delay for m in messages),
+            deadline=column(m.deadline for m in messages),
+            queue=column(m.queue for m in messages),
+            status=column(3 if m.event else None for m in messages),
             place=place and any(m.stream is not None for m in messages),
             now=now,
         )
@@ -177,6 +178,12 @@ class PostgresPlans:
             "recover", worker=worker, running=list(running), ended=list(ended), known=list(known), count=count, now=now
         )
         return int(rows[0][0])
+
+
+def column(values: Iterable[T | None]) -> list[T | None] | None:
+    """One value for each message, or nothing when none has one: most messages have few of these."""
+    listed = list(values)
+    return listed if any(value is not None for value in listed) else None
 
 
 def as_uuid(value: Any) -> UUID:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 try:
     import psycopg
     from psycopg import pq
+    from psycopg.types.array import ListBinaryDumper
 except ImportError as missing:  # pragma: no cover - shown by a test that hides the driver
     raise ImportError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from missing
 
@@ -73,7 +74,7 @@ class PostgresStore:
         try:
             if connection is None:
                 connection = psycopg.Connection.connect(self.url, autocommit=True, **self._options())
-                connection.prepare_threshold = 2
+                tune(connection)
             yield connection
         except psycopg.Error as error:
             raise as_ours(error, self.schema) from error
@@ -102,7 +103,7 @@ class PostgresStore:
         try:
             if connection is None:
                 connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **self._options())
-                connection.prepare_threshold = 2
+                tune(connection)
             yield connection
         except psycopg.Error as error:
             raise as_ours(error, self.schema) from error
@@ -212,18 +213,32 @@ class PostgresStore:
         self.close()
 
 
+def tune(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    connection.prepare_threshold = 2
+    # Lists of text in binary form: as text, each element is searched for what must be quoted.
+    connection.adapters.register_dumper(list, ListBinaryDumper)
+
+
 def usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     return not connection.closed and connection.info.transaction_status == pq.TransactionStatus.IDLE
 
 
 def execute(connection: psycopg.Connection[Any], statement: Statement) -> Rows:
-    cursor = connection.execute(compile(statement.sql, "pyformat").sql, statement.params, binary=True)
+    cursor = connection.execute(compile(statement.sql, "pyformat").sql, quick(statement.params), binary=True)
     return cursor.fetchall() if cursor.description else []
 
 
 async def aexecute(connection: psycopg.AsyncConnection[Any], statement: Statement) -> Rows:
-    cursor = await connection.execute(compile(statement.sql, "pyformat").sql, statement.params, binary=True)
+    cursor = await connection.execute(compile(statement.sql, "pyformat").sql, quick(statement.params), binary=True)
     return await cursor.fetchall() if cursor.description else []
+
+
+def quick(params: Mapping[str, object]) -> dict[str, object]:
+    """Lists of numbers as literals, which cost a fifth of what the driver spends on them element by element."""
+    return {
+        name: "{" + ",".join(map(str, value)) + "}" if isinstance(value, list) and value and type(value[0]) is int else value
+        for name, value in params.items()
+    }
 
 
 MISSING = (

@@ -11,7 +11,7 @@ language sql stable as $$
            greatest(w.due, p_now), w.due, u.deadline,
            case when w.timer then 'holdfast/timer' else coalesce(u.queue, r.queue) end,
            case when w.timer then u.queue end,
-           u.status,
+           coalesce(u.status, 1),
            u.stream is not null and not w.timer and holdfast.keeps_order(coalesce(u.queue, r.queue))
       from unnest(p_id, p_type, p_body, p_stream, p_subject, p_headers, p_dedupe, p_due, p_delay, p_deadline,
                   p_queue, p_status)
