@@ -1,0 +1,246 @@
+"""Everything an operator asks or orders. The command line, the dashboard and the metrics use only this.
+
+    operations = Operations(store)
+    operations.status()                      operations.why(id)
+    operations.messages.retry(id)            operations.dead.redrive(id)
+    operations.streams.blocked()             operations.queues.pause("send_receipt", "the printer burns")
+
+Answers are frozen dataclasses without presentation. An order that would break a promise raises `Refused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ..message import Flag
+from ..settings import Settings
+from ..store import Store
+from ..store import operator_queries as queries
+from ..store import operator_queues as plans
+from . import doctor, results
+from .dead import DeadLetters
+from .desk import Desk, as_id
+from .messages import Messages
+from .queues import Queues
+from .results import (
+    STATES,
+    Blocking,
+    Changed,
+    Content,
+    Delivery,
+    Dossier,
+    Emptied,
+    Ended,
+    Filter,
+    Finding,
+    Housekept,
+    Letter,
+    Many,
+    QueueState,
+    ReasonCount,
+    RetryBacklog,
+    State,
+    Status,
+    StreamOrder,
+    StreamState,
+    Stuck,
+    Trouble,
+    Unrouted,
+    WorkerState,
+)
+from .streams import POISON_ATTEMPTS, Streams
+from .why import why
+
+__all__ = [
+    "STATES",
+    "Blocking",
+    "Changed",
+    "Content",
+    "DeadLetters",
+    "Delivery",
+    "Dossier",
+    "Emptied",
+    "Ended",
+    "Filter",
+    "Finding",
+    "Housekept",
+    "Letter",
+    "Many",
+    "Messages",
+    "Operations",
+    "QueueState",
+    "Queues",
+    "ReasonCount",
+    "RetryBacklog",
+    "State",
+    "Status",
+    "StreamOrder",
+    "StreamState",
+    "Streams",
+    "Stuck",
+    "Trouble",
+    "Unrouted",
+    "WorkerState",
+]
+
+RATE_SECONDS = 60.0
+LATE_SECONDS = 300.0
+SHOWN = 100
+PRUNE_BATCH = 1000
+PRUNE_BATCHES = 100
+WORKER_KEPT = 86_400.0
+
+
+class Operations:
+    """What a person may ask of a store and order it to do."""
+
+    def __init__(self, store: Store, settings: Settings | None = None) -> None:
+        self._desk = Desk(store, settings or Settings())
+        self.messages = Messages(self._desk)
+        self.dead = DeadLetters(self._desk)
+        self.streams = Streams(self._desk)
+        self.queues = Queues(self._desk)
+
+    # -- at a glance
+
+    def status(self) -> Status:
+        """Everything at a glance."""
+        desk = self._desk
+        at, queues, workers = self.queues.survey()
+        unrouted = [
+            Unrouted(row["type"], row["count"], row["oldest_at"])
+            for row in desk.ask(lambda _: queries.unrouted(desk.plans, SHOWN))
+        ]
+        ended: dict[str, int] = {}
+        for row in desk.ask(lambda now: queries.rates(desk.plans, RATE_SECONDS, now), one=False):
+            ended[row["outcome"]] = ended.get(row["outcome"], 0) + row["count"]
+        states: dict[str, int] = {}
+        for queue in queues:
+            for state, count in queue.states.items():
+                states[state] = states.get(state, 0) + count
+        if unrouted:
+            states["unrouted"] = sum(each.count for each in unrouted)
+        oldest = min((each.oldest_at for each in queues if each.oldest_at is not None), default=None)
+        blocked = self.streams.blocked(limit=SHOWN)
+        return Status(
+            at=at,
+            queues=tuple(queues),
+            states=states,
+            depth=sum(states.values()),
+            dead=sum(each.dead for each in queues),
+            oldest_at=oldest,
+            oldest_age=None if oldest is None else (at - oldest).total_seconds(),
+            blocked=tuple(blocked),
+            workers=tuple(workers),
+            ended=ended,
+            unrouted=tuple(unrouted),
+            problems=tuple(_problems(at, queues, blocked, unrouted)),
+        )
+
+    def why(self, id: UUID | str) -> list[str]:
+        """Why a message is where it is: a sentence for each of its deliveries."""
+        at, queues, _ = self.queues.survey()
+        return why(self._desk, as_id(id), at, list(queues))
+
+    def doctor(self) -> list[Finding]:
+        """What is wrong or will be, and what to do about it. Changes nothing."""
+        return doctor.examine(self._desk, self.status)
+
+    # -- failures
+
+    def poison_candidates(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Delivery]:
+        """Failed messages that have been tried so often, and would be again: most attempts first."""
+        active = [state for state in STATES if state != "parked"]
+        rows = self._desk.ask(
+            lambda now: queries.find(
+                self._desk.plans,
+                states=active,
+                attempts=attempts,
+                flags=int(Flag.FAILED),
+                order="attempts",
+                limit=limit,
+                now=now,
+            )
+        )
+        return [results.delivery(row) for row in rows]
+
+    def poison_count(self, *, attempts: int = POISON_ATTEMPTS) -> int:
+        """How many pending messages have failed and been tried so often, parked ones too."""
+        return self._desk.ask(lambda _: queries.poison_count(self._desk.plans, attempts))
+
+    def retry_distribution(self) -> dict[int, int]:
+        """Attempts, and how many failed messages have had so many."""
+        return dict(self._desk.ask(lambda _: queries.retry_distribution(self._desk.plans)))
+
+    def failure_reasons(self) -> list[ReasonCount]:
+        """How many messages failed for which reason, the most frequent first."""
+        rows = self._desk.ask(lambda _: queries.failure_reasons(self._desk.plans))
+        found = [(results.reason_of(reason), pending, dead) for reason, pending, dead in rows]
+        return [ReasonCount(reason, pending, dead) for reason, pending, dead in found if reason is not None]
+
+    def retry_backlog(self) -> RetryBacklog:
+        """How many wait for a retry in the future, when the next is due and when the last."""
+        row = self._desk.ask(lambda now: queries.retry_backlog(self._desk.plans, now))
+        return RetryBacklog(row["count"], row["next_at"], row["latest_at"])
+
+    def stuck(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Stuck]:
+        """Messages in a retry loop: tried often, failed each time, and put off again."""
+        found = []
+        for each in self.poison_candidates(attempts=attempts, limit=limit):
+            for delivery, content in self.messages.show(each.id).pending:
+                if delivery.queue == each.queue:
+                    times = [trouble.at for trouble in content.errors]
+                    same = len({trouble.reason for trouble in content.errors}) == 1
+                    found.append(Stuck(delivery, min(times, default=None), max(times, default=None), same))
+        return found
+
+    # -- housekeeping
+
+    def housekeeping(self) -> Housekept:
+        """One round: end lapsed leases, adopt what waited for a subscriber, remove what nobody needs. Never work."""
+        desk, settings = self._desk, self._desk.settings
+        return Housekept(
+            recovered=desk.order(lambda now: desk.plans.recover(now), "Leases"),
+            adopted=desk.order(lambda now: desk.plans.adopt(PRUNE_BATCH, now), "Unrouted messages"),
+            history=self._prune("history", settings.history),
+            dedupe=self._prune("dedupe", settings.dedupe),
+            streams=self._prune("streams", None),
+            workers=self._prune("workers", WORKER_KEPT, batches=1),
+        )
+
+    def _prune(self, what: str, age: float | None, batches: int = PRUNE_BATCHES) -> int:
+        total = 0
+        for _ in range(batches):
+            gone = self._desk.order(
+                lambda now: plans.prune(self._desk.plans, what, age, PRUNE_BATCH, now), what.capitalize()
+            )
+            total += gone
+            if gone < PRUNE_BATCH:
+                break
+        return total
+
+
+def _problems(
+    at: datetime, queues: Sequence[QueueState], blocked: Sequence[StreamState], unrouted: Sequence[Unrouted]
+) -> list[str]:
+    """What makes the whole unhealthy. Dead letters do not: they are where failures are meant to end."""
+    found = []
+    for queue in queues:
+        if queue.depth and not queue.workers and queue.subscriptions:
+            found.append(
+                f"No live worker takes from queue {queue.name}, in which {queue.depth} messages wait."
+            )
+        if queue.oldest_at is not None and at - queue.oldest_at > timedelta(seconds=LATE_SECONDS):
+            minutes = (at - queue.oldest_at).total_seconds() / 60
+            paused = ", which is paused" if queue.paused_at is not None else ""
+            found.append(
+                f"The oldest message of queue {queue.name}{paused} has been due for {minutes:.0f} minutes."
+            )
+    for stream in blocked:
+        if stream.halted_by is not None:
+            found.append(f"Stream {stream.stream} of queue {stream.queue} is halted; {stream.waiting} wait.")
+    for each in unrouted:
+        found.append(f"Nobody subscribes to {each.type}: {each.count} messages wait.")
+    return found

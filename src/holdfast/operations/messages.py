@@ -1,0 +1,133 @@
+"""Pending messages: find them, look into them, let them go on, hold them back, end them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from ..errors import HoldfastError, NotFound
+from ..store import operator_plans as plans
+from ..store import operator_queries as queries
+from . import results
+from .desk import Desk, as_id, log, needed
+from .results import Changed, Delivery, Dossier, Filter, Many
+
+BATCH = 500
+MANY_MAX = 1_000_000  # messages in one order: every loop has a limit
+
+
+class Messages:
+    """Orders and questions about pending messages."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def find(self, filter: Filter | None = None, *, newest: bool = True, limit: int = 50) -> list[Delivery]:
+        """Pending deliveries that match, the newest or the oldest first."""
+        wanted = filter or Filter()
+        if wanted.id is not None:
+            return [each for each in self._of(wanted.id) if _matches(each, wanted)][:limit]
+        return self._found(wanted, None, "newest" if newest else "oldest", limit)
+
+    def _of(self, id: UUID) -> list[Delivery]:
+        pending, _, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
+        return [results.delivery(row) for row in pending]
+
+    def _found(self, wanted: Filter, states: list[str] | None, order: str, limit: int) -> list[Delivery]:
+        if wanted.state is not None:
+            states = [wanted.state]
+        rows = self._desk.ask(
+            lambda now: queries.find(
+                self._desk.plans,
+                queue=wanted.queue,
+                type=wanted.type,
+                stream=wanted.stream,
+                reason=wanted.reason,
+                states=states,
+                order=order,
+                limit=limit,
+                now=now,
+            )
+        )
+        return [results.delivery(row) for row in rows]
+
+    def show(self, id: UUID | str) -> Dossier:
+        """Everything that is known about a message, in all its queues, pending, dead and ended."""
+        id = as_id(id)
+        pending, dead, ended = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
+        if not (pending or dead or ended):
+            raise NotFound(f"There is no message {id}: `holdfast messages list` shows what is pending.")
+        return Dossier(
+            id,
+            tuple((results.delivery(row), results.content(row)) for row in pending),
+            tuple((results.letter(row), results.content(row)) for row in dead),
+            tuple(results.ended(row) for row in ended),
+        )
+
+    def retry(self, id: UUID | str, *, queue: str | None = None, reset: bool = False) -> list[Changed]:
+        """Claimable now, as soon as it is its turn; also what unparks. `reset` sets all counters but the epoch to 0."""
+        what = "reset and claimable now" if reset else "claimable now"
+        return self._desk.each(
+            as_id(id), queue, lambda p, seq, now: plans.retry(p, seq, reset, now), lambda _: what
+        )
+
+    def retry_many(
+        self, filter: Filter, *, reset: bool = False, progress: Callable[[int], None] | None = None
+    ) -> Many:
+        """What matches and waits for a retry, or is parked, is claimable now. Another state must be asked for."""
+        desk = self._desk
+        desk.order(lambda now: desk.plans.recover(now), "Leases")
+        states = None if filter.state or filter.id else ["retrying", "parked"]
+        found = (
+            self.find(filter, limit=MANY_MAX)
+            if filter.id
+            else self._found(filter, states, "oldest", MANY_MAX)
+        )
+        changed, refused = 0, []
+        for start in range(0, len(found), BATCH):
+            batch = found[start : start + BATCH]
+            done = self._retry_heads([each.seq for each in batch], reset)
+            for each in batch:
+                if each.seq in done:
+                    continue
+                try:
+                    self.retry(each.id, queue=each.queue, reset=reset)
+                except HoldfastError as error:
+                    refused.append(Changed(each.id, each.queue, str(error)))
+            changed = start + len(batch) - len(refused)
+            if progress is not None:
+                progress(changed)
+        log.info("retried %d messages, refused %d", changed, len(refused))
+        return Many(changed, tuple(refused))
+
+    def _retry_heads(self, seqs: list[int], reset: bool) -> set[int]:
+        desk = self._desk
+        return desk.order(lambda now: plans.retry_heads(desk.plans, seqs, reset, now), "Messages")
+
+    def park(self, id: UUID | str, *, queue: str | None = None) -> list[Changed]:
+        """It keeps its place and is not handed out, until `retry`. In a stream it holds up what stands behind it."""
+        return self._desk.each(as_id(id), queue, plans.park, lambda _: "parked")
+
+    def cancel(self, id: UUID | str, *, queue: str | None = None) -> list[Changed]:
+        """It ends without being handled. If a worker holds it, that one is asked, and the first settlement wins."""
+        return self._desk.each(
+            as_id(id), queue, plans.cancel, lambda ended: "cancelled" if ended else "worker asked to cancel"
+        )
+
+    def poison(self, id: UUID | str, why: str, *, queue: str | None = None) -> list[Changed]:
+        """It becomes a dead letter by hand, with reason 7; its stream goes on."""
+        text = needed(why, self._desk.settings.error_chars)
+        return self._desk.each(
+            as_id(id), queue, lambda p, seq, now: plans.poison(p, seq, text, now), lambda _: "dead letter"
+        )
+
+
+def _matches(each: Delivery, wanted: Filter) -> bool:
+    pairs = (
+        (wanted.queue, each.queue),
+        (wanted.type, each.type),
+        (wanted.stream, each.stream),
+        (wanted.state, each.state),
+        (wanted.reason, each.reason),
+    )
+    return all(want is None or want == have for want, have in pairs)

@@ -1,0 +1,195 @@
+"""Queues: how deep they are, who takes from them; pause them, empty them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ..errors import NotFound, Refused, UsageError
+from ..store import operator_queries as queries
+from ..store import operator_queues as plans
+from ..store.operator_plans import at
+from ..store.statement import Plan
+from .desk import Desk, log
+from .results import Emptied, QueueState, WorkerState
+
+BATCH = 500
+BATCHES_MAX = 100_000
+WORKERS_MAX = 1000
+INTERNAL = "holdfast/"  # begins the names of queues that no user subscribes to
+COUNT_MAX = 1_000_000
+
+
+class Queues:
+    """Orders and questions about queues."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def list(self) -> Sequence[QueueState]:
+        """Every queue that is known or has something in it."""
+        _, queues, _ = self.survey()
+        return queues
+
+    def workers(self) -> Sequence[WorkerState]:
+        """Workers, those seen last first."""
+        return self.survey()[2]
+
+    def survey(self) -> tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]:
+        """The database's time, all queues and all workers, from one look."""
+        return self._desk.ask(self._survey, one=False)
+
+    def _survey(self, now: Any) -> Plan[tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]]:
+        p = self._desk.plans
+        moment = at(p, (yield from queries.moment(p, now)))
+        assert moment is not None
+        counts = yield from queries.counts(p, now)
+        known = yield from queries.queues(p)
+        subscribed = yield from queries.subscriptions(p)
+        dead = {row["queue"]: row["count"] for row in (yield from queries.dead_counts(p))}
+        workers = [
+            _worker(row, moment, self._desk.settings.lease)
+            for row in (yield from queries.workers(p, WORKERS_MAX))
+        ]
+        return moment, _queues(counts, known, subscribed, dead, workers), workers
+
+    def pause(self, name: str, why: str | None = None) -> None:
+        """Nothing is claimed from it; what runs settles, and the unstarted rest of runs goes back."""
+        self._known(name)
+        self._desk.order(lambda now: plans.pause(self._desk.plans, name, why, now), f"Queue {name}")
+        log.info("paused queue %s: %s", name, why)
+
+    def resume(self, name: str) -> bool:
+        """It is claimed from again. False: it was not paused."""
+        self._known(name)
+        resumed = self._desk.order(lambda now: plans.unpause(self._desk.plans, name), f"Queue {name}")
+        if resumed:
+            log.info("resumed queue %s", name)
+        return resumed
+
+    def move(self, source: str, target: str, *, progress: Callable[[int], None] | None = None) -> Emptied:
+        """All pending messages go to another queue, each stream in its order, behind what is there.
+
+        The source is no longer subscribed to anything. What is pending in the target anyway ends in the source.
+        """
+        if source == target:
+            raise UsageError(f"Queue {source} cannot be moved to itself.")
+        self._known(target)
+        self._idle(source)
+        desk = self._desk
+        unsubscribed = desk.order(lambda now: plans.unsubscribe(desk.plans, source), f"Queue {source}")
+        moved = twice = 0
+        for _ in range(BATCHES_MAX):
+            went, ended = desk.order(
+                lambda now: plans.move(desk.plans, source, target, BATCH, now), f"Queue {source}"
+            )
+            if not went + ended:
+                break
+            moved, twice = moved + went, twice + ended
+            if progress is not None:
+                progress(moved + twice)
+        log.info("moved %d messages from queue %s to %s, %d were there already", moved, source, target, twice)
+        return Emptied(source, moved, twice, tuple(unsubscribed))
+
+    def drop(
+        self, name: str, *, force: bool = False, progress: Callable[[int], None] | None = None
+    ) -> Emptied:
+        """A queue is forgotten. With `force` its pending messages end as discarded; its dead letters stay."""
+        self._idle(name)
+        desk = self._desk
+        pending, _ = desk.ask(lambda _: queries.queue_pending(desk.plans, name, COUNT_MAX))
+        if pending and not force:
+            raise Refused(
+                f"{pending} messages are pending in queue {name}: move them to another queue, "
+                "or force the drop, which discards them."
+            )
+        unsubscribed = desk.order(lambda now: plans.unsubscribe(desk.plans, name), f"Queue {name}")
+        ended = 0
+        for _ in range(BATCHES_MAX):
+            count = desk.order(lambda now: plans.empty(desk.plans, name, BATCH, now), f"Queue {name}")
+            if not count:
+                break
+            ended += count
+            if progress is not None:
+                progress(ended)
+        desk.order(lambda now: plans.forget(desk.plans, name), f"Queue {name}")
+        log.info("dropped queue %s, %d messages discarded", name, ended)
+        return Emptied(name, 0, ended, tuple(unsubscribed))
+
+    def _state(self, name: str) -> QueueState:
+        found = {each.name: each for each in self.list()}
+        if name not in found:
+            there = ", ".join(sorted(found)) or "none"
+            raise NotFound(f"There is no queue {name}; there are: {there}.")
+        return found[name]
+
+    def _known(self, name: str) -> None:
+        self._state(name)
+
+    def _idle(self, name: str) -> None:
+        """Refused while workers take from the queue: they would go on while it is emptied."""
+        state = self._state(name)
+        if name.startswith(INTERNAL):
+            raise Refused(f"Queue {name} is the engine's own: its messages are cancelled one by one.")
+        if state.workers and state.paused_at is None:
+            raise Refused(
+                f"Queue {name} is taken from by {', '.join(state.workers)}: stop them, or pause the queue first."
+            )
+
+
+def _worker(row: Mapping[str, Any], moment: datetime, lease: float) -> WorkerState:
+    age = (moment - row["seen_at"]).total_seconds()
+    return WorkerState(
+        id=row["id"],
+        name=row["name"],
+        started_at=row["started_at"],
+        seen_at=row["seen_at"],
+        age=age,
+        queues=tuple(row["queues"] or ()),
+        asleep=row["asleep"],
+        stopping=row["stopping"],
+        leases=row["leases"],
+        is_alive=age <= lease,
+    )
+
+
+def _queues(
+    counts: Sequence[Mapping[str, Any]],
+    known: Sequence[Mapping[str, Any]],
+    subscribed: Sequence[tuple[str, str]],
+    dead: Mapping[str, int],
+    workers: Sequence[WorkerState],
+) -> Sequence[QueueState]:
+    rows = {row["name"]: row for row in known}
+    states: dict[str, dict[str, int]] = defaultdict(dict)
+    oldest: dict[str, datetime] = {}
+    for row in counts:
+        if row["queue"] is None:
+            continue
+        states[row["queue"]][row["state"]] = row["count"]
+        if row["oldest_at"] is not None:
+            oldest[row["queue"]] = min(row["oldest_at"], oldest.get(row["queue"], row["oldest_at"]))
+    patterns: dict[str, list[str]] = defaultdict(list)
+    for queue, pattern in subscribed:
+        patterns[queue].append(pattern)
+    anybody = any(each.is_alive for each in workers)
+    found = []
+    for name in sorted({*rows, *states, *patterns, *dead}):
+        live = tuple(each.name for each in workers if each.is_alive and name in each.queues)
+        found.append(
+            QueueState(
+                name=name,
+                states=dict(sorted(states[name].items())) if name in states else {},
+                depth=sum(states[name].values()) if name in states else 0,
+                oldest_at=oldest.get(name),
+                dead=dead.get(name, 0),
+                paused_at=rows[name]["paused_at"] if name in rows else None,
+                paused_why=rows[name]["paused_why"] if name in rows else None,
+                subscriptions=tuple(patterns.get(name, ())),
+                workers=live,
+                is_orphaned=not name.startswith(INTERNAL) and not live and (anybody or name not in patterns),
+            )
+        )
+    return found

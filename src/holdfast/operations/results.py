@@ -1,0 +1,407 @@
+"""What an operator gets to see: frozen, without presentation. Every instant is aware, in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+from ..errors import UsageError
+from ..message import Flag, Reason
+
+T = TypeVar("T")
+
+State = Literal[
+    "waiting", "ready", "scheduled", "retrying", "parked", "leased", "suspect", "unrouted", "blocked"
+]
+STATES: tuple[State, ...] = (
+    "ready", "leased", "waiting", "blocked", "scheduled", "retrying", "parked", "suspect", "unrouted",
+)  # fmt: skip
+BLOCKING = ("parked", "suspect", "retrying", "scheduled")  # states of a head that hold up its stream
+OPERATOR = "operator: "  # begins what halts a stream by hand
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which messages or dead letters; what is None does not count. `reason` is that of the last failure."""
+
+    queue: str | None = None
+    type: str | None = None
+    stream: str | None = None
+    state: str | None = None
+    reason: int | None = None
+    id: UUID | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.state not in STATES:
+            raise UsageError(f"There is no state {self.state!r}; there are: {', '.join(STATES)}.")
+
+    @property
+    def is_empty(self) -> bool:
+        return all(getattr(self, field.name) is None for field in fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One entry of a message's error history."""
+
+    at: datetime
+    reason: Reason | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A pending message in one queue. `claimable_at` is None while it is parked, `queue` while nobody subscribes."""
+
+    seq: int
+    id: UUID
+    queue: str | None
+    type: str
+    state: State
+    stream: str | None
+    position: int | None  # None: out of the order of its stream
+    head: bool
+    subject: str | None
+    status: int
+    epoch: int
+    attempts: int
+    failures: int
+    vanished: int
+    refunds: int
+    redrives: int
+    reason: Reason | None
+    created_at: datetime
+    due_at: datetime | None
+    deadline: datetime | None
+    claimable_at: datetime | None
+    target: str | None  # of a timer
+    worker: str | None
+    until: datetime | None  # of the lease that covers it
+    error: str | None
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.status & Flag.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter. `halts`: its stream stands still until it is redriven or the stream resumed."""
+
+    id: UUID
+    queue: str
+    type: str
+    stream: str | None
+    position: int | None
+    subject: str | None
+    status: int
+    epoch: int
+    attempts: int
+    failures: int
+    vanished: int
+    refunds: int
+    redrives: int
+    reason: Reason
+    last_reason: Reason | None
+    worker: str | None
+    created_at: datetime
+    due_at: datetime | None
+    deadline: datetime | None
+    died_at: datetime
+    error: str | None
+    halts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A line of history: how a delivery ended."""
+
+    queue: str
+    type: str
+    stream: str | None
+    subject: str | None
+    outcome: str
+    ended_at: datetime
+    started_at: datetime | None
+    due_at: datetime
+    attempts: int
+    failures: int
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a message carries, as JSON text, and its error history."""
+
+    body: str
+    headers: str | None
+    dedupe: str | None
+    errors: tuple[Trouble, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dossier:
+    """Everything that is known about a message."""
+
+    id: UUID
+    pending: tuple[tuple[Delivery, Content], ...]
+    dead: tuple[tuple[Letter, Content], ...]
+    ended: tuple[Ended, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream with what stands at its front. `head` is None while it is halted."""
+
+    queue: str
+    stream: str
+    open: int
+    halted_by: str | None  # the id of a dead letter, or "operator: " and why
+    halted_at: datetime | None
+    head: UUID | None
+    type: str | None
+    state: State | None  # of the head
+    claimable_at: datetime | None
+    attempts: int
+    failures: int
+    reason: Reason | None
+    error: str | None
+    failed_at: datetime | None
+    worker: str | None
+    until: datetime | None
+    newest_at: datetime | None  # when the last one of its order was stored
+    created_at: datetime | None  # of the head
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.halted_by is not None or self.state in BLOCKING
+
+    @property
+    def waiting(self) -> int:
+        """How many stand behind the head, or behind the halt."""
+        return self.open - (self.head is not None)
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when it is blocked, as far as anybody knows."""
+        if not self.is_blocked:
+            return None
+        return self.halted_at or self.failed_at or self.created_at
+
+    @property
+    def is_growing(self) -> bool:
+        """Messages have arrived since it is blocked."""
+        return self.since is not None and self.newest_at is not None and self.newest_at > self.since
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOrder:
+    """The messages of a stream: those in its order first, in order, then those out of it."""
+
+    state: StreamState | None
+    messages: tuple[Delivery, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """What holds up a stream: its head, or the dead letter that halts it. `is_poison`: it may be, tried so often."""
+
+    stream: StreamState
+    delivery: Delivery | None
+    letter: Letter | None
+    is_poison: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker. `is_alive`: seen within a lease."""
+
+    id: int
+    name: str
+    started_at: datetime
+    seen_at: datetime
+    age: float  # seconds since it was seen
+    queues: tuple[str, ...]
+    asleep: bool
+    stopping: bool
+    leases: int
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue. `is_orphaned`: nobody takes from it although workers live, or no subscription leads to it either."""
+
+    name: str
+    states: Mapping[str, int]
+    depth: int
+    oldest_at: datetime | None  # of what is due, since when it waits
+    dead: int
+    paused_at: datetime | None
+    paused_why: str | None
+    subscriptions: tuple[str, ...]
+    workers: tuple[str, ...]
+    is_orphaned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unrouted:
+    """A type that nobody subscribes to, with what waits for a subscriber."""
+
+    type: str
+    count: int
+    oldest_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything at a glance. `ended` counts the outcomes of the last minute; `problems` make it unhealthy."""
+
+    at: datetime
+    queues: tuple[QueueState, ...]
+    states: Mapping[str, int]
+    depth: int
+    dead: int
+    oldest_at: datetime | None
+    oldest_age: float | None
+    blocked: tuple[StreamState, ...]
+    workers: tuple[WorkerState, ...]
+    ended: Mapping[str, int]
+    unrouted: tuple[Unrouted, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What an order did to one delivery."""
+
+    id: UUID
+    queue: str | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """What an order about many did: how many it changed, and which were refused and why."""
+
+    changed: int
+    refused: tuple[Changed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """What became of the messages of a queue. `ended`: discarded, or pending in the other queue anyway."""
+
+    queue: str
+    moved: int
+    ended: int
+    unsubscribed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """How many messages failed for a reason the last time, pending and dead."""
+
+    reason: Reason
+    pending: int
+    dead: int
+
+    @property
+    def count(self) -> int:
+        return self.pending + self.dead
+
+
+@dataclass(frozen=True, slots=True)
+class RetryBacklog:
+    """Failed messages that wait for a retry in the future."""
+
+    count: int
+    next_at: datetime | None
+    latest_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A message in a retry loop. `same_reason`: every failure that is still known had the same one."""
+
+    delivery: Delivery
+    failing_since: datetime | None
+    failed_at: datetime | None
+    same_reason: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that the doctor noticed, and what to do about it."""
+
+    severity: Literal["error", "warning", "note"]
+    name: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Housekept:
+    """What a round of housekeeping did."""
+
+    recovered: int
+    adopted: int
+    history: int
+    dedupe: int
+    streams: int
+    workers: int
+
+
+# -- from rows
+
+
+def reason_of(value: int | None) -> Reason | None:
+    if value is None:
+        return None
+    try:
+        return Reason(value)
+    except ValueError:  # written by a newer release
+        return Reason.UNKNOWN
+
+
+def delivery(row: Mapping[str, Any]) -> Delivery:
+    return _made(Delivery, {**row, "reason": reason_of(row["reason"])})
+
+
+def letter(row: Mapping[str, Any]) -> Letter:
+    reasons = {"reason": reason_of(row["reason"]), "last_reason": reason_of(row["last_reason"])}
+    return _made(Letter, {**row, **reasons})
+
+
+def content(row: Mapping[str, Any]) -> Content:
+    errors = tuple(
+        Trouble(datetime.fromisoformat(each["at"]), reason_of(each.get("reason")), each["text"])
+        for each in row["errors"] or ()
+    )
+    return Content(row["body"], row["headers"], row["dedupe"], errors)
+
+
+def stream_state(row: Mapping[str, Any]) -> StreamState:
+    failed = row["failed_at"]
+    return _made(
+        StreamState,
+        {
+            **row,
+            "head": row["head_id"],
+            "attempts": row["attempts"] or 0,
+            "failures": row["failures"] or 0,
+            "reason": reason_of(row["reason"]),
+            "failed_at": None if failed is None else datetime.fromisoformat(failed),
+        },
+    )
+
+
+def ended(row: Mapping[str, Any]) -> Ended:
+    return _made(Ended, row)
+
+
+def _made(kind: type[T], row: Mapping[str, Any]) -> T:
+    return kind(**{field.name: row[field.name] for field in fields(kind)})  # type: ignore[arg-type]

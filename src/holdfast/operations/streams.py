@@ -1,0 +1,95 @@
+"""Streams: what holds them up, and what an operator may do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from ..errors import NotFound
+from ..store import operator_plans as plans
+from ..store import operator_queries as queries
+from . import results
+from .desk import Desk, as_id, log, needed
+from .results import OPERATOR, Blocking, Changed, Delivery, StreamOrder, StreamState
+
+POISON_ATTEMPTS = 10
+
+
+class Streams:
+    """Orders and questions about the order of messages."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def list(
+        self, *, queue: str | None = None, stream: str | None = None, blocked: bool = False, limit: int = 50
+    ) -> Sequence[StreamState]:
+        """Streams with something in their order, or halted; those with most behind the head first."""
+        rows = self._desk.ask(
+            lambda now: queries.streams(
+                self._desk.plans, queue=queue, stream=stream, blocked=blocked, limit=limit, now=now
+            )
+        )
+        return [results.stream_state(row) for row in rows]
+
+    def blocked(self, *, queue: str | None = None, limit: int = 50) -> Sequence[StreamState]:
+        """Streams that are halted, or whose head cannot be claimed now."""
+        return self.list(queue=queue, blocked=True, limit=limit)
+
+    def show(self, queue: str, stream: str, *, limit: int = 200) -> StreamOrder:
+        """A stream in its order; what is out of the order comes last."""
+        states = self.list(queue=queue, stream=stream, limit=1)
+        rows = self._desk.ask(
+            lambda now: queries.find(
+                self._desk.plans, queue=queue, stream=stream, order="position", limit=limit, now=now
+            )
+        )
+        if not states and not rows:
+            raise NotFound(f"There is no stream {stream} with pending messages in queue {queue}.")
+        return StreamOrder(states[0] if states else None, tuple(results.delivery(row) for row in rows))
+
+    def blocking_message(self, queue: str, stream: str, *, attempts: int = POISON_ATTEMPTS) -> Blocking:
+        """What stands first in a stream, and whether it has been tried so often that it may be poison."""
+        order = self.show(queue, stream, limit=1)
+        if order.state is None:
+            raise NotFound(f"Nothing is in the order of stream {stream} of queue {queue}: nothing blocks it.")
+        letter, delivery = self._halter(order.state), self._first(order)
+        first = letter if letter is not None else delivery
+        tried = first.attempts if first is not None else 0
+        return Blocking(order.state, None if letter is not None else delivery, letter, tried >= attempts)
+
+    def _first(self, order: StreamOrder) -> Delivery | None:
+        return next((each for each in order.messages if each.position is not None), None)
+
+    def _halter(self, state: StreamState) -> results.Letter | None:
+        if state.halted_by is None or state.halted_by.startswith(OPERATOR):
+            return None
+        id = as_id(state.halted_by)
+        _, dead, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
+        return next((results.letter(row) for row in dead if row["queue"] == state.queue), None)
+
+    def set_aside(self, queue: str, stream: str) -> Changed:
+        """The head leaves the order, and what stood behind it goes on in its order."""
+        desk = self._desk
+        id = desk.order(lambda now: plans.set_aside(desk.plans, queue, stream, now), f"Stream {stream}")
+        log.info("set message %s of stream %s in queue %s aside", id, stream, queue)
+        return Changed(id, queue, "set aside")
+
+    def release(self, id: UUID | str, *, queue: str | None = None) -> Sequence[Changed]:
+        """One waiting message leaves the order and is claimable; those between stay blocked."""
+        return self._desk.each(as_id(id), queue, plans.release, lambda _: "released")
+
+    def halt(self, queue: str, stream: str, why: str) -> None:
+        """Nothing of a stream is handed out, and new messages wait, until it is resumed."""
+        text = OPERATOR + needed(why, self._desk.settings.error_chars)
+        desk = self._desk
+        desk.order(lambda now: plans.halt(desk.plans, queue, stream, text, now), f"Stream {stream}")
+        log.info("halted stream %s of queue %s: %s", stream, queue, why)
+
+    def resume(self, queue: str, stream: str) -> bool:
+        """A halted stream goes on with the first message of its order. False: it was not halted."""
+        desk = self._desk
+        lifted = desk.order(lambda now: plans.resume(desk.plans, queue, stream, now), f"Stream {stream}")
+        if lifted:
+            log.info("resumed stream %s of queue %s", stream, queue)
+        return lifted

@@ -1,0 +1,161 @@
+"""Why a message is where it is, in sentences: one for each delivery, the most exact cause first."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from ..message import Reason
+from ..store import operator_queries as queries
+from ..store.plans_sqlite import TIMER
+from . import results
+from .desk import Desk
+from .results import OPERATOR, Delivery, Ended, Letter, QueueState, StreamState
+from .streams import Streams
+
+AHEAD_MAX = 10_000
+
+
+def why(desk: Desk, id: UUID, at: datetime, queues: list[QueueState]) -> list[str]:
+    """Sentences about the deliveries of a message: pending ones, dead ones, ended ones."""
+    pending, dead, ended = desk.ask(lambda now: queries.show(desk.plans, id, now), one=False)
+    by_name = {each.name: each for each in queues}
+    told = [_pending(desk, results.delivery(row), by_name, at) for row in pending]
+    told += [_dead(results.letter(row), at) for row in dead]
+    told += [_ended(results.ended(row), at) for row in ended]
+    if not told:
+        days = desk.settings.history / 86_400
+        return [
+            f"Unknown: no message {id} is pending or dead, and none ended within the {days:g} days of the history."
+        ]
+    return told
+
+
+def _pending(desk: Desk, each: Delivery, queues: dict[str, QueueState], at: datetime) -> str:
+    stream = None
+    if each.queue is not None and each.stream is not None and each.position is not None:
+        found = Streams(desk).list(queue=each.queue, stream=each.stream, limit=1)
+        stream = found[0] if found else None
+    causes = [_cause(desk, each, stream, at)]
+    queue = queues.get(each.queue) if each.queue is not None else None
+    if queue is not None and each.state not in ("leased", "unrouted") and each.queue != TIMER:
+        outer = _of_queue(queue, at)
+        # What is otherwise ready waits for nothing but its queue: that is the most exact cause.
+        causes = outer or causes if each.state == "ready" else causes + outer
+    text = " ".join(causes)
+    return f"In queue {each.queue}: {text[0].lower()}{text[1:]}" if each.queue is not None else text
+
+
+def _of_queue(queue: QueueState, at: datetime) -> list[str]:
+    told = []
+    if queue.paused_at is not None:
+        because = f" ({queue.paused_why})" if queue.paused_why else ""
+        told.append(f"Queue {queue.name} is paused since {clock(queue.paused_at, at)}{because}.")
+    if not queue.workers:
+        told.append(f"No live worker takes from queue {queue.name}.")
+    return told
+
+
+def _cause(desk: Desk, each: Delivery, stream: StreamState | None, at: datetime) -> str:
+    match each.state:
+        case "unrouted":
+            return (
+                f"Unrouted since {clock(each.created_at, at)}: nobody subscribes to {each.type}; "
+                "the first one that does gets it."
+            )
+        case "leased":
+            with_head = ""
+            if stream is not None and stream.head is not None and stream.head != each.id:
+                with_head = f", in a run with {stream.head}"
+            return f"Leased by {each.worker} until {clock(each.until, at)} (attempt {each.attempts + 1}{with_head})."
+        case "parked":
+            return f"Parked: it waits until an operator says `holdfast messages retry {each.id}`."
+        case "waiting" | "blocked":
+            return _behind(each, stream, at)
+        case "suspect":
+            return _suspect(each, at)
+        case "scheduled":
+            enters = f"; it enters stream {each.stream} then" if each.queue == TIMER else ""
+            return f"Scheduled until {clock(each.claimable_at, at)}{enters}."
+        case "retrying":
+            return f"Retry {each.failures} at {clock(each.claimable_at, at)} after {words(each.reason)}."
+        case "ready":
+            return _ready(desk, each, at)
+
+
+def _behind(each: Delivery, stream: StreamState | None, at: datetime) -> str:
+    if stream is None:
+        return f"Waits for its turn in stream {each.stream}."
+    if stream.halted_by is not None:
+        since = f"since {clock(stream.halted_at, at)}"
+        if stream.halted_by.startswith(OPERATOR):
+            because = stream.halted_by.removeprefix(OPERATOR)
+            return f"Waits: stream {stream.stream} is halted by an operator {since} ({because}); resume the stream."
+        return (
+            f"Waits: stream {stream.stream} is halted by dead letter {stream.halted_by} {since}; "
+            "redrive that message or resume the stream."
+        )
+    lead = f"Waits for {stream.head} of stream {stream.stream}"
+    match stream.state:
+        case "leased":
+            return f"{lead}, which is leased by {stream.worker} until {clock(stream.until, at)}."
+        case "parked":
+            return f"{lead}, which is parked: retry it, or set it aside."
+        case "suspect":
+            return f"{lead}, a suspect that waits for the quarantine: its last hand-over never came back."
+        case "retrying":
+            until = clock(stream.claimable_at, at)
+            return f"{lead} until {until}: its retry {stream.failures} after {words(stream.reason)}."
+        case "scheduled":
+            return f"{lead} until {clock(stream.claimable_at, at)}: it is scheduled."
+        case _:
+            return f"{lead}, which is ready."
+
+
+def _suspect(each: Delivery, at: datetime) -> str:
+    if each.until is not None:
+        lapsed = clock(each.until, at)
+        return f"The lease of {each.worker} lapsed at {lapsed}: the next worker that looks takes it over."
+    times = "last hand-over" if each.vanished == 1 else f"last {each.vanished} hand-overs"
+    return f"Suspect: its {times} never came back, so it waits for the quarantine of a worker."
+
+
+def _ready(desk: Desk, each: Delivery, at: datetime) -> str:
+    ahead = desk.ask(lambda _: queries.ahead(desk.plans, each.seq, AHEAD_MAX))
+    since = f"Ready since {clock(each.claimable_at, at)}"
+    if ahead == 0:
+        return f"{since}: it is the next one of its queue."
+    many = f"more than {AHEAD_MAX - 1}" if ahead >= AHEAD_MAX else str(ahead)
+    return f"{since}: {many} older {'message is' if ahead == 1 else 'messages are'} ahead of it."
+
+
+def _dead(each: Letter, at: datetime) -> str:
+    last = (
+        "" if each.last_reason in (None, each.reason) else f" (the last failure: {words(each.last_reason)})"
+    )
+    halts = f" Stream {each.stream} is halted until then." if each.halts else ""
+    return (
+        f"In queue {each.queue}: dead since {clock(each.died_at, at)}, {words(each.reason)}{last}, after "
+        f"{counted(each.attempts, 'attempt')}; `holdfast dead redrive {each.id}` brings it back.{halts}"
+    )
+
+
+def _ended(each: Ended, at: datetime) -> str:
+    lead = f"In queue {each.queue}: " if each.queue else "Unrouted: "
+    after = f" after {counted(each.attempts, 'attempt')}" if each.outcome == "done" else ""
+    return f"{lead}{each.outcome} at {clock(each.ended_at, at)}{after}."
+
+
+def clock(instant: datetime | None, at: datetime) -> str:
+    """An instant for a sentence: without the date if it is today's."""
+    if instant is None:
+        return "no time"
+    return f"{instant:%H:%M:%S} UTC" if instant.date() == at.date() else f"{instant:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def words(reason: Reason | None) -> str:
+    return "an unknown reason" if reason in (None, Reason.UNKNOWN) else reason.name.replace("_", " ").lower()
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,295 @@
+"""What an operator may ask, as plans written once for both databases. Rows come back as dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from .migrate import functions, latest
+from .operator_plans import ago, as_id, many, statement
+from .plans import Plans, sql
+from .plans_postgres import PostgresPlans
+from .plans_sqlite import when
+from .statement import Plan, Statement
+
+Row = dict[str, Any]
+
+DELIVERY = (
+    "seq id queue type state stream position head subject status epoch attempts failures vanished refunds redrives"
+    " reason created_at due_at deadline claimable_at target worker until error"
+)
+LETTER = (
+    "id queue type stream position subject status epoch attempts failures vanished refunds redrives reason last_reason"
+    " worker created_at due_at deadline died_at error halts"
+)
+WHOLE = " errors headers body dedupe"
+STREAM = (
+    "queue stream open halted_by halted_at head_id type state claimable_at attempts failures vanished status reason"
+    " created_at error failed_at worker until newest_at"
+)
+ENDED = "queue type stream subject outcome ended_at started_at due_at attempts failures status"
+WORKER = "id name started_at seen_at queues asleep stopping leases"
+
+BOOLEANS = {"head", "halts", "asleep", "stopping"}
+INSTANTS = {"until", "deadline"}
+
+
+def shape(plans: Plans, names: str, rows: Sequence[tuple[Any, ...]]) -> list[Row]:
+    """Rows with names, and with the same kinds of values from both databases."""
+    return [
+        {name: _value(plans, name, value) for name, value in zip(names.split(), row, strict=True)}
+        for row in rows
+    ]
+
+
+def _value(plans: Plans, name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in ("id", "head_id") and not isinstance(value, int):
+        return as_id(value)
+    if name in ("errors", "queues") and isinstance(value, str):
+        return msgspec.json.decode(value)
+    if name in BOOLEANS:
+        return bool(value)
+    if (
+        (name.endswith("_at") or name in INSTANTS)
+        and isinstance(value, int)
+        and not isinstance(plans, PostgresPlans)
+    ):
+        return when(value)
+    return value
+
+
+# -- messages
+
+
+def find(
+    plans: Plans,
+    *,
+    queue: str | None = None,
+    type: str | None = None,
+    stream: str | None = None,
+    reason: int | None = None,
+    states: Sequence[str] | None = None,
+    attempts: int = 0,
+    flags: int = 0,
+    order: str = "newest",
+    limit: int = 50,
+    now: Any,
+) -> Plan[list[Row]]:
+    """Pending deliveries that match."""
+    orders = {
+        "newest": "order by d.seq desc",
+        "oldest": "order by d.seq",
+        "position": "order by d.position is null, d.position, d.seq",
+        "attempts": "order by d.attempts desc, d.created_at, d.seq",
+    }
+    rows = yield statement(
+        plans,
+        "op_delivery",
+        "op_find",
+        f"{orders[order]} limit :limit",
+        queue=queue,
+        type=type,
+        stream=stream,
+        reason=reason,
+        states=None if states is None else many(plans, states),
+        attempts=attempts,
+        flags=flags,
+        limit=limit,
+        now=now,
+    )
+    return shape(plans, DELIVERY, rows)
+
+
+def pending(plans: Plans, id: UUID, queue: str | None) -> Plan[list[tuple[int, str | None]]]:
+    """Which rows an order about a message means."""
+    rows = yield sql(plans, "op_pending", id=str(id), queue=queue)
+    return [(seq, name) for seq, name in rows]
+
+
+def show(plans: Plans, id: UUID, now: Any) -> Plan[tuple[list[Row], list[Row], list[Row]]]:
+    """Everything about a message: what is pending, what is dead, how it ended."""
+    rows = yield statement(plans, "op_delivery", "op_show", "", id=str(id), now=now)
+    dead = yield sql(plans, "op_dead_show", id=str(id))
+    ended = yield sql(plans, "op_history_of", id=str(id))
+    return (
+        shape(plans, DELIVERY + WHOLE, rows),
+        shape(plans, LETTER + WHOLE, dead),
+        shape(plans, ENDED, ended),
+    )
+
+
+def ahead(plans: Plans, seq: int, limit: int) -> Plan[int]:
+    """How many are claimed before this one, counted up to a limit."""
+    ((count,),) = yield sql(plans, "op_ahead", seq=seq, limit=limit)
+    return int(count)
+
+
+# -- dead letters
+
+
+def letters(
+    plans: Plans,
+    *,
+    queue: str | None = None,
+    type: str | None = None,
+    stream: str | None = None,
+    reason: int | None = None,
+    newest: bool = True,
+    limit: int = 50,
+) -> Plan[list[Row]]:
+    """Dead letters that match."""
+    found = sql(plans, "op_dead_find", queue=queue, type=type, stream=stream, reason=reason, limit=limit)
+    order = "order by d.died_at desc, d.seq desc" if newest else "order by d.died_at, d.seq"
+    rows = yield Statement(f"{found.sql}\n{order} limit :limit", found.params)
+    return shape(plans, LETTER, rows)
+
+
+def letter_keys(
+    plans: Plans,
+    *,
+    queue: str | None,
+    type: str | None,
+    stream: str | None,
+    reason: int | None,
+    until: Any,
+    after: tuple[int, int],
+    limit: int,
+) -> Plan[list[tuple[UUID, str, tuple[int, int]]]]:
+    """The next dead letters of a redrive of many: id, queue, and where to go on."""
+    rows = yield sql(
+        plans,
+        "op_dead_keys",
+        queue=queue,
+        type=type,
+        stream=stream,
+        reason=reason,
+        until=until,
+        after_position=after[0],
+        after_seq=after[1],
+        limit=limit,
+    )
+    return [(as_id(id), name, (position, seq)) for id, name, position, seq in rows]
+
+
+# -- streams and queues
+
+
+def streams(
+    plans: Plans,
+    *,
+    queue: str | None = None,
+    stream: str | None = None,
+    blocked: bool = False,
+    limit: int = 50,
+    now: Any,
+) -> Plan[list[Row]]:
+    """Streams with what stands at their front."""
+    rows = yield sql(plans, "op_streams", queue=queue, stream=stream, blocked=blocked, limit=limit, now=now)
+    return shape(plans, STREAM, rows)
+
+
+def counts(plans: Plans, now: Any) -> Plan[list[Row]]:
+    """Pending deliveries by queue and state."""
+    rows = yield statement(plans, "op_delivery", "op_counts", "", now=now)
+    return shape(plans, "queue state count oldest_at", rows)
+
+
+def queues(plans: Plans) -> Plan[list[Row]]:
+    return shape(plans, "name paused_at paused_why", (yield sql(plans, "op_queue_rows")))
+
+
+def subscriptions(plans: Plans) -> Plan[list[tuple[str, str]]]:
+    rows = yield sql(plans, "subscription_list")
+    return sorted((queue, pattern) for pattern, queue in rows)
+
+
+def queue_pending(plans: Plans, queue: str, cap: int) -> Plan[tuple[int, int]]:
+    """How many messages are pending in a queue, counted up to a limit, and how many dead letters it has."""
+    ((count, dead),) = yield sql(plans, "op_queue_pending", queue=queue, cap=cap)
+    return int(count), int(dead)
+
+
+def workers(plans: Plans, limit: int) -> Plan[list[Row]]:
+    return shape(plans, WORKER, (yield sql(plans, "op_workers", limit=limit)))
+
+
+# -- numbers
+
+
+def moment(plans: Plans, now: Any) -> Plan[Any]:
+    """The database's time, as it writes it."""
+    ((value,),) = yield sql(plans, "op_moment", now=now)
+    return value
+
+
+def dead_counts(plans: Plans) -> Plan[list[Row]]:
+    return shape(plans, "queue count newest_at", (yield sql(plans, "op_dead_counts")))
+
+
+def rates(plans: Plans, seconds: float, now: Any) -> Plan[list[Row]]:
+    """What ended within the last seconds, by queue and outcome."""
+    since = yield from ago(plans, seconds, now)
+    return shape(plans, "queue outcome count", (yield sql(plans, "op_rates", since=since)))
+
+
+def unrouted(plans: Plans, limit: int) -> Plan[list[Row]]:
+    return shape(plans, "type count oldest_at", (yield sql(plans, "op_unrouted", limit=limit)))
+
+
+def retry_distribution(plans: Plans) -> Plan[list[tuple[int, int]]]:
+    rows = yield sql(plans, "op_retry_distribution")
+    return [(int(attempts), int(count)) for attempts, count in rows]
+
+
+def failure_reasons(plans: Plans) -> Plan[list[tuple[int, int, int]]]:
+    rows = yield sql(plans, "op_failure_reasons")
+    return [(int(reason), int(alive), int(dead)) for reason, alive, dead in rows]
+
+
+def retry_backlog(plans: Plans, now: Any) -> Plan[Row]:
+    rows = yield sql(plans, "op_retry_backlog", now=now)
+    return shape(plans, "count next_at latest_at", rows)[0]
+
+
+def poison_count(plans: Plans, attempts: int) -> Plan[int]:
+    ((count,),) = yield sql(plans, "op_poison_count", attempts=attempts)
+    return int(count)
+
+
+# -- doctor
+
+
+def version(plans: Plans) -> Plan[tuple[int, int, bool]]:
+    """The version of the schema, the one that this release needs, and whether the functions are its own."""
+    ((reached, digest),) = yield sql(plans, "op_version")
+    if isinstance(plans, PostgresPlans):
+        return reached, latest("postgres"), digest == functions()[1]
+    return reached, latest("sqlite"), True
+
+
+def server(plans: Plans) -> Plan[Row]:
+    """What the database promises about a commit."""
+    rows = yield sql(plans, "op_server")
+    if isinstance(plans, PostgresPlans):
+        return shape(plans, "version fsync synchronous_commit full_page_writes open_seconds", rows)[0]
+    ((journal,),) = yield Statement("pragma journal_mode")
+    return {"version": rows[0][0], "journal_mode": journal}
+
+
+def open_differs(plans: Plans, limit: int) -> Plan[list[Row]]:
+    return shape(plans, "queue stream open found", (yield sql(plans, "op_open_differs", limit=limit)))
+
+
+def stranded(plans: Plans, limit: int) -> Plan[list[Row]]:
+    return shape(plans, "queue stream open halted_by", (yield sql(plans, "op_stranded", limit=limit)))
+
+
+def lapsed(plans: Plans, seconds: float, now: Any) -> Plan[Row]:
+    """Leases that lapsed longer ago than that."""
+    before = yield from ago(plans, seconds, now)
+    return shape(plans, "count oldest_at", (yield sql(plans, "op_lapsed", before=before)))[0]

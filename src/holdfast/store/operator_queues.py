@@ -1,0 +1,111 @@
+"""What an operator may order about whole queues, and the cleaning that needs no operator, for both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import Refused
+from .operator_plans import OrderMoved, advance, ago, as_id, at, end, in_hands, many
+from .plans import Plans, sql
+from .plans_postgres import PostgresPlans
+from .statement import Plan
+
+
+def pause(plans: Plans, name: str, why: str | None, now: Any) -> Plan[None]:
+    yield sql(plans, "op_queue_pause", name=name, why=why, now=now)
+
+
+def unpause(plans: Plans, name: str) -> Plan[bool]:
+    """False: the queue was not paused."""
+    return bool((yield sql(plans, "op_queue_resume", name=name)))
+
+
+def move(plans: Plans, source: str, target: str, limit: int, now: Any) -> Plan[tuple[int, int]]:
+    """A batch of messages goes to another queue, each stream in its order, behind what is there.
+
+    The answer: how many went, and how many were ended because the same message is pending there anyway.
+    """
+    batch = yield from _batch(plans, source, limit, now)
+    if not batch:
+        return 0, 0
+    seqs = [seq for seq, _, _ in batch]
+    twice = {seq for (seq,) in (yield sql(plans, "op_queue_twice", target=target, seqs=many(plans, seqs)))}
+    moved = [seq for seq in seqs if seq not in twice]
+    if twice:
+        yield sql(plans, "op_ended", seqs=many(plans, sorted(twice)), outcome="cancelled", now=now)
+    yield sql(plans, "op_queue_move", seqs=many(plans, moved), target=target, now=now)
+    yield sql(plans, "op_delete", seqs=many(plans, seqs))
+    # Rows of streams sorted, as everywhere: those of the queue whose name comes first.
+    if target < source:
+        yield from _place(plans, now)
+    yield from advance(plans, _fronts(source, batch), now)
+    if target > source:
+        yield from _place(plans, now)
+    return len(moved), len(twice)
+
+
+def empty(plans: Plans, queue: str, limit: int, now: Any) -> Plan[int]:
+    """A batch of messages of a queue that is dropped ends as discarded."""
+    batch = yield from _batch(plans, queue, limit, now)
+    if batch:
+        yield from end(plans, [seq for seq, _, _ in batch], "discarded", now)
+        yield from advance(plans, _fronts(queue, batch), now)
+    return len(batch)
+
+
+def _batch(plans: Plans, queue: str, limit: int, now: Any) -> Plan[list[tuple[int, str | None, int | None]]]:
+    """The next messages of a queue, locked; refused while a worker holds any message of the queue."""
+    yield from plans.recover(now)
+    rows = yield sql(plans, "op_queue_batch", queue=queue, limit=limit)
+    batch = [(seq, stream, position) for seq, _, stream, position in rows]
+    locked = yield sql(plans, "op_queue_lock", seqs=many(plans, [seq for seq, _, _ in batch]))
+    leased = yield sql(plans, "op_queue_leased", queue=queue, now=now)
+    if leased:
+        live, until, worker, id = leased[0]
+        if not live:
+            raise OrderMoved
+        raise Refused(in_hands(as_id(id), queue, worker, at(plans, until), None))
+    if len(locked) < len(batch):
+        raise OrderMoved
+    return batch
+
+
+def _fronts(
+    queue: str, batch: Sequence[tuple[int, str | None, int | None]]
+) -> list[tuple[str, str, int, int]]:
+    """By stream: how many of a batch leave its order, and where the first of them stood."""
+    left: dict[str, list[int]] = {}
+    for _, stream, position in batch:
+        if stream is not None and position is not None:
+            left.setdefault(stream, []).append(position)
+    return [(queue, stream, len(left[stream]), min(left[stream])) for stream in sorted(left)]
+
+
+def _place(plans: Plans, now: Any) -> Plan[None]:
+    if isinstance(plans, PostgresPlans):
+        yield plans.sql("op_place", now=now)
+    else:
+        yield from plans.place(now)
+
+
+def unsubscribe(plans: Plans, queue: str) -> Plan[list[str]]:
+    """New messages do not go to a queue any more; the answer lists the patterns."""
+    return [pattern for (pattern,) in (yield sql(plans, "op_queue_unsubscribe", queue=queue))]
+
+
+def forget(plans: Plans, queue: str) -> Plan[bool]:
+    """A queue in which nothing is pending is forgotten."""
+    yield sql(plans, "op_queue_streams_forget", queue=queue)
+    return bool((yield sql(plans, "op_queue_forget", queue=queue)))
+
+
+# -- housekeeping
+
+
+def prune(plans: Plans, what: str, age: float | None, limit: int, now: Any) -> Plan[int]:
+    """A batch of what is not needed any more goes: `history`, `dedupe`, `streams` or `workers`; never work."""
+    params: dict[str, object] = {"limit": limit} if what != "workers" else {}
+    if age is not None:
+        params["before"] = yield from ago(plans, age, now)
+    return len((yield sql(plans, f"op_prune_{what}", **params)))

@@ -1,0 +1,2 @@
+-- The database's time.
+select coalesce(:now::timestamptz, clock_timestamp())
