@@ -26,7 +26,7 @@ from holdfast.message import NewMessage, Published
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import RetryPolicy, policy
-from holdfast.store import SqliteStore, Store, plans
+from holdfast.store import SqlitePlans, SqliteStore, Store, plans
 from holdfast.store.runners import recognise
 from holdfast.work import Batch, Leased, Report, Settlement, Want
 
@@ -67,7 +67,12 @@ class Box:
         return self.store.run(lambda now: plans.subscribe(self.store.plans, subscriptions, now))
 
     def publish(self, *messages: NewMessage) -> list[Published]:
-        return self.store.run(lambda now: self.store.plans.append(messages, now), one=True)
+        """In a transaction of its own, as the engine does it: PostgreSQL gives the places at once then."""
+        ours = self.store.plans
+        if isinstance(ours, SqlitePlans):
+            return self.store.run(lambda now: ours.append(messages, now))
+        single = not any(message.event for message in messages)
+        return self.store.run(lambda now: ours.append(messages, now, place=True), one=single)
 
     def send(self, name: Any = "m", **fields: Any) -> UUID:
         (published,) = self.publish(new(name, **fields))

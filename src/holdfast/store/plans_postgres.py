@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from ..errors import VersionConflict
-from ..message import Message, NewMessage, Published
+from ..message import Flag, Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement
 from .settling import Fence, admissible, fence
 from .statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
@@ -138,10 +138,12 @@ class PostgresPlans:
         return set(held)
 
     def _settlements(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> dict[str, object]:
-        # Heads come before their followers: locks are taken in that order everywhere.
+        # Heads come before their followers: locks are taken in that order everywhere, so a run whose head cannot go
+        # the short way goes the long way as a whole.
         ordered = sorted(settlements, key=_lock_order)
-        done = [s for s in ordered if s.outcome is Outcome.DONE]
-        other = [_other(s) for s in ordered if s.outcome is not Outcome.DONE]
+        long = {s.leased.run for s in ordered if s.leased.message.seq == s.leased.run and not _simply_done(s)}
+        done = [s for s in ordered if _simply_done(s) and s.leased.run not in long]
+        other = [_other(s) for s in ordered if not _simply_done(s) or s.leased.run in long]
         emits = [_emit(fence(s), m) for s in settlements for m in s.emits]
         moved = list(moves)
         return {
@@ -193,6 +195,10 @@ def as_uuid(value: Any) -> UUID:
 def _lock_order(s: Settlement) -> tuple[int, int]:
     message = s.leased.message
     return (s.leased.run, -1 if message.seq == s.leased.run else message.position or 0)
+
+
+def _simply_done(s: Settlement) -> bool:
+    return s.outcome is Outcome.DONE and s.flags | Flag.PUBLISHED == Flag.PUBLISHED
 
 
 def _other(s: Settlement) -> dict[str, object]:

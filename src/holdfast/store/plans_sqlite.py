@@ -161,7 +161,7 @@ class SqlitePlans:
         streams: dict[tuple[str, str], _Stream] = {}
         if done:
             seqs = encode([s.leased.message.seq for s in done])
-            yield sql("settle_history", now=now, done=encode([(s.leased.message.seq, round(s.ran * 1000)) for s in done]))
+            yield sql("settle_history", now=now, done=encode([(s.leased.message.seq, round(s.ran * 1000), s.flags) for s in done]))
             yield sql("settle_dedupe", seqs=seqs, now=now)
             yield sql("settle_delete", seqs=seqs)
             for s in done:
@@ -220,7 +220,7 @@ class SqlitePlans:
 
     def _with_error(self, errors: str | None, s: Settlement, now: int) -> str:
         known = msgspec.json.decode(errors) if errors else []
-        known.append({"at": from_micros(now).isoformat(), "reason": s.reason, "text": s.error})
+        known.append({"at": from_micros(now).isoformat(), "reason": s.last_reason or s.reason, "text": s.error})
         return encode(known[-self.errors_kept :])
 
     def _unlease(self, stood: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Plan[None]:

@@ -1,6 +1,7 @@
--- Attempts that did not simply end well: wait and try again, leave the order, die, or end as cancelled. The delay,
--- the counters and the place come from the rules; here they are applied if the lease of the run still stands.
--- Answers one row for each that was held; `removed` says whether it left the order, `halt` that it stops its stream.
+-- Attempts that did not simply end well: wait and try again, leave the order, die, or end as cancelled; also those done
+-- with steps to write down, and what follows such a message in its run. The delay, the counters and the place come
+-- from the rules; here they are applied if the lease of the run still stands. Answers one row for each that was held;
+-- `removed` says whether it left the order, `halt` that it stops its stream.
 create or replace function holdfast.settle_other(p_other json, p_keep int, p_now timestamptz)
 returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint, removed boolean, halt text)
 language plpgsql
@@ -25,7 +26,7 @@ begin
         m.failures := m.failures + o.failed::int;
         m.refunds := m.refunds + o.refunded::int;
         m.vanished := case when o.started then 0 else m.vanished end;
-        m.errors := holdfast.with_error(m.errors, p_now, o.reason, o.error, p_keep);
+        m.errors := holdfast.with_error(m.errors, p_now, coalesce(o.last_reason, o.reason), o.error, p_keep);
         seq := o.seq; run := o.run; epoch := o.epoch; queue := m.queue; stream := m.stream; place := m.position; halt := null;
         removed := m.position is not null and (o.aside or o.outcome not in ('again'));
         if o.outcome in ('again', 'release') then
