@@ -17,7 +17,7 @@ begin
          where t.queue = w.queue and t.head and t.vanished > 0 and t.claimable_at <= p_now
            and (select l.epoch from holdfast.lease l where l.seq = t.seq) is null
          order by t.claimable_at, t.seq limit 1 for update of t skip locked) s
-     limit 1;
+     order by s.claimable_at, s.seq limit 1;
     if not found then
         return;
     end if;
