@@ -375,6 +375,11 @@ def test_django_without_time_zones_still_gives_aware_moments(database: str) -> N
     assert value.isoformat() == "2026-07-01T14:00:00+02:00"
 
 
+def run_alone(script: str) -> None:
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env=paths)
+
+
 OTHER_DRIVER = """
 import sys
 sys.modules["psycopg"] = None  # as on a machine that has only psycopg2
@@ -405,7 +410,7 @@ assert "asyncpg" not in sys.modules and "sqlalchemy" not in sys.modules
 @pytest.mark.parametrize("use_tz", [True, False])
 def test_django_on_psycopg2(database: str, use_tz: bool) -> None:
     script = OTHER_DRIVER.format(use_tz=use_tz, database=kinds.django_database(database))
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env={**os.environ})
+    run_alone(script)
 
 
 def test_nothing_is_imported_that_the_user_does_not_have() -> None:
@@ -421,7 +426,7 @@ assert recognise(sqlite3.connect(":memory:")).run(plan()) == [(1,)]
 loaded = {name.partition(".")[0] for name in sys.modules}
 assert not loaded & {"psycopg", "psycopg2", "asyncpg", "aiosqlite", "sqlalchemy", "django"}, loaded
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    run_alone(script)
 
 
 def test_every_maker_is_in_the_list_that_users_see() -> None:
