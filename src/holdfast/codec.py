@@ -14,6 +14,7 @@ import inspect as inspection
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -47,26 +48,25 @@ def encode(body: Any, limits: Settings) -> str:
     '{"id":1}'
     """
     try:
-        if hasattr(
-            body, "model_dump"
+        if is_model_instance(
+            body
         ):  # dumped once; inside another body it is dumped to look and again to write
-            body = represent(body)
+            body = dump_model(body)
         look(body, limits.body_depth, False)
         data = WRITER.encode(body)
         if b"\\u0000" in data:
-            look_for(NUL, body)
+            look_for(NUL, body, NO_NUL)
         if len(data) > DIGITS and (sys.get_int_max_str_digits() != DIGITS or LONG.search(data)):
             PLAIN.decode(data)  # msgspec counts the sign as a digit when it reads, and not when it writes
     except Flaw as flaw:
         raise flaw.refusal() from None
     except UnicodeEncodeError:
-        raise surrogate(body).refusal() from None
+        raise surrogate_in(body).refusal() from None
     except RecursionError:
         raise too_deep().refusal() from None
-    except (ValueError, msgspec.DecodeError):
-        raise Flaw(
-            f"is or holds an integer of more than {DIGITS} digits", "Write it as text."
-        ).refusal() from None
+    except (TypeError, ValueError, msgspec.DecodeError) as error:
+        why = f"or below is what JSON cannot hold ({str(error).partition(';')[0]})"
+        raise Flaw(why, "Write it as text.").refusal() from None
     if len(data) > limits.body_bytes:
         raise too_large("body", len(data), limits.body_bytes)
     return data.decode()
@@ -87,7 +87,7 @@ def encode_raw(text: str | bytes, limits: Settings) -> str:
         tree = PLAIN.decode(data)
         look(tree, limits.body_depth, False)
         if b"\\u0000" in data:
-            look_for(NUL, tree)
+            look_for(NUL, tree, NO_NUL)
     except Flaw as flaw:
         raise flaw.refusal() from None
     except RecursionError:
@@ -144,12 +144,11 @@ def check_header(name: str, value: object) -> None:
 # --- Looking at a tree --------------------------------------------------------------------------------------
 
 NUL = re.compile("\0")
+NO_NUL = "is text with a NUL character, which PostgreSQL cannot hold"
 SURROGATE = re.compile("[\ud800-\udfff]")
-STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 DIGITS = 4300  # of an integer: Python writes and reads no more unless told to
 LONG = re.compile(rb"-\d{4300}")
-EASY = frozenset((str, bool, int, type(None)))
-NATIVE = frozenset((Decimal, datetime, time, date, timedelta, UUID))
 
 
 class Flaw(Exception):
@@ -211,42 +210,43 @@ def look_at_float(value: float, room: int, typed: bool) -> None:
         raise Flaw(f"is {value}, which JSON cannot hold", "Use None, or leave it out.")
 
 
+def look_at_decimal(value: Decimal, room: int, typed: bool) -> None:
+    if not value.is_finite():
+        raise Flaw(f"is {value}, which is no number", "Use None, or leave it out.")
+
+
+def look_at_moment(value: datetime | time, room: int, typed: bool) -> None:
+    if value.tzinfo is not None:
+        offset = value.utcoffset()
+        if offset is None or offset % timedelta(minutes=1):
+            raise Flaw("is in a zone whose offset is not whole minutes", "Use .astimezone(UTC).")
+
+
 def look_at_key(key: object, typed: bool) -> None:
     value = key.value if isinstance(key, Enum) else key
-    if isinstance(value, str):
-        return
-    if typed and isinstance(value, int | UUID | date) and not isinstance(value, bool):
-        look(value, 1, typed)
-        return
-    raise Flaw(
-        f"is a key of type {type(key).__name__}, which would come back as text or not at all",
-        "Use text as keys, or a list of pairs.",
-    )
+    if not isinstance(value, str) and not (typed and type(value) in KEYS):
+        why = f"is a key of type {type(key).__name__}, which would come back as text or not at all"
+        raise Flaw(why, "Use text as keys, or a list of pairs.")
+    look(value, 1, typed)
 
 
 def look_closer(value: Any, room: int, typed: bool) -> None:
-    """Everything that is not one of JSON's own types."""
+    """Everything that has no looker of its own."""
     kind: Any = type(value)
-    if kind in NATIVE:
-        look_at_native(value)
-    elif isinstance(value, Enum):
+    if isinstance(value, Enum):
         look(value.value, room, typed)
     elif isinstance(value, dict):
         if hasattr(kind, "__dataclass_fields__"):
-            raise Flaw(
-                "is a dict that is also a dataclass, whose fields would be lost", "Make it one of the two."
-            )
+            raise Flaw("is a dict and a dataclass, whose fields would be lost", "Make it one of the two.")
         look_into_dict(value, room, typed)
     elif isinstance(value, list | tuple):
         look_into_items(value, room, typed or hasattr(kind, "_fields"))
     elif isinstance(value, bytes | bytearray | memoryview):
         if not typed:
-            raise Flaw(
-                "are bytes, and JSON has only text", "Encode them, base64.b64encode(...).decode() for one."
-            )
+            raise Flaw("are bytes, and JSON has only text", "Use base64.b64encode(...).decode().")
     elif isinstance(value, set | frozenset):
         if not typed:
-            raise Flaw("is a set, and JSON has only lists", "Use a list, sorted(...) for one.")
+            raise Flaw("is a set, and JSON has only lists", "Use sorted(...).")
         look_into_items(value, room, typed)
     elif (names := field_names(kind)) is not None:
         look_into_fields(value, names, room)
@@ -254,22 +254,17 @@ def look_closer(value: Any, room: int, typed: bool) -> None:
         look(represent(value), room, typed)
 
 
+EASY = frozenset((str, bool, int, type(None), date, timedelta, UUID))
+KEYS = frozenset((int, UUID, date, datetime))
 LOOKERS: dict[type, Callable[[Any, int, bool], None]] = {
     dict: look_into_dict,
     list: look_into_items,
     tuple: look_into_items,
     float: look_at_float,
+    Decimal: look_at_decimal,
+    datetime: look_at_moment,
+    time: look_at_moment,
 }
-
-
-def look_at_native(value: Any) -> None:
-    if type(value) is Decimal:
-        if not value.is_finite():
-            raise Flaw(f"is Decimal('{value}'), which JSON cannot hold", "Use None, or leave it out.")
-    elif getattr(value, "tzinfo", None) is not None:
-        offset = value.utcoffset()
-        if offset is None or offset % timedelta(minutes=1):
-            raise Flaw("is in a zone whose offset is not whole minutes", "Use .astimezone(UTC).")
 
 
 def look_into_fields(value: Any, names: tuple[str, ...], room: int) -> None:
@@ -279,8 +274,9 @@ def look_into_fields(value: Any, names: tuple[str, ...], room: int) -> None:
     try:
         for name in names:
             each = getattr(value, name, None)
-            if type(each) not in EASY and each is not msgspec.UNSET:
-                look(each, room - 1, True)
+            kind = type(each)
+            if kind not in EASY and each is not msgspec.UNSET:
+                LOOKERS.get(kind, look_closer)(each, room - 1, True)
     except Flaw as flaw:
         flaw.steps.append(name)
         raise
@@ -289,17 +285,14 @@ def look_into_fields(value: Any, names: tuple[str, ...], room: int) -> None:
 @lru_cache(maxsize=1024)
 def field_names(cls: type) -> tuple[str, ...] | None:
     """The fields of a dataclass, Struct or attrs class; None for any other."""
-    if names := getattr(cls, "__struct_fields__", None):
-        return tuple(names)
-    if attributes := getattr(cls, "__attrs_attrs__", None):
-        names = tuple(attribute.name for attribute in attributes)
+    if hasattr(cls, "__struct_fields__"):
+        return tuple(cls.__struct_fields__)
+    if hasattr(cls, "__attrs_attrs__"):
+        names = tuple(attribute.name for attribute in cls.__attrs_attrs__)
         if any(name.startswith("_") for name in names):
-            raise Flaw(
-                f"is a {cls.__name__}, whose private attributes would be lost", "Give them public names."
-            )
+            raise Flaw(f"is a {cls.__name__}, whose private fields would be lost", "Give them public names.")
         return names
-    fields = getattr(cls, "__dataclass_fields__", None)
-    return None if fields is None else tuple(fields)
+    return tuple(each.name for each in fields(cls)) if is_dataclass(cls) else None
 
 
 def represent(value: Any) -> Any:
@@ -325,12 +318,14 @@ def represent(value: Any) -> Any:
             return PLAIN.decode(value)
         case Mapping() if not isinstance(value, dict):
             return dict(value)
-    if hasattr(value, "__pydantic_validator__") and hasattr(value, "model_dump"):
+    if is_model_instance(value):
         return dump_model(value)
-    raise Flaw(
-        f"is a {type(value).__module__}.{type(value).__qualname__}, which has no way into JSON",
-        "Use dict, list, text, numbers, a dataclass, a msgspec Struct or a pydantic model.",
-    )
+    why = f"is a {type(value).__module__}.{type(value).__qualname__}, which has no way into JSON"
+    raise Flaw(why, "Use dict, list, text, numbers, a dataclass, a msgspec Struct or a pydantic model.")
+
+
+def is_model_instance(value: Any) -> bool:
+    return hasattr(value, "__pydantic_validator__") and hasattr(value, "model_dump_json")
 
 
 def dump_model(model: Any) -> Any:
@@ -339,20 +334,14 @@ def dump_model(model: Any) -> Any:
         text = model.model_dump_json(by_alias=True, round_trip=True)
         for steps, part in parts_of(model.model_dump()) if "null" in text or "***" in text else ():
             if hasattr(part, "get_secret_value"):
-                raise within(
-                    steps, Flaw("is a secret, and messages are stored readable", "Send a reference to it.")
-                )
+                raise within(steps, Flaw("is a secret, and messages can be read", "Send a reference to it."))
             if isinstance(part, float) and not isfinite(part):
                 raise within(steps, Flaw(f"is {part}, which JSON cannot hold", "Use None, or leave it out."))
         return PLAIN.decode(text)
-    except (
-        TypeError,
-        ValueError,
-        msgspec.DecodeError,
-    ) as error:  # PydanticSerializationError is a ValueError
-        raise Flaw(
-            f"is a {type(model).__name__} that pydantic cannot write ({type(error).__name__})", ""
-        ) from None
+    # Pydantic's own error is a ValueError.
+    except (TypeError, ValueError, msgspec.DecodeError) as error:
+        why = f"is a {type(model).__name__} that pydantic cannot write ({type(error).__name__})"
+        raise Flaw(why, "Look at what model_dump_json() says.") from None
 
 
 def within(steps: list[object], flaw: Flaw) -> Flaw:
@@ -383,32 +372,25 @@ def parts_of(value: Any, steps: list[object] | None = None) -> Iterator[tuple[li
     elif (names := field_names(kind)) is not None:
         for name in names:
             yield from parts_of(getattr(value, name, None), [*steps, name])
-    elif hasattr(value, "__pydantic_validator__") or isinstance(value, Mapping | msgspec.Raw):
+    elif is_model_instance(value) or isinstance(value, Mapping | msgspec.Raw):
         yield from parts_of(represent(value), steps)
     else:
         yield steps, value
 
 
-def look_for(pattern: re.Pattern[str], body: Any) -> None:
+def look_for(pattern: re.Pattern[str], body: Any, why: str) -> None:
     for steps, part in parts_of(body):
         if isinstance(part, str) and pattern.search(part):
-            if pattern is NUL:
-                flaw = Flaw(
-                    "is text with a NUL character, which PostgreSQL cannot hold", "Take it out, or encode it."
-                )
-            else:
-                flaw = Flaw(
-                    "is text with a lone surrogate, which is no character", "Decode it with errors='replace'."
-                )
-            raise within(steps, flaw)
+            raise within(steps, Flaw(why, "Take it out, or encode the text."))
 
 
-def surrogate(body: Any) -> Flaw:
+def surrogate_in(body: Any) -> Flaw:
+    why = "is text with a lone surrogate, which is no character"
     try:
-        look_for(SURROGATE, body)
+        look_for(SURROGATE, body, why)
     except Flaw as flaw:
         return flaw
-    return Flaw("is text that has no UTF-8", "Take it out, or encode it.")
+    return Flaw(why, "Take it out.")
 
 
 def count_keys(tree: Any) -> int:
@@ -464,9 +446,7 @@ def make_decoder(annotation: Any) -> Callable[[str], Any]:
             return model_reader(annotation)
         refuse_strangers(annotation)
         decoder = msgspec.json.Decoder(annotation, dec_hook=read_model)
-    except (
-        Exception
-    ) as error:  # msgspec's TypeError, pydantic's own, and what classes raise while they are looked at
+    except Exception as error:  # also what pydantic and the classes themselves raise when looked at
         why = str(error).partition("\n")[0]
         raise InvalidSettings(
             f"A body cannot be read as {annotation!r}: {why}. Annotate the parameter with dict, a dataclass, a "

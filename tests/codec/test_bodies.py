@@ -129,7 +129,7 @@ def test_a_python_that_writes_longer_numbers_is_not_believed() -> None:
     try:
         sys.set_int_max_str_digits(0)
         for number in (10**4300, 10**6000):
-            with pytest.raises(InvalidMessage, match="4300 digits"):
+            with pytest.raises(InvalidMessage, match="Integer value out of range"):
                 encode([number], LIMITS)
         sys.set_int_max_str_digits(1000)
         with pytest.raises(InvalidMessage, match="digits"):

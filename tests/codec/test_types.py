@@ -14,7 +14,7 @@ import types
 import uuid
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 import pydantic
@@ -36,6 +36,7 @@ class Colour(enum.StrEnum):
 
 class Size(enum.IntEnum):
     BIG = 1
+    SMALL = 2
 
 
 class Shape(enum.Enum):
@@ -84,6 +85,43 @@ class Order:
     by_id: dict[uuid.UUID, str]
     line: PydanticLine | None = None
     note: str | None = None
+
+
+@dataclasses.dataclass
+class Computed:
+    shared: ClassVar[object] = object()
+    seed: int
+    double: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.double = self.seed * 2
+
+    def model_dump(self) -> None:
+        """A method with the name of one of pydantic's."""
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class Slotted:
+    a: int
+    kind: ClassVar[type] = int
+
+
+class Empty(msgspec.Struct): ...
+
+
+@dataclasses.dataclass
+class Nothing: ...
+
+
+class Number(enum.Enum):
+    ONE = 1
+
+
+@dataclasses.dataclass
+class Keyed:
+    sizes: dict[Size, int]
+    numbers: dict[Number, int]
+    shapes: dict[Shape, int]
 
 
 class StructOrder(msgspec.Struct, rename="camel", omit_defaults=True, tag="order"):
@@ -154,6 +192,11 @@ TYPED: list[tuple[Any, Any]] = [
     (Dog(kind="dog"), Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]),
     (Root([1, 2]), Root),
     (PydanticDataclass(1, NOW), PydanticDataclass),
+    (Computed(2), Computed),
+    (Slotted(1), Slotted),
+    (Empty(), Empty),
+    (Nothing(), Nothing),
+    ([Keyed({Size.BIG: 1, Size.SMALL: 2}, {Number.ONE: 1}, {Shape.ROUND: 1})], list[Keyed]),
     (Colour.RED, Colour),
     (Size.BIG, Size),
     ([Shape.ROUND], list[Shape]),
@@ -199,7 +242,7 @@ class Text(str):
     __slots__ = ()
 
 
-class Number(int):
+class Whole(int):
     pass
 
 
@@ -220,7 +263,7 @@ class OtherUUID(uuid.UUID):
     [
         (Text("x"), "x"),
         ({Text("k"): Text("v")}, {"k": "v"}),
-        (Number(5), 5),
+        (Whole(5), 5),
         (Real(0.5), 0.5),
         (Money("1.5"), "1.5"),
         (OtherUUID(int=1), "00000000-0000-0000-0000-000000000001"),
@@ -273,6 +316,9 @@ class Odd(enum.Enum):
         (Holder({1: 1, "1": 2}), "$.inner"),
         (Holder({1.5: 2}), "$.inner[1.5]"),
         (Holder({True: 2}), "$.inner[True]"),
+        (Holder({Whole(1): 2}), "$.inner[1]"),
+        (Holder({Size.BIG: 1, 1: 2, "1": 3}), "$.inner"),
+        ({Size.BIG: 1}, "$[<Size.BIG: 1>]"),
         (Holder(hostile.nested(64)), "$.inner[0][0][0][0]…[0][0]"),
         (Holder(Holder(object())), "$.inner.inner"),
         (StructOrder(math.nan), "$.order_id"),  # type: ignore[arg-type]
