@@ -87,6 +87,7 @@ def _migrate_postgres(schema: str) -> Plan[list[int]]:
         reached, digest = rows[0]
     check_not_newer("postgres", reached)
     taken = []
+    yield Statement("set local check_function_bodies = off")
     for statement in _postgres_statements(schema, reached, digest):
         yield Statement(statement)
     for version, _ in steps("postgres"):
@@ -100,7 +101,6 @@ def _migrate_postgres(schema: str) -> Plan[list[int]]:
 def _postgres_statements(schema: str, reached: int, digest: str) -> Iterator[str]:
     if reached == latest("postgres") and digest == functions()[1]:
         return
-    yield "set local check_function_bodies = off"
     if reached == 0:
         yield f"create schema if not exists {in_schema('holdfast.', schema)[:-1]}"
         yield in_schema("create table holdfast.schema_version (version int not null, functions text not null)", schema)
@@ -128,7 +128,9 @@ def check_not_newer(dialect: Dialect, reached: int) -> None:
 def migration_sql(dialect: Dialect, schema: str = DEFAULT_SCHEMA, since: int = 0) -> str:
     """What `migrate` would run, as one script for those who use Alembic, Django migrations or psql."""
     if dialect == "postgres":
-        return ";\n".join(_postgres_statements(schema, since, "")) + ";\n"
+        # Not `set local`: psql commits each statement by itself.
+        whole = ["set check_function_bodies = off", *_postgres_statements(schema, since, ""), "reset check_function_bodies"]
+        return ";\n".join(whole) + ";\n"
     lines = ["create table if not exists holdfast_schema (version integer primary key, applied_at text not null)"]
     for version, text in steps("sqlite"):
         if version > since:

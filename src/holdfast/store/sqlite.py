@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from ..clock import Clock, micros, wall_clock
 from ..errors import InvalidSettings, NotMigrated, StoreUnavailable, UsageError
 from ..settings import Settings
-from .migrate import latest, migrate
+from .migrate import check_not_newer, latest, migrate
 from .plans_sqlite import SqlitePlans
 from .statement import Plan, Rows, Statement, drive
 
@@ -219,6 +219,7 @@ class SqliteStore:
             reached = self.run(version)
         except NotMigrated:
             reached = 0
+        check_not_newer("sqlite", reached)
         if reached < latest("sqlite"):
             self.migrate()
 
