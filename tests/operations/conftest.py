@@ -16,7 +16,11 @@ from tests.operations.world import NOON, World, make
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "database" in metafunc.fixturenames:
         only = metafunc.definition.get_closest_marker("one_postgres")
-        wanted = VERSIONS[metafunc.config.getoption("--pg")][-1:] if only else VERSIONS[metafunc.config.getoption("--pg")]
+        wanted = (
+            VERSIONS[metafunc.config.getoption("--pg")][-1:]
+            if only
+            else VERSIONS[metafunc.config.getoption("--pg")]
+        )
         marked = [pytest.param(each, id=f"postgres-{each}", marks=pytest.mark.postgres) for each in wanted]
         metafunc.parametrize("database", ["sqlite", *marked])
 

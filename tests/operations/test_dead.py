@@ -69,7 +69,12 @@ def test_a_redriven_message_starts_anew_and_keeps_what_it_is(world: World) -> No
     assert (after.attempts, after.failures, after.vanished, after.refunds, after.redrives) == (0, 0, 0, 0, 1)
     assert after.status == int(Flag.STORED | Flag.EVENT_STORED)
     assert after.epoch > before.epoch
-    assert (after.subject, content.headers, content.dedupe, content.body) == ("o/1", '{"a": 1}', "k", '{"n": 1}')
+    assert (after.subject, content.headers, content.dedupe, content.body) == (
+        "o/1",
+        '{"a": 1}',
+        "k",
+        '{"n": 1}',
+    )
     assert [each.text for each in content.errors] == ["the end"]
     assert after.created_at == NOON
     assert world.published(queue="q", dedupe="k").duplicate

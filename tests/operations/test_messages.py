@@ -170,11 +170,15 @@ def test_retry_only_what_failed_for_one_reason(world: World) -> None:
     by_reason: dict[Reason, list[UUID]] = {}
     for number in range(6):
         reason = Reason.TRANSPORT_UNAVAILABLE if number % 2 else Reason.VALIDATION_FAILURE
-        by_reason.setdefault(reason, []).append(world.publish(stream=f"s{number}" if number > 2 else None, queue="q"))
+        by_reason.setdefault(reason, []).append(
+            world.publish(stream=f"s{number}" if number > 2 else None, queue="q")
+        )
         world.fail(world.claim()[0], 600.0, reason)
     scheduled = world.publish(queue="q", delay=600.0)
     seen: list[int] = []
-    many = world.operations.messages.retry_many(Filter(reason=Reason.TRANSPORT_UNAVAILABLE), progress=seen.append)
+    many = world.operations.messages.retry_many(
+        Filter(reason=Reason.TRANSPORT_UNAVAILABLE), progress=seen.append
+    )
     assert (many.changed, many.refused, seen) == (3, (), [3])
     assert sorted(world.claimed()) == sorted(by_reason[Reason.TRANSPORT_UNAVAILABLE])
     assert world.states()[scheduled] == "scheduled"

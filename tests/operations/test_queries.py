@@ -38,7 +38,11 @@ def test_poison_candidates_by_attempts_then_age(world: World) -> None:
     assert (first.queue, first.type, first.attempts, first.error) == ("q", "type.3", 12, "failure 3")
     assert first.claimable_at == NOON + timedelta(seconds=301)
     assert first.created_at == NOON + timedelta(seconds=1)
-    assert [each.id for each in world.operations.poison_candidates(attempts=9)][-1] not in (twelve, ten, also_ten)
+    assert [each.id for each in world.operations.poison_candidates(attempts=9)][-1] not in (
+        twelve,
+        ten,
+        also_ten,
+    )
     assert len(world.operations.poison_candidates(limit=2)) == 2
 
 
@@ -63,7 +67,11 @@ def test_retry_distribution_of_failed_messages(world: World) -> None:
 
 @pytest.mark.covers("W75", "W20")
 def test_failure_reasons_most_frequent_first(world: World) -> None:
-    for reason, count in ((Reason.HANDLER_EXCEPTION, 2), (Reason.TRANSPORT_UNAVAILABLE, 3), (Reason.UNKNOWN, 1)):
+    for reason, count in (
+        (Reason.HANDLER_EXCEPTION, 2),
+        (Reason.TRANSPORT_UNAVAILABLE, 3),
+        (Reason.UNKNOWN, 1),
+    ):
         for _ in range(count):
             failed(world, 1, reason)
     failed(world, 2, Reason.TIMEOUT_EXCEEDED, queue="other")
@@ -71,7 +79,9 @@ def test_failure_reasons_most_frequent_first(world: World) -> None:
     for _ in range(3):
         world.publish(queue="doomed")
         world.die(world.claim("doomed", name="w2")[0], last=Reason.HANDLER_EXCEPTION)
-    assert [(each.reason, each.pending, each.dead, each.count) for each in world.operations.failure_reasons()] == [
+    assert [
+        (each.reason, each.pending, each.dead, each.count) for each in world.operations.failure_reasons()
+    ] == [
         (Reason.HANDLER_EXCEPTION, 2, 3, 5),
         (Reason.TRANSPORT_UNAVAILABLE, 3, 0, 3),
         (Reason.TIMEOUT_EXCEEDED, 1, 0, 1),

@@ -26,7 +26,11 @@ def test_list_counts_by_state_and_says_who_takes_from_a_queue(world: World) -> N
     mail = found["mail"]
     assert mail.states == {"leased": 1, "waiting": 1, "scheduled": 1, "ready": 1}
     assert (mail.depth, mail.oldest_at, mail.dead) == (4, NOON, 0)
-    assert (mail.subscriptions, mail.workers, mail.is_orphaned) == (("order.*", "user.created"), ("w1",), False)
+    assert (mail.subscriptions, mail.workers, mail.is_orphaned) == (
+        ("order.*", "user.created"),
+        ("w1",),
+        False,
+    )
     assert (found["old"].dead, found["old"].depth) == (1, 0)
     assert found["quiet"].is_orphaned
     assert set(found) == {"mail", "old", "quiet"}
@@ -48,7 +52,13 @@ def test_a_worker_is_alive_for_a_lease(world: World) -> None:
     world.worker("w1", "a", "b")
     world.clock.advance(seconds=30)
     (worker,) = world.operations.queues.workers()
-    assert (worker.name, worker.queues, worker.age, worker.is_alive, worker.leases) == ("w1", ("a", "b"), 30.0, True, 0)
+    assert (worker.name, worker.queues, worker.age, worker.is_alive, worker.leases) == (
+        "w1",
+        ("a", "b"),
+        30.0,
+        True,
+        0,
+    )
     world.clock.advance(seconds=1)
     assert not world.operations.queues.workers()[0].is_alive
 

@@ -264,7 +264,11 @@ def test_blocked_streams_with_why_and_until(world: World) -> None:
     }
     retrying = found["retrying"]
     assert retrying.claimable_at == NOON + timedelta(seconds=300)
-    assert (retrying.reason, retrying.error, retrying.attempts) == (Reason.TRANSPORT_UNAVAILABLE, "no route", 1)
+    assert (retrying.reason, retrying.error, retrying.attempts) == (
+        Reason.TRANSPORT_UNAVAILABLE,
+        "no route",
+        1,
+    )
     assert retrying.since == NOON
     assert retrying.is_growing
     assert not found["single"].is_growing

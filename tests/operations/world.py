@@ -74,7 +74,12 @@ class World:
         return self.settle(leased, Outcome.DONE)
 
     def fail(
-        self, leased: Leased, delay: float = 60.0, reason: Reason = Reason.HANDLER_EXCEPTION, text: str = "boom", flags: int = 0
+        self,
+        leased: Leased,
+        delay: float = 60.0,
+        reason: Reason = Reason.HANDLER_EXCEPTION,
+        text: str = "boom",
+        flags: int = 0,
     ) -> bool:
         return self.settle(
             leased,
@@ -87,7 +92,12 @@ class World:
         )
 
     def die(
-        self, leased: Leased, *, halt: bool = False, reason: Reason = Reason.POISON_MESSAGE, flags: int = 0,
+        self,
+        leased: Leased,
+        *,
+        halt: bool = False,
+        reason: Reason = Reason.POISON_MESSAGE,
+        flags: int = 0,
         last: Reason = Reason.HANDLER_EXCEPTION,
     ) -> bool:
         return self.settle(
@@ -101,7 +111,9 @@ class World:
             error="the end",
         )
 
-    def fail_often(self, id: UUID, times: int, queue: str = "q", reason: Reason = Reason.HANDLER_EXCEPTION) -> None:
+    def fail_often(
+        self, id: UUID, times: int, queue: str = "q", reason: Reason = Reason.HANDLER_EXCEPTION
+    ) -> None:
         """The message fails so many times, and waits for its next retry."""
         for _ in range(times):
             self.clock.advance(seconds=3600)

@@ -51,7 +51,7 @@ from .results import (
     WorkerState,
 )
 from .streams import POISON_ATTEMPTS, Streams
-from .why import why
+from .explain import why
 
 __all__ = [
     "STATES",
@@ -207,12 +207,12 @@ class Operations:
             history=self._prune("history", settings.history),
             dedupe=self._prune("dedupe", settings.dedupe),
             streams=self._prune("streams", None),
-            workers=self._prune("workers", WORKER_KEPT, batches=1),
+            workers=self._prune("workers", WORKER_KEPT),
         )
 
-    def _prune(self, what: str, age: float | None, batches: int = PRUNE_BATCHES) -> int:
+    def _prune(self, what: str, age: float | None) -> int:
         total = 0
-        for _ in range(batches):
+        for _ in range(PRUNE_BATCHES):
             gone = self._desk.order(
                 lambda now: plans.prune(self._desk.plans, what, age, PRUNE_BATCH, now), what.capitalize()
             )

@@ -105,7 +105,7 @@ def forget(plans: Plans, queue: str) -> Plan[bool]:
 
 def prune(plans: Plans, what: str, age: float | None, limit: int, now: Any) -> Plan[int]:
     """A batch of what is not needed any more goes: `history`, `dedupe`, `streams` or `workers`; never work."""
-    params: dict[str, object] = {"limit": limit} if what != "workers" else {}
+    params: dict[str, object] = {"limit": limit}
     if age is not None:
         params["before"] = yield from ago(plans, age, now)
     return len((yield sql(plans, f"op_prune_{what}", **params)))

@@ -1,0 +1,193 @@
+"""Why a message is where it is: one sentence for each delivery."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast.message import Reason
+from holdfast.work import Outcome
+from tests.operations.world import World
+
+
+def why(world: World, id: UUID) -> str:
+    (sentence,) = world.operations.why(id)
+    return sentence
+
+
+@pytest.fixture
+def busy(world: World) -> World:
+    """Somebody takes from the queue."""
+    world.worker("w1")
+    return world
+
+
+def test_unknown(world: World) -> None:
+    id = uuid4()
+    assert why(world, id) == (
+        f"Unknown: no message {id} is pending or dead, and none ended within the 7 days of the history."
+    )
+
+
+def test_ready(busy: World) -> None:
+    ids = [busy.publish(queue="q") for _ in range(3)]
+    assert why(busy, ids[0]) == "In queue q: ready since 12:00:00 UTC: it is the next one of its queue."
+    assert why(busy, ids[1]) == "In queue q: ready since 12:00:00 UTC: 1 older message is ahead of it."
+    assert why(busy, ids[2]) == "In queue q: ready since 12:00:00 UTC: 2 older messages are ahead of it."
+    busy.claim(total=1)
+    assert why(busy, ids[2]) == "In queue q: ready since 12:00:00 UTC: 1 older message is ahead of it."
+
+
+def test_many_ahead(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.operations.explain.AHEAD_MAX", 2)
+    ids = [busy.publish(queue="q") for _ in range(4)]
+    assert why(busy, ids[3]).endswith("more than 1 older messages are ahead of it.")
+
+
+def test_no_worker_and_a_paused_queue_come_before_ready(world: World) -> None:
+    world.subscribe("q", "order.placed")
+    id = world.publish()
+    assert why(world, id) == "In queue q: no live worker takes from queue q."
+    world.worker("w1")
+    world.operations.queues.pause("q", "the printer burns")
+    assert why(world, id) == "In queue q: queue q is paused since 12:00:00 UTC (the printer burns)."
+
+
+def test_a_closer_cause_comes_before_the_queue(world: World) -> None:
+    world.subscribe("q", "order.placed")
+    id = world.publish(delay=60.0)
+    world.operations.queues.pause("q")
+    assert why(world, id) == (
+        "In queue q: scheduled until 12:01:00 UTC. Queue q is paused since 12:00:00 UTC. "
+        "No live worker takes from queue q."
+    )
+
+
+def test_scheduled_another_day(busy: World) -> None:
+    id = busy.publish(queue="q", delay=86_400.0)
+    assert why(busy, id) == "In queue q: scheduled until 2040-05-02 12:00:00 UTC."
+
+
+def test_a_timer(busy: World) -> None:
+    id = busy.publish(stream="s", queue="q", delay=60.0)
+    assert why(busy, id) == "In queue holdfast/timer: scheduled until 12:01:00 UTC; it enters stream s then."
+
+
+def test_leased_and_behind_a_leased_one(busy: World) -> None:
+    first, second, third = busy.in_stream(3)
+    busy.claim(run=2)
+    assert why(busy, first) == "In queue q: leased by w1 until 12:00:30 UTC (attempt 1)."
+    assert (
+        why(busy, second)
+        == f"In queue q: leased by w1 until 12:00:30 UTC (attempt 1, in a run with {first})."
+    )
+    assert (
+        why(busy, third)
+        == f"In queue q: waits for {first} of stream s, which is leased by w1 until 12:00:30 UTC."
+    )
+
+
+def test_retrying_and_behind_one_that_retries(busy: World) -> None:
+    first, second = busy.in_stream(2)
+    busy.fail(busy.claim()[0], 240.0, Reason.TRANSPORT_UNAVAILABLE, "payload: 4111 1111")
+    assert why(busy, first) == "In queue q: retry 1 at 12:04:00 UTC after transport unavailable."
+    assert why(busy, second) == (
+        f"In queue q: waits for {first} of stream s until 12:04:00 UTC: its retry 1 after transport unavailable."
+    )
+
+
+def test_parked_and_behind_one_that_is_parked(busy: World) -> None:
+    first, second = busy.in_stream(2)
+    busy.operations.messages.park(first)
+    assert (
+        why(busy, first)
+        == f"In queue q: parked: it waits until an operator says `holdfast messages retry {first}`."
+    )
+    assert why(busy, second) == (
+        f"In queue q: waits for {first} of stream s, which is parked: retry it, or set it aside."
+    )
+
+
+def test_suspects_and_behind_them(busy: World) -> None:
+    first, second = busy.in_stream(2)
+    busy.claim()
+    busy.clock.advance(seconds=31)
+    busy.worker("w2")
+    assert why(busy, first) == (
+        "In queue q: the lease of w1 lapsed at 12:00:30 UTC: the next worker that looks takes it over."
+    )
+    busy.store.run(lambda now: busy.store.plans.recover(now))
+    assert why(busy, first) == (
+        "In queue q: suspect: its last hand-over never came back, so it waits for the quarantine of a worker."
+    )
+    assert why(busy, second) == (
+        f"In queue q: waits for {first} of stream s, a suspect that waits for the quarantine: "
+        "its last hand-over never came back."
+    )
+    busy.claim_suspect()
+    busy.clock.advance(seconds=31)
+    busy.store.run(lambda now: busy.store.plans.recover(now))
+    busy.worker("w3")
+    assert "its last 2 hand-overs never came back" in why(busy, first)
+
+
+def test_behind_a_ready_one(busy: World) -> None:
+    first, second = busy.in_stream(2)
+    assert why(busy, second) == f"In queue q: waits for {first} of stream s, which is ready."
+
+
+def test_behind_a_scheduled_one(busy: World) -> None:
+    first, second = busy.in_stream(2)
+    busy.settle(busy.claim()[0], Outcome.AGAIN, delay=60.0, counted=False)
+    assert (
+        why(busy, second) == f"In queue q: waits for {first} of stream s until 12:01:00 UTC: it is scheduled."
+    )
+
+
+def test_halted_by_a_dead_letter_and_by_an_operator(busy: World) -> None:
+    first, second = busy.in_stream(2)
+    busy.die(busy.claim()[0], halt=True)
+    assert why(busy, second) == (
+        f"In queue q: waits: stream s is halted by dead letter {first} since 12:00:00 UTC; "
+        "redrive that message or resume the stream."
+    )
+    assert why(busy, first) == (
+        "In queue q: dead since 12:00:00 UTC, poison message (the last failure: handler exception), after 1 attempt; "
+        f"`holdfast dead redrive {first}` brings it back. Stream s is halted until then."
+    )
+    busy.operations.streams.resume("q", "s")
+    busy.operations.streams.halt("q", "s", "migration")
+    assert why(busy, second) == (
+        "In queue q: waits: stream s is halted by an operator since 12:00:00 UTC (migration); resume the stream."
+    )
+
+
+def test_unrouted(world: World) -> None:
+    id = world.publish("nobody.cares")
+    assert why(world, id) == (
+        "Unrouted since 12:00:00 UTC: nobody subscribes to nobody.cares; the first one that does gets it."
+    )
+    world.operations.messages.cancel(id)
+    assert why(world, id) == "Unrouted: cancelled at 12:00:00 UTC."
+
+
+def test_each_delivery_gets_its_sentence(world: World) -> None:
+    for queue in ("a", "b", "c", "d"):
+        world.subscribe(queue, "order.placed")
+    id = world.publish()
+    world.done(world.claim("a", name="wa")[0])
+    world.die(
+        world.claim("b", name="wb")[0], reason=Reason.VALIDATION_FAILURE, last=Reason.VALIDATION_FAILURE
+    )
+    world.operations.messages.cancel(id, queue="c")
+    world.worker("wd", "d")
+    assert world.operations.why(str(id)) == [
+        "In queue d: ready since 12:00:00 UTC: it is the next one of its queue.",
+        f"In queue b: dead since 12:00:00 UTC, validation failure, after 1 attempt; "
+        f"`holdfast dead redrive {id}` brings it back.",
+        "In queue a: done at 12:00:00 UTC after 1 attempt.",
+        "In queue c: cancelled at 12:00:00 UTC.",
+    ]
+    world.operations.dead.discard(id, "wrong")
+    assert "In queue b: discarded at 12:00:00 UTC." in world.operations.why(id)
