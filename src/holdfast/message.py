@@ -8,6 +8,8 @@ from enum import IntEnum, IntFlag
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
+
 
 class Flag(IntFlag):
     """What is done for a message. Flags are only ever added; bits 3 to 14 belong to a handler's own steps."""
@@ -58,14 +60,13 @@ class NewMessage:
 
 
 class Published(NamedTuple):
-    """The answer to a publish: the id, and whether the dedupe key had been used before (then it is the first one's id)."""
+    """The answer to a publish: the id; if the dedupe key had been used before, it is the id of the first one."""
 
     id: UUID
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A message as a worker receives it: one delivery, in one queue. `body` is JSON text."""
 
     seq: int

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from holdfast.message import Flag, Message, NewMessage
 from holdfast.rules.delivery import Ending, HandlerPolicy, conclude

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.errors import InvalidSettings, LeaseLost, PoisonError
 from holdfast.message import Flag, Message, Reason
@@ -22,6 +22,7 @@ from holdfast.rules.delivery import (
     Ending,
     Expired,
     HandlerPolicy,
+    Interrupted,
     Lost,
     NeverStarted,
     NoHandler,
@@ -198,6 +199,12 @@ def test_cancelled_is_not_a_dead_letter() -> None:
     assert settle(Cancelled(STEP, 0.5), leased) == Settlement(
         leased, Outcome.CANCELLED, flags=STEP, reason=Reason.CANCELLED, ran=0.5
     )
+
+
+def test_interrupted_has_started_and_has_not_failed() -> None:
+    """The worker stopped and its grace was over: the start counts, nothing else does, and anybody may go on at once."""
+    leased = lease()
+    assert settle(Interrupted(STEP, 0.5), leased) == Settlement(leased, Outcome.AGAIN, flags=STEP, ran=0.5)
 
 
 @pytest.mark.parametrize("ending", [Lost(), Raised(LeaseLost())])
@@ -507,6 +514,7 @@ ENDINGS: dict[type, st.SearchStrategy[Any]] = {
     TimedOut: st.builds(TimedOut, SECONDS, FLAGS, SECONDS),
     TrialFailed: st.builds(TrialFailed, ERRORS, SECONDS, FLAGS, SECONDS),
     Cancelled: st.builds(Cancelled, FLAGS, SECONDS),
+    Interrupted: st.builds(Interrupted, FLAGS, SECONDS),
     BreakerRefused: st.builds(BreakerRefused, SECONDS),
     NeverStarted: st.builds(NeverStarted, SECONDS, st.booleans()),
     Released: st.just(Released()),

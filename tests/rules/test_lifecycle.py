@@ -14,6 +14,7 @@ from holdfast.rules.delivery import (
     Died,
     Ending,
     Expired,
+    Interrupted,
     Lost,
     NeverStarted,
     NoHandler,
@@ -52,6 +53,7 @@ ROWS: list[tuple[str, Ending, Leased]] = [
     ("deadline passed", Expired(), lease()),
     ("starts spent, last worker vanished", StartsSpent(), lease(attempts=10, vanished=1)),
     ("cancelled", Cancelled(), lease()),
+    ("interrupted: the worker stopped and its grace was over", Interrupted(), lease()),
     ("lease lost", Lost(), lease()),
 ]
 

@@ -14,12 +14,12 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
+from msgspec.structs import replace
 
 from holdfast.clock import MovableClock
 from holdfast.message import NewMessage, Published
@@ -29,7 +29,6 @@ from holdfast.rules.retry import RetryPolicy, policy
 from holdfast.store import SqlitePlans, SqliteStore, Store, plans
 from holdfast.store.runners import recognise
 from holdfast.work import Batch, Leased, Report, Settlement, Want
-
 from tests.store import state
 from tests.store.state import Row
 
@@ -212,7 +211,9 @@ def failed(
     return concluded(leased, delivery.Raised(raised, flags, ran), handler(**declared))
 
 
-def dead(leased: Leased, why: str = "no use", *, flags: int = 0, ran: float = 0.0, **declared: Any) -> Settlement:
+def dead(
+    leased: Leased, why: str = "no use", *, flags: int = 0, ran: float = 0.0, **declared: Any
+) -> Settlement:
     return concluded(leased, delivery.Died(why, flags, ran), handler(**declared))
 
 

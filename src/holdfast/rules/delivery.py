@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, assert_never
+
+from msgspec.structs import asdict
 
 from ..errors import InvalidSettings, LeaseLost, PoisonError
 from ..message import Flag, NewMessage, Reason

@@ -11,12 +11,13 @@ nothing, fast ones are never out of work. Time (`now`) is monotonic and an argum
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from math import ceil
+from enum import Enum
+from math import ceil, inf
+from typing import Protocol
 
-from ..settings import Settings
 from ..work import Batch, Leased, Report, Settlement, Want
 from .delivery import give_back
 from .ordering import rest_of_run
@@ -24,21 +25,53 @@ from .ordering import rest_of_run
 HORIZON = 0.25  # seconds of work to hold beyond what runs
 FULL_SCAN = 0.25  # seconds after which a watermark is forgotten once, to find what was committed late
 
+Fence = tuple[int, int]  # the seq and the epoch under which a lease stands
 
-@dataclass(slots=True)
+
+class Holding(Protocol):
+    """How much a worker may hold, and for how long; see Settings."""
+
+    @property
+    def claim(self) -> int: ...
+    @property
+    def claim_bytes(self) -> int: ...
+    @property
+    def run(self) -> int: ...
+    @property
+    def lease(self) -> float: ...
+
+
+class Stop(Enum):
+    """Why a running handler is told to stop."""
+
+    LOST = "lost"  # the lease is another worker's
+    LAPSED = "lapsed"  # it could not be renewed in time: it may be another worker's
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"  # an operator asked for it
+    GRACE = "grace"  # the worker has stopped, and its patience is over
+
+
+@dataclass(slots=True, eq=False)
 class Lane:
-    """What one lease covers: the fence, and the messages that are not settled yet, in order."""
+    """What one lease covers: the messages that are not settled yet, in order.
 
-    claimed: int  # the seq of the head it was claimed with
+    `fences` has one lease, but for moments: while an exchange that moves the lease on is on its way, and while the
+    handler settles in a transaction of its own, nobody here knows which of them the store has.
+    """
+
+    claimed: Fence
     queue: str
-    fence: tuple[int, int]
+    fences: tuple[Fence, ...]
     waiting: deque[Leased]
     leased_until: float
     running: Leased | None = None
     started_at: float = 0.0
-    ended: list[Settlement] = field(default_factory=list)
+    ended: list[Settlement] = field(default_factory=list)  # not handed in yet
+    handed: Sequence[Settlement] = ()  # on their way
+    key: Hashable = None
+    stop: Stop | None = None
     lost: bool = False
-    timeout_told: bool = False
+    completing: bool = False
 
     @property
     def following(self) -> Leased | None:
@@ -46,19 +79,50 @@ class Lane:
         return self.running or (self.waiting[0] if self.waiting else None)
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a queue's handler allows: so many at once, so long, and so many at once of one key."""
+
+    concurrency: int
+    timeout: float = inf
+    per_key: int = 0
+    key_of: Callable[[Leased], Hashable] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A handler settles its message in a transaction of its own, and with it what ended before it in the lane.
+
+    `ways` are the leases under which that can be, the likeliest first, each with what else is settled then.
+    """
+
+    ways: list[tuple[Fence, list[Settlement]]]
+    following: Leased | None
+    taken: list[Settlement]
+
+    @property
+    def after(self) -> Fence | None:
+        """Where the lease stands when that transaction has been committed."""
+        return None if self.following is None else (self.following.message.seq, self.following.epoch)
+
+
 @dataclass(slots=True)
 class Pace:
     """What is known about one queue: its limit, what is held of it, and how fast it goes."""
 
-    limit: int
+    limit: Limit
     held: int = 0
     running: int = 0
     ended: int = 0
+    ran: float = 0.0  # seconds that those which ended took together
     rate: float = 0.0
+    seconds: float | None = None  # that a message takes, once known
     run: float = 1.0  # messages that a head brings, on average
     after: tuple[datetime, int] | None = None
-    scanned_at: float = float("-inf")
+    scanned_at: float = -inf
     ready: deque[Lane] = field(default_factory=deque)
+    keys: dict[Hashable, int] = field(default_factory=dict)  # how many of each run
+    barred: dict[Hashable, deque[Lane]] = field(default_factory=dict)  # lanes whose key is at its limit
     patience: int = 1  # full batches to wait before fewer heads are tried again
     full_batches: int = 0
 
@@ -74,22 +138,70 @@ class Pace:
             self.patience = 1 if run > 1.5 else self.patience
             self.run, self.full_batches = min(float(longest), max(self.run, run) * 2), 0
 
+    def measure(self, passed: float, weight: float) -> None:
+        self.rate += weight * (self.ended / passed - self.rate)
+        if self.ended:
+            self.seconds = self.ran / self.ended
+        self.ended, self.ran = 0, 0.0
+
+    @property
+    def room(self) -> int:
+        """How many more messages are of use: what can run at once, and the need of a moment at this pace."""
+        idle = sum(len(lane.waiting) for lanes in self.barred.values() for lane in lanes)
+        return self.limit.concurrency + ceil(self.rate * HORIZON) - (self.held - idle)
+
+    @property
+    def longest_run(self) -> int:
+        """How many messages one handler ends within a moment; nothing is hoarded before that is known."""
+        if self.seconds is None:
+            return 1
+        return 1 + int(HORIZON / max(self.seconds, 1e-6))
+
+    # -- keys
+
+    def admit(self, lane: Lane) -> bool:
+        """Let the next message of a lane begin, or bar the lane until one of the same key has ended."""
+        assert self.limit.key_of is not None
+        key = self.limit.key_of(lane.waiting[0])
+        running = self.keys.get(key, 0)
+        if key is not None and running >= self.limit.per_key:
+            self.barred.setdefault(key, deque()).append(lane)
+            return False
+        lane.key = key
+        if key is not None:
+            self.keys[key] = running + 1
+        return True
+
+    def free_key(self, lane: Lane) -> None:
+        key, lane.key = lane.key, None
+        if key is None:
+            return
+        self.keys[key] -= 1
+        barred = self.barred.get(key)
+        if barred:
+            self.ready.appendleft(barred.popleft())
+        if not barred:
+            self.barred.pop(key, None)
+        if not self.keys[key]:
+            del self.keys[key]
+
 
 class Pacing:
     """The worker as a value that changes: told what happens, it says what to do next."""
 
-    def __init__(self, limits: Mapping[str, int], settings: Settings, *, quarantine: bool = False) -> None:
+    def __init__(self, limits: Mapping[str, Limit], settings: Holding, *, quarantine: bool = False) -> None:
         self.settings = settings
-        self.quarantine = quarantine
+        self.quarantine = quarantine  # ask for one suspect at a time, and for nothing else
         self.paces = {queue: Pace(limit) for queue, limit in limits.items()}
-        self.lanes: dict[int, Lane] = {}  # by `claimed`
+        self.lanes: dict[Fence, Lane] = {}  # by `claimed`
+        self.paused: frozenset[str] = frozenset()
         self.stopping = False
         self.held = 0
-        self._touched: dict[int, Lane] = {}  # lanes with something to hand in
+        self.held_bytes = 0
+        self._touched: dict[Fence, Lane] = {}  # lanes with something to hand in
+        self._flight: list[Lane] = []  # lanes with something on its way
         self._measured_at = 0.0
         self._first = 0  # where the next report begins in the list of queues: all get their turn
-
-    # -- asking
 
     @property
     def has_results(self) -> bool:
@@ -97,184 +209,258 @@ class Pacing:
 
     @property
     def idle(self) -> bool:
-        return not self.lanes and not self._touched
+        return not self.lanes
 
-    def report(self, worker: int, now: float, *, peek: bool = False, asleep: bool | None = None) -> Report:
-        """What to hand in and what to ask for now."""
+    # -- asking
+
+    def report(
+        self, worker: int, now: float, *, claim: bool = True, peek: bool = False, asleep: bool | None = None
+    ) -> Report:
+        """What to hand in and, unless `claim` is false, what to ask for now."""
         self._measure(now)
         settlements, moves = self._hand_in()
-        wants = [] if self.stopping else self._wants(now)
+        wants, total, run = self._wants(now) if claim and not self.stopping else ([], 0, 1)
         return Report(
             worker=worker,
             settlements=settlements,
             moves=moves,
             want=wants,
-            total=max(0, min(self.settings.claim, 2 * self.settings.claim - self.held)) if wants else 0,
+            total=total,
             lease=self.settings.lease,
-            run=self.settings.run,
-            bytes_max=self.settings.claim_bytes,
+            run=run,
+            bytes_max=self.settings.claim_bytes - self.held_bytes,
             suspects=self.quarantine,
             peek=peek,
             asleep=asleep,
         )
 
-    def _wants(self, now: float) -> list[Want]:
+    def _wants(self, now: float) -> tuple[list[Want], int, int]:
+        """The queues to ask, how many messages at most together, and how many of one stream."""
         if self.quarantine:
-            return [] if self.lanes else [Want(queue, 1) for queue in self.paces]
+            return ([] if self.lanes else [Want(queue, 1) for queue in self.paces]), 1, 1
+        total = min(self.settings.claim, 2 * self.settings.claim - self.held)
+        if total <= 0 or self.held_bytes >= self.settings.claim_bytes:
+            return [], 0, 1
         names = list(self.paces)
         self._first = (self._first + 1) % max(1, len(names))
-        wants = []
+        wants, run = [], 1
         for queue in names[self._first :] + names[: self._first]:
             pace = self.paces[queue]
-            room = pace.limit + ceil(pace.rate * HORIZON) - pace.held
+            room = pace.room
             if room <= 0:
                 continue
             if now - pace.scanned_at > FULL_SCAN:
                 pace.after, pace.scanned_at = None, now
             heads = max(1, min(self.settings.claim, ceil(room / pace.run)))
+            run = max(run, pace.longest_run)
             wants.append(Want(queue, heads, pace.after))
-        return wants
+        return wants, total, min(run, self.settings.run)
 
     def _measure(self, now: float) -> None:
         passed = now - self._measured_at
         if passed < HORIZON:
             return
-        weight = 1.0 if passed > 4 * HORIZON else 0.5
         for pace in self.paces.values():
-            pace.rate += weight * (pace.ended / passed - pace.rate)
-            pace.ended = 0
+            pace.measure(passed, weight=1.0 if passed > 4 * HORIZON else 0.5)
         self._measured_at = now
 
     def _hand_in(self) -> tuple[list[Settlement], list[tuple[int, int]]]:
         settlements: list[Settlement] = []
         moves: list[tuple[int, int]] = []
-        for claimed, lane in self._touched.items():
-            settlements += (self.stamped(lane, settlement) for settlement in lane.ended)
-            lane.ended = []
+        for lane in self._touched.values():
+            fence = lane.fences[-1]
+            lane.handed, lane.ended = stamped(fence, lane.ended), []
+            settlements += lane.handed
             following = lane.following
-            if following is None:
-                del self.lanes[claimed]
-            else:
-                moves.append((lane.fence[0], following.message.seq))
-                lane.fence = (following.message.seq, following.epoch)
-        self._touched = {}
+            if following is not None:
+                moves.append((fence[0], following.message.seq))
+                lane.fences = (fence, (following.message.seq, following.epoch))
+        self._flight, self._touched = list(self._touched.values()), {}
         return settlements, moves
-
-    def stamped(self, lane: Lane, settlement: Settlement) -> Settlement:
-        """The settlement under the lease that covers its lane now."""
-        leased, (run, epoch) = settlement.leased, lane.fence
-        if leased.run == run:
-            return settlement
-        return replace(settlement, leased=replace(leased, run=run, run_epoch=epoch))
 
     # -- receiving
 
-    def receive(self, report: Report, batch: Batch, asked_at: float) -> None:
-        """Take work in. The lease is measured from before it was asked for: never longer than the store's."""
+    def receive(self, report: Report, batch: Batch, asked_at: float) -> list[Lane]:
+        """Take the answer in; the lanes that turn out to be lost are answered.
+
+        The lease is measured from before it was asked for: never longer than the store's.
+        """
+        lost = self._land(batch.lost)
         until = asked_at + self.settings.lease
         for leased in batch.work:
-            run = leased.run
-            lane = self.lanes.get(run)
+            claimed = (leased.run, leased.run_epoch)
+            lane = self.lanes.get(claimed)
             if lane is None:
-                lane = Lane(run, leased.message.queue, (run, leased.run_epoch), deque(), until)
-                self.lanes[run] = lane
+                lane = Lane(claimed, leased.message.queue, (claimed,), deque((leased,)), until)
+                self.lanes[claimed] = lane
                 self.paces[lane.queue].ready.append(lane)
-            lane.waiting.append(leased)
+            else:
+                lane.waiting.append(leased)
             self.paces[lane.queue].held += 1
+            self.held_bytes += len(leased.message.body)
         self.held += len(batch.work)
         if not self.quarantine:
             self._learn(report, batch)
+        self.paused = batch.paused
+        if self.stopping or self.paused:
+            for lane in list(self.lanes.values()):
+                if self.stopping or lane.queue in self.paused:
+                    self.close(lane)
+        return lost
+
+    def _land(self, lost: frozenset[int]) -> list[Lane]:
+        gone = []
+        for lane in self._flight:
+            lane.handed = ()
+            if lost and lane.fences[0][0] in lost:
+                if not lane.completing and not lane.lost:  # else its handler has settled them, or knows better
+                    self.lose(lane)
+                    gone.append(lane)
+            elif len(lane.fences) > 1:
+                lane.fences = lane.fences[1:]
+            elif not lane.ended and lane.following is None:
+                self.lanes.pop(lane.claimed, None)
+        self._flight = []
+        return gone
 
     def _learn(self, report: Report, batch: Batch) -> None:
         heads: dict[str, int] = {}
         messages: dict[str, int] = {}
+        ordered: set[str] = set()
         for leased in batch.work:
-            queue = leased.message.queue
-            messages[queue] = messages.get(queue, 0) + 1
-            heads[queue] = heads.get(queue, 0) + (leased.run == leased.message.seq)
+            message = leased.message
+            messages[message.queue] = messages.get(message.queue, 0) + 1
+            heads[message.queue] = heads.get(message.queue, 0) + (leased.run == message.seq)
+            if message.position is not None:
+                ordered.add(message.queue)
         full = len(batch.work) >= report.total
         for want in report.want:
             pace, found = self.paces[want.queue], heads.get(want.queue, 0)
             if found:
-                ordered = any(w.message.position is not None for w in batch.work if w.message.queue == want.queue)
-                pace.expect_run(messages[want.queue] / found, full and ordered, self.settings.run)
+                pace.expect_run(messages[want.queue] / found, full and want.queue in ordered, report.run)
             # Fewer than asked for: everything was seen, so the next look costs little and begins at the beginning.
             pace.after = batch.marks.get(want.queue) if found >= want.heads else None
 
-    def starts(self) -> Iterator[Lane]:
-        """Lanes for which there is a handler free now."""
-        for pace in self.paces.values():
-            while pace.ready and pace.running < pace.limit:
-                lane = pace.ready.popleft()
-                if lane.lost or not lane.waiting:
-                    continue
-                pace.running += 1
-                yield lane
-
     # -- running a lane
 
+    def starts(self) -> Iterator[Lane]:
+        """Lanes for which there is a handler free now."""
+        for queue in self.paces:
+            while (lane := self.start(queue)) is not None:
+                yield lane
+
+    def start(self, queue: str) -> Lane | None:
+        """The next lane of a queue, if a handler is free for it."""
+        pace = self.paces[queue]
+        while pace.ready and pace.running < pace.limit.concurrency:
+            lane = pace.ready.popleft()
+            if lane.waiting and (not pace.limit.per_key or pace.admit(lane)):
+                pace.running += 1
+                return lane
+        return None
+
     def begin(self, lane: Lane, now: float) -> Leased | None:
-        """The next message of a lane, which starts now; None when the lane is empty or no longer ours."""
-        if lane.lost or not lane.waiting:
-            self.paces[lane.queue].running -= 1
+        """The next message of a lane, which starts now; None when the lane must give up its handler."""
+        pace = self.paces[lane.queue]
+        if not lane.waiting or (pace.limit.per_key and lane.key is None and not pace.admit(lane)):
+            pace.free_key(lane)
+            pace.running -= 1
             return None
-        lane.running = lane.waiting.popleft()
-        lane.started_at, lane.timeout_told = now, False
-        return lane.running
+        lane.running = leased = lane.waiting.popleft()
+        lane.started_at = now
+        return leased
 
     def end(self, lane: Lane, settlement: Settlement | None) -> None:
         """The message that ran has ended. None: the lease is lost, nothing of it counts."""
-        lane.running = None
-        self._count_out(lane, 1)
+        self._count_running_out(lane, 0.0 if settlement is None else settlement.ran)
         if settlement is None:
             self.lose(lane)
+        if settlement is None or lane.lost:
             return
-        if lane.lost:
-            return
-        self._add(lane, settlement)
-        if lane.waiting and (self.stopping or rest_of_run(settlement) == "give back"):
-            self._drop_rest(lane)
-
-    def take_ended(self, lane: Lane) -> list[Settlement]:
-        """What has ended before the running message, for one who settles it together with that one."""
-        self._touched.pop(lane.claimed, None)
-        ended, lane.ended = [self.stamped(lane, settlement) for settlement in lane.ended], []
-        return ended
-
-    def restore_ended(self, lane: Lane, ended: list[Settlement]) -> None:
-        """That transaction came to nothing: what had ended is handed in as usual."""
-        if ended and not lane.lost:
-            lane.ended = ended + lane.ended
-            self._touched[lane.claimed] = lane
-
-    def end_completed(self, lane: Lane) -> None:
-        """The running message was settled by its handler, which moved the lease on."""
-        lane.running = None
-        self._count_out(lane, 1)
-        self.paces[lane.queue].ended += 1
-        if self.stopping:
-            self._drop_rest(lane)
-        if lane.waiting:
-            following = lane.waiting[0]
-            lane.fence = (following.message.seq, following.epoch)
-        else:
-            self.lanes.pop(lane.claimed, None)
-
-    def _add(self, lane: Lane, settlement: Settlement) -> None:
         lane.ended.append(settlement)
-        self.paces[lane.queue].ended += 1
         self._touched[lane.claimed] = lane
+        if lane.waiting and rest_of_run(settlement) == "give back":
+            self._drop_rest(lane)
+
+    def _count_running_out(self, lane: Lane, ran: float) -> None:
+        pace = self.paces[lane.queue]
+        assert lane.running is not None
+        pace.held -= 1
+        pace.ended += 1
+        pace.ran += ran
+        if pace.seconds is None:
+            pace.seconds = ran
+        self.held -= 1
+        self.held_bytes -= len(lane.running.message.body)
+        lane.running = lane.stop = None
+        if pace.limit.per_key:
+            pace.free_key(lane)
 
     def _drop_rest(self, lane: Lane) -> None:
         """The unstarted rest of a run goes back as it was: without a move the store forgets its lease."""
-        self._count_out(lane, len(lane.waiting))
+        self.paces[lane.queue].held -= len(lane.waiting)
+        self.held -= len(lane.waiting)
+        self.held_bytes -= sum(len(leased.message.body) for leased in lane.waiting)
         lane.waiting.clear()
 
-    def _count_out(self, lane: Lane, count: int) -> None:
-        self.paces[lane.queue].held -= count
-        self.held -= count
+    # -- a handler that settles its message itself
+
+    def open_completion(self, lane: Lane) -> Completion:
+        """Its transaction settles what ended before the running message as well, and moves the lease on."""
+        self._touched.pop(lane.claimed, None)
+        taken, lane.ended = lane.ended, []
+        ways = [(fence, stamped(fence, taken)) for fence in lane.fences]
+        if len(ways) > 1:
+            # The exchange on its way may not have been done: then what it carries is settled here, and it finds nothing.
+            ways[0] = (ways[0][0], [*lane.handed, *stamped(ways[0][0], taken)])
+        completion = Completion(ways[::-1], lane.waiting[0] if lane.waiting else None, taken)
+        if completion.after is not None:
+            lane.fences = (*lane.fences, completion.after)
+        lane.completing = True
+        return completion
+
+    def undo_completion(self, lane: Lane, completion: Completion) -> None:
+        """That transaction came to nothing: the lease stands where it stood, and what had ended is handed in as usual."""
+        lane.completing = False
+        if completion.after is not None:
+            lane.fences = lane.fences[:-1]
+        if len(lane.fences) > 1 and lane not in self._flight:
+            self.lose(lane)  # what was on its way came too late for the lease
+        if completion.taken and not lane.lost:
+            lane.ended = completion.taken + lane.ended
+            self._touched[lane.claimed] = lane
+
+    def complete(self, lane: Lane, completion: Completion, ran: float) -> None:
+        """That transaction was committed."""
+        self._count_running_out(lane, ran)
+        lane.completing = False
+        if lane.lost:
+            return
+        if completion.following is None or completion.after is None:
+            self.lanes.pop(lane.claimed, None)
+            return
+        lane.fences = (completion.after,)
+        if not lane.waiting:  # it was closed meanwhile, and the lease has moved on to what has been let go
+            lane.ended = [give_back(completion.following)]
+            self._touched[lane.claimed] = lane
 
     # -- giving up
+
+    def stop(self) -> None:
+        """Ask for nothing more; what has not started goes back, attempts refunded."""
+        self.stopping = True
+        for lane in list(self.lanes.values()):
+            self.close(lane)
+
+    def close(self, lane: Lane) -> None:
+        """Start nothing more of a lane: what waits goes back as it was."""
+        if not lane.waiting:
+            return
+        first = lane.waiting[0]
+        self._drop_rest(lane)
+        if lane.running is None and not lane.ended:
+            lane.ended.append(give_back(first))
+            self._touched[lane.claimed] = lane
 
     def lose(self, lane: Lane) -> None:
         """The lease is another worker's: forget the lane; what runs is stopped by whoever runs it."""
@@ -284,53 +470,84 @@ class Pacing:
         self.lanes.pop(lane.claimed, None)
         self._touched.pop(lane.claimed, None)
 
-    def lost(self, seqs: Iterable[int]) -> list[Lane]:
-        """Lanes whose fence is among these; they are forgotten."""
-        gone = set(seqs)
-        lanes = [lane for lane in self.lanes.values() if lane.fence[0] in gone]
-        for lane in lanes:
-            self.lose(lane)
-        return lanes
-
-    def stop(self) -> None:
-        """Ask for nothing more; what has not started goes back, attempts refunded."""
-        self.stopping = True
-        for claimed, lane in list(self.lanes.items()):
-            if lane.running is None and lane.waiting:
-                first = lane.waiting[0]
-                self._drop_rest(lane)
-                lane.ended.append(give_back(first))
-                self._touched[claimed] = lane
-            elif lane.waiting:
-                self._drop_rest(lane)
-
-    def overdue(self, now: float, timeouts: Mapping[str, float]) -> list[Lane]:
-        """Lanes whose running message has used up its time; each is told once."""
-        found = []
-        for lane in self.lanes.values():
-            if lane.running is not None and not lane.timeout_told and now - lane.started_at >= timeouts[lane.queue]:
-                lane.timeout_told = True
-                found.append(lane)
-        return found
-
-    def leases(self, now: float, timeouts: Mapping[str, float]) -> list[tuple[int, int]]:
-        """What the heartbeat renews: everything held, but for handlers that have used up their time."""
+    def overdue(self, now: float) -> list[Lane]:
+        """Lanes whose running message has used up its time."""
         return [
-            lane.fence
-            for lane in list(self.lanes.values())
-            if lane.running is None or now - lane.started_at < timeouts[lane.queue] + self.settings.lease
+            lane
+            for lane in self.lanes.values()
+            if lane.running is not None
+            and lane.stop is None
+            and now - lane.started_at >= self.paces[lane.queue].limit.timeout
         ]
 
-    def renewed(self, fences: Iterable[tuple[int, int]], asked_at: float) -> None:
-        until = asked_at + self.settings.lease
-        kept = set(fences)
-        for lane in list(self.lanes.values()):
-            if lane.fence in kept:
-                lane.leased_until = max(lane.leased_until, until)
-
     def lapsed(self, now: float) -> list[Lane]:
-        """Lanes whose lease has run out by our own clock without a renewal: stop them, somebody may have them."""
-        lanes = [lane for lane in self.lanes.values() if now >= lane.leased_until]
+        """Lanes whose lease has run out by our own clock without a renewal: somebody may have them.
+
+        Nothing of them is started any more. What ended is handed in all the same: the fence decides.
+        """
+        lanes = [lane for lane in self.lanes.values() if now >= lane.leased_until and lane.stop is not Stop.LAPSED]
         for lane in lanes:
-            self.lose(lane)
-        return lanes
+            self.close(lane)
+        return [lane for lane in lanes if lane.running is not None]
+
+    # -- the heartbeat; `leases` is called by a thread of its own
+
+    def leases(self, now: float) -> list[tuple[Lane, tuple[Fence, ...]]]:
+        """What to renew: everything held, but for handlers that have used up their time."""
+        return [
+            (lane, lane.fences)
+            for lane in list(self.lanes.values())
+            if lane.running is None or now - lane.started_at < self.paces[lane.queue].limit.timeout
+        ]
+
+    def renewed(
+        self, asked: Iterable[tuple[Lane, tuple[Fence, ...]]], lost: set[int], asked_at: float
+    ) -> list[Lane]:
+        """The store has renewed what it was asked to, but for `lost`; the lanes that are lost are answered."""
+        until = asked_at + self.settings.lease
+        gone = []
+        for lane, fences in asked:
+            if not all(seq in lost for seq, _ in fences):
+                lane.leased_until = max(lane.leased_until, until)
+            elif lane.fences == fences and not lane.completing and lane not in self._flight and not lane.lost:
+                # Otherwise an exchange or a handler has moved or ended the lease since: it knows better.
+                self.lose(lane)
+                gone.append(lane)
+        return gone
+
+    # -- after an answer that never came
+
+    def reconcile(self, standing: set[Fence]) -> tuple[list[Settlement], list[tuple[int, int]], list[Lane]]:
+        """What was on its way and was not done, and the lanes that turn out to be lost. `standing`: what we hold."""
+        settlements: list[Settlement] = []
+        moves: list[tuple[int, int]] = []
+        for lane in self._flight:
+            if lane.fences[0] in standing and not lane.lost:
+                settlements += lane.handed
+                if len(lane.fences) > 1:
+                    moves.append((lane.fences[0][0], lane.fences[1][0]))
+        lost = []
+        for lane in list(self.lanes.values()):
+            ended = lane in self._flight and len(lane.fences) == 1 and not lane.completing
+            if not ended and not standing.intersection(lane.fences):
+                self.lose(lane)
+                lost.append(lane)
+        return settlements, moves, lost
+
+    def known(self) -> list[int]:
+        """Every message in hand: a lease of ours on any other is one that we never heard of."""
+        return [
+            seq
+            for lane in self.lanes.values()
+            for seq in (*(seq for seq, _ in lane.fences), *(each.message.seq for each in lane.waiting))
+        ]
+
+
+def stamped(fence: Fence, settlements: Sequence[Settlement]) -> list[Settlement]:
+    """The settlements under the lease that covers their lane now."""
+    return [
+        each
+        if (each.leased.run, each.leased.run_epoch) == fence
+        else replace(each, leased=replace(each.leased, run=fence[0], run_epoch=fence[1]))
+        for each in settlements
+    ]

@@ -1,0 +1,59 @@
+"""When a worker looks again: at once while there is work, less and less often while there is none.
+
+A worker that finds nothing says that it is asleep, so that whoever publishes wakes it up; the flag is set and cleared
+with hesitation, because each change is a write. Hints may be missed, so a sleeper looks again all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BUSY_TURNS = 20  # turns with work in a row after which publishers need not wake us
+IDLE_POLL = 1.0  # how far looking slows down while hints arrive
+IDLE_AFTER = 10.0  # seconds without work until then
+SLOWER = 1.5
+
+
+@dataclass(slots=True)
+class Rhythm:
+    """The worker's pulse. Time (`now`) is monotonic and an argument."""
+
+    poll_min: float
+    poll_max: float
+    worked_at: float
+    pause: float = 0.0
+    busy_turns: int = 0
+    asleep: bool = False  # as the store knows it
+
+    def __post_init__(self) -> None:
+        self.pause = self.poll_min
+
+    @property
+    def peeks(self) -> bool:
+        """Whether it is worth asking when the next thing falls due."""
+        return self.pause >= self.poll_max
+
+    @property
+    def new_asleep(self) -> bool | None:
+        """What to tell the store; None when it knows already."""
+        if self.busy_turns == 0 and not self.asleep:
+            return True
+        if self.busy_turns >= BUSY_TURNS and self.asleep:
+            return False
+        return None
+
+    def told(self, asleep: bool | None) -> None:
+        if asleep is not None:
+            self.asleep = asleep
+
+    def work_came(self, now: float) -> None:
+        self.worked_at, self.pause = now, self.poll_min
+        self.busy_turns = min(self.busy_turns + 1, BUSY_TURNS)
+
+    def rest(self, now: float, idle: bool, due_in: float | None) -> float:
+        """Nothing came. How long to rest: shorter when something falls due, longer when nothing has come for a while."""
+        if idle:
+            self.busy_turns = 0
+        seconds = IDLE_POLL if idle and now - self.worked_at > IDLE_AFTER else self.pause
+        self.pause = min(self.pause * SLOWER, self.poll_max)
+        return seconds if due_in is None else min(seconds, max(0.0, due_in))
