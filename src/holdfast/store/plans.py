@@ -13,6 +13,7 @@ from .plans_sqlite import SqlitePlans
 from .statement import Plan, Statement
 
 Plans = SqlitePlans | PostgresPlans
+Lease = tuple[int, int]  # the seq of the message it stands on, and its epoch
 
 
 def sql(plans: Plans, name: str, /, **params: object) -> Statement:
@@ -64,10 +65,27 @@ def read_events(plans: Plans, stream: str, after: int, count: int) -> Plan[list[
     ]
 
 
-def standing(plans: Plans, worker: int) -> Plan[set[tuple[int, int]]]:
-    """The leases of a worker as (seq, epoch): what it holds, whatever it may believe."""
-    rows = yield sql(plans, "worker_leases", worker=worker)
-    return {(seq, epoch) for seq, epoch in rows}
+def standing(plans: Plans, worker: int) -> Plan[set[Lease]]:
+    """The leases of a worker: what it holds, whatever it may believe. An exchange on its way ends first."""
+    if isinstance(plans, PostgresPlans):
+        yield plans.sql("exchange_end", worker=worker)
+    return {(seq, epoch) for seq, epoch in (yield sql(plans, "worker_leases", worker=worker))}
+
+
+def look_at_leases(plans: Plans, seqs: Sequence[int]) -> Plan[tuple[set[Lease], bool]]:
+    """Which leases stand on these messages, and whether an open transaction is about to change one of them."""
+    if isinstance(plans, PostgresPlans):
+        free = {(seq, epoch) for seq, epoch in (yield plans.sql("leases_free", seqs=list(seqs)))}
+        found = {(seq, epoch) for seq, epoch in (yield plans.sql("leases_standing", seqs=list(seqs)))}
+        return found, found != free
+    rows = yield sql(plans, "leases_standing", seqs=plans_sqlite.encode(list(seqs)))
+    return {(seq, epoch) for seq, epoch in rows}, False
+
+
+def refuse(plans: Plans) -> Plan[None]:
+    """Spoil the transaction, where a database can do that, so that nobody commits it by mistake."""
+    if isinstance(plans, PostgresPlans):
+        yield plans.sql("refuse")
 
 
 def suspects_wait(plans: Plans, queues: Sequence[str], now: Any) -> Plan[bool]:

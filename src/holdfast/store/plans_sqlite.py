@@ -143,6 +143,7 @@ class SqlitePlans:
             queues = encode([want.queue for want in report.want] + [TIMER])
             ((due, waiting),) = yield sql("next_due", queues=queues, now=now, never=PARKED)
             next_due, suspects = when(due), bool(waiting)
+        paused = yield sql("queues_paused")
         return Batch(
             now=from_micros(now),
             work=work,
@@ -150,6 +151,7 @@ class SqlitePlans:
             next_due=next_due,
             marks=_marks(work),
             suspects=suspects,
+            paused=frozenset(name for (name,) in paused),
         )
 
     def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: int) -> Plan[set[int]]:

@@ -12,11 +12,12 @@ import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from ..clock import Clock, micros, wall_clock
 from ..errors import InvalidSettings, NotMigrated, StoreUnavailable, UsageError
@@ -41,10 +42,9 @@ class SqliteStore:
         self.path, self.clock = path, clock
         self.plans = SqlitePlans(settings.errors_kept)
         self.in_memory = path == ":memory:"
-        self._asks: SimpleQueue[Ask | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._pid = 0
-        self._lock = threading.Lock()
+        self._asks: SimpleQueue[Ask | None]
+        self._thread: threading.Thread | None
+        self._begin_anew()
         self._local = threading.local()
         self._seen: int | None = None
 
@@ -63,18 +63,30 @@ class SqliteStore:
 
     def _submit(self, make: Make[T]) -> Future[T]:
         future: Future[T] = Future()
+        self._notice_fork()
         with self._lock:
-            if self._thread is None or self._pid != os.getpid():
-                self._start()
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._write, args=(self._asks,), name="holdfast-sqlite", daemon=True
+                )
+                self._thread.start()
             self._asks.put((make, future))
         return future
 
-    def _start(self) -> None:
-        # After a fork the thread is the parent's, and so is the queue: a child begins anew.
+    def _notice_fork(self) -> None:
+        # Threads, locks and connections are the parent's: a child begins anew.
+        if self._pid != os.getpid():
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._asks = SimpleQueue()
+        self._thread = None
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()  # to write in this process: its thread's, or that of a handler's transaction
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
+        self._idle: list[sqlite3.Connection] = []  # for handlers' transactions, of which there is one at a time
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._write, args=(self._asks,), name="holdfast-sqlite", daemon=True)
-        self._thread.start()
 
     def _write(self, asks: SimpleQueue[Ask | None]) -> None:
         connection: sqlite3.Connection | None = None
@@ -85,9 +97,12 @@ class SqliteStore:
                     asks.put(None)
                     break
                 group.append(more)
+            # Who gave up waiting before it began is left out; from here on it is done, whether they wait or not.
+            group = [each for each in group if each[1].set_running_or_notify_cancel()]
             try:
                 connection = connection or connect(self.path)
-                self._commit(connection, group)
+                with self._turn:
+                    self._commit(connection, group)
             except Exception as error:  # every waiter hears of it; the thread goes on with the next
                 failure = as_ours(error, self.path)
                 for _, future in group:
@@ -177,32 +192,66 @@ class SqliteStore:
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Any]]]:
-        """A write transaction on a connection of this thread. It holds everybody's write lock: writes only, and short."""
-        if self.in_memory:
-            raise UsageError("ctx.transaction() needs a database file: one in memory has a single connection.")
-        connection = getattr(self._local, "writer", None)
-        if connection is None or self._local.writer_pid != os.getpid():
-            connection = connect(self.path)
-            self._local.writer, self._local.writer_pid = connection, os.getpid()
+        """A write transaction of a handler. It holds everybody's write lock: writes only, and short."""
+        connection = self._begin()
         try:
-            connection.execute("begin immediate")
             yield connection, lambda plan: drive(plan, lambda s: execute(connection, s))
             connection.execute("commit")
-        except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            if isinstance(error, sqlite3.Error):
-                raise as_ours(error, self.path) from error
-            raise
+        except sqlite3.Error as error:
+            raise as_ours(error, self.path) from error
+        finally:
+            self._end(connection)
 
     @asynccontextmanager
     async def atransaction(self) -> AsyncIterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Awaitable[Any]]]]:
-        with self.transaction() as (connection, run):
+        """The same for async handlers: waiting for the lock and for the disk does not hold up the loop."""
+        self._notice_fork()
+        loop = asyncio.get_running_loop()
+        async with self._turns.setdefault(loop, asyncio.Lock()):
+            begun = loop.run_in_executor(self._aside, self._begin)
+            try:
+                connection = await asyncio.shield(begun)
+            except asyncio.CancelledError:
+                begun.add_done_callback(lambda late: None if late.exception() else self._end(late.result()))
+                raise
+            try:
 
-            async def arun(plan: Plan[Any]) -> Any:
-                return run(plan)
+                async def run(plan: Plan[Any]) -> Any:
+                    return drive(plan, lambda s: execute(connection, s))
 
-            yield connection, arun
+                yield connection, run
+                await _to_the_end(loop.run_in_executor(self._aside, connection.execute, "commit"))
+            except sqlite3.Error as error:
+                raise as_ours(error, self.path) from error
+            finally:
+                self._end(connection)
+
+    def _begin(self) -> sqlite3.Connection:
+        if self.in_memory:
+            raise UsageError("ctx.transaction() needs a database file: one in memory has a single connection.")
+        self._notice_fork()
+        # Waiting for one's turn is fair and quick; SQLite's own waiting for a locked file is neither.
+        self._turn.acquire()
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = self._idle.pop() if self._idle else connect(self.path)
+            connection.execute("begin immediate")
+            return connection
+        except BaseException as error:
+            self._turn.release()
+            if connection is not None:
+                connection.close()
+            raise (as_ours(error, self.path) if isinstance(error, sqlite3.Error) else error) from error
+
+    def _end(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            self._idle.append(connection)
+        except sqlite3.Error:
+            connection.close()
+        finally:
+            self._turn.release()
 
     # -- life
 
@@ -224,12 +273,17 @@ class SqliteStore:
             self.migrate()
 
     def close(self) -> None:
+        self._notice_fork()
         with self._lock:
-            if self._thread is not None and self._pid == os.getpid():
+            if self._thread is not None:
                 self._asks.put(None)
                 self._thread.join()
             self._thread = None
-        for name in ("reader", "watch", "writer"):
+        self._aside.shutdown()
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
+        while self._idle:
+            self._idle.pop().close()
+        for name in ("reader", "watch"):
             connection = getattr(self._local, name, None)
             if connection is not None:
                 connection.close()
@@ -237,6 +291,15 @@ class SqliteStore:
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)
+
+
+async def _to_the_end(doing: asyncio.Future[Any]) -> None:
+    """Wait for what cannot be called off, also when cancelled."""
+    try:
+        await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait([doing])
+        raise
 
 
 def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:

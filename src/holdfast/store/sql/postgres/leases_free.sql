@@ -1,0 +1,2 @@
+-- Of these leases, those that stand and that no open transaction is about to change.
+select seq, epoch from holdfast.lease where seq = any (:seqs::bigint[]) for no key update skip locked

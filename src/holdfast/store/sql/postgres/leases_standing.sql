@@ -1,0 +1,2 @@
+-- Of these leases, those that stand.
+select seq, epoch from holdfast.lease where seq = any (:seqs::bigint[])

@@ -1,0 +1,2 @@
+-- Make sure that this transaction cannot be committed.
+select holdfast.refuse()
