@@ -60,23 +60,33 @@ def query(store: Store, text: str, **params: object) -> Rows:
 
 def read(store: Store, name: str) -> list[Row]:
     """All rows of a table, with times, booleans, ids and JSON as Python has them, in the order of their numbers."""
-    columns = COLUMNS[name].split()
+    return read_all(store, name)[name]
+
+
+def read_all(store: Store, *names: str) -> dict[str, list[Row]]:
+    """The rows of several tables, as they are at one moment."""
     sqlite = store.plans.dialect == "sqlite"
-    listed = ", ".join(column if sqlite else _postgres_column(name, column) for column in columns)
-    order = "seq" if "seq" in columns else ", ".join(str(n + 1) for n in range(2))
-    rows = query(store, f"select {listed} from {{{name}}} t order by {order}")
-    return [
-        Row({column: _value(name, column, value) for column, value in zip(columns, row, strict=True)}) for row in rows
-    ]
+    parts = []
+    for name in names:
+        columns = COLUMNS[name].split()
+        listed = ", ".join(column if sqlite else _postgres_column(column) for column in columns)
+        array = f"json_array({listed})" if sqlite else f"json_build_array({listed})::text"
+        parts.append(f"select '{name}', {'seq' if 'seq' in columns else '0'}, {array} from {{{name}}} t")
+    tables: dict[str, list[Row]] = {name: [] for name in names}
+    for name, _, text in query(store, " union all ".join(parts) + " order by 1, 2, 3"):
+        columns = COLUMNS[name].split()
+        values = zip(columns, json.loads(text), strict=True)
+        tables[name].append(Row({column: _value(name, column, value) for column, value in values}))
+    return tables
 
 
-def _postgres_column(name: str, column: str) -> str:
+def _postgres_column(column: str) -> str:
     if column in TIMES:
         return (
             f"case when isfinite(t.{column}) then (extract(epoch from t.{column}) * 1000000)::bigint "
             f"when t.{column} is not null then {_PARKED_MICROS} end"
         )
-    return f"t.{column}::text" if column in ("xact", "errors") or (name, column) == ("dead", "id") else f"t.{column}"
+    return f"t.{column}::text" if column in ("xact", "errors") else f"t.{column}"
 
 
 def _value(name: str, column: str, value: Any) -> Any:
@@ -88,7 +98,7 @@ def _value(name: str, column: str, value: Any) -> Any:
         return bool(value)
     if column == "errors":
         return [{**error, "at": datetime.fromisoformat(error["at"])} for error in json.loads(value)]
-    if column == "id" and name != "worker" and not isinstance(value, UUID):
+    if column == "id" and name != "worker":
         return UUID(value)
     return value
 
@@ -98,16 +108,16 @@ def _value(name: str, column: str, value: Any) -> Any:
 
 def check_invariants(store: Store) -> None:
     """Fails with everything that is wrong."""
-    faults = list(broken_invariants(store))
+    faults = list(broken_invariants(read_all(store, "message", "stream", "lease", "dead", "dedupe")))
     assert not faults, "\n".join(faults)
 
 
-def broken_invariants(store: Store) -> Iterator[str]:
-    messages = read(store, "message")
+def broken_invariants(tables: dict[str, list[Row]]) -> Iterator[str]:
+    messages = tables["message"]
     yield from _broken_messages(messages)
-    yield from _broken_order(messages, read(store, "stream"))
-    yield from _broken_leases(messages, read(store, "lease"))
-    yield from _broken_ends(store, messages)
+    yield from _broken_order(messages, tables["stream"])
+    yield from _broken_leases(messages, tables["lease"])
+    yield from _broken_ends(messages, tables["dead"], tables["dedupe"])
 
 
 def _broken_messages(messages: list[Row]) -> Iterator[str]:
@@ -155,12 +165,11 @@ def _broken_leases(messages: list[Row], leases: list[Row]) -> Iterator[str]:
             yield f"{m.id} in {m.queue}: its run ends before it begins"
 
 
-def _broken_ends(store: Store, messages: list[Row]) -> Iterator[str]:
-    dead = read(store, "dead")
+def _broken_ends(messages: list[Row], dead: list[Row], dedupe: list[Row]) -> Iterator[str]:
     both = {(m.id, m.queue) for m in messages} & {(d.id, d.queue) for d in dead}
     if both:
         yield f"pending and dead at once: {both}"
-    keys = {(k.scope, k.key): k.id for k in read(store, "dedupe")}
+    keys = {(k.scope, k.key): k.id for k in dedupe}
     for row in (*messages, *dead):
         if row.dedupe is not None and keys.get((row.type, row.dedupe)) != row.id:
             yield f"{row.id} does not hold its dedupe key {row.dedupe}"
