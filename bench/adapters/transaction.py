@@ -1,0 +1,98 @@
+"""Publishing one by one: BEGIN, a business insert, publish, COMMIT, beside a bare insert of the same row and indexes.
+
+All kinds take turns on one connection, a few hundred transactions at a time, so that noise hits them alike.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from bench.adapters import contest
+from bench.adapters.holdfast import app
+
+POSTGRES = contest.URL.startswith("postgresql")
+MARK = "%s" if POSTGRES else "?"
+BUSINESS = f"insert into business (n) values ({MARK})"
+for number in range(5):
+    app.handler("five", name=f"five{number}")(lambda body: None)
+
+
+def prepare(_: SimpleNamespace) -> None:
+    app.migrate()
+    connection = connect()
+    connection.execute(
+        f"create table business (id {'bigserial' if POSTGRES else 'integer'} primary key, n integer)"
+    )
+    if POSTGRES:
+        connection.execute("create table bare (like holdfast.message including all)")
+    else:
+        ours = "tbl_name = 'holdfast_message' and type in ('table', 'index') and sql is not null"
+        for (sql,) in connection.execute(f"select sql from sqlite_master where {ours}").fetchall():
+            connection.execute(sql.replace("holdfast_message", "bare"))
+    connection.commit()
+
+
+def connect() -> Any:
+    if POSTGRES:
+        return psycopg.connect(contest.URL)
+    connection = sqlite3.connect(contest.URL, isolation_level=None)
+    connection.execute("pragma synchronous=full")
+    return connection
+
+
+@contextmanager
+def transaction(connection: Any) -> Any:
+    if POSTGRES:
+        with connection.transaction():
+            yield
+    else:
+        connection.execute("begin immediate")
+        yield
+        connection.execute("commit")
+
+
+def publish(params: SimpleNamespace) -> dict[str, Any]:
+    connection = connect()
+    columns = ("id", "type", "body", "stream", "queue", "head", "position")
+    bare = f"insert into bare ({', '.join(columns)}) values ({', '.join([MARK] * len(columns))})"
+
+    def plain(n: int, stream: str | None) -> None:
+        body = json.dumps(contest.body(n))
+        connection.execute(
+            bare, (str(uuid4()), "work", body, stream, "work0", stream is None, n if stream else None)
+        )
+
+    def ours(n: int, stream: str | None, type: str = "work") -> None:
+        app.publish(type, contest.body(n), on=connection, stream=stream)
+
+    kinds: dict[str, Callable[[int], None]] = {
+        "bare": lambda n: plain(n, None),
+        "ours": lambda n: ours(n, None),
+        "bare_stream": lambda n: plain(n, f"s{n % 1000}"),
+        "ours_stream": lambda n: ours(n, f"s{n % 1000}"),
+        "ours_five": lambda n: ours(n, None, "five"),
+    }
+    spent = dict.fromkeys(kinds, 0.0)
+    for block in range(-1, params.blocks):
+        for kind, write in kinds.items():
+            begun = time.monotonic()
+            for n in range(params.block):
+                with transaction(connection):
+                    connection.execute(BUSINESS, (n,))
+                    write((block + 1) * params.block + n)
+            if block >= 0:  # the one before warms up
+                spent[kind] += time.monotonic() - begun
+    return {kind: params.blocks * params.block / seconds for kind, seconds in spent.items()}
+
+
+if __name__ == "__main__":
+    contest.main(prepare=prepare, publish=publish)
