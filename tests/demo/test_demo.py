@@ -26,7 +26,11 @@ def play(tmp_path: Path, seed: int, **options: str) -> subprocess.CompletedProce
     return subprocess.run(
         [sys.executable, "-c", PLAY, str(seed), repr(options)],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(HERE)},
+        env={
+            **os.environ,
+            "TMPDIR": str(tmp_path),
+            "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+        },
         capture_output=True,
         text=True,
         timeout=120,

@@ -39,7 +39,7 @@ def run(block: Block, folder: Path, text: str) -> None:
     done = subprocess.run(
         [sys.executable, script.name],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         timeout=60,
