@@ -22,6 +22,7 @@ from ..store import operator_queues as plans
 from . import doctor, results
 from .dead import DeadLetters
 from .desk import Desk, as_id
+from .explain import why
 from .messages import Messages
 from .queues import Queues
 from .results import (
@@ -51,7 +52,6 @@ from .results import (
     WorkerState,
 )
 from .streams import POISON_ATTEMPTS, Streams
-from .explain import why
 
 __all__ = [
     "STATES",

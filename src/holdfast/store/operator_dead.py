@@ -9,13 +9,16 @@ from typing import Any
 from uuid import UUID
 
 from . import plans_sqlite
-from .operator_plans import OrderMoved, advance, as_id, many
+from .operator_plans import OrderMoved, advance, as_id, hold_first, many, still_first
 from .plans import Plans, sql
 from .plans_postgres import PostgresPlans
 from .statement import Plan
 
 Key = tuple[UUID, str]  # id and queue
 Letter = tuple[UUID, str, str | None, int | None]  # id, queue, stream, old position
+Halted = dict[
+    tuple[str, str], tuple[UUID, int | None]
+]  # queue and stream: who halts it, the first in its order
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +44,49 @@ def redrive(plans: Plans, keys: Sequence[Key], out: bool, now: Any) -> Plan[list
         return []
     rows.sort(key=lambda row: (row[3] or row[4], row[4]))
     letters = [(as_id(id), queue, stream, position) for id, queue, stream, position, _ in rows]
+    halted = yield from _halted(plans, letters)
     if out:
         back = [Back(id, queue, stream, None, True) for id, queue, stream, _ in letters]
-        halted = yield from _halted(plans, letters)
     else:
-        back, halted = (yield from _enter(plans, letters)), {}
+        back = yield from _enter(plans, letters, halted)
     yield from _insert(plans, back, now)
-    listed = [each.id for each in back]
     yield sql(
         plans,
         "op_dead_delete",
-        ids=many(plans, [str(id) for id in listed]),
+        ids=many(plans, [str(each.id) for each in back]),
         queues=many(plans, [each.queue for each in back]),
     )
-    for (queue, stream), id in sorted(halted.items()):
-        if (yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=str(id))):
-            yield from advance(plans, [(queue, stream, 0, 0)], now)
+    if out:
+        yield from _lift(plans, halted, now)
     return [(each.id, each.queue) for each in back]
 
 
-def _halted(plans: Plans, letters: Sequence[Letter]) -> Plan[dict[tuple[str, str], UUID]]:
-    """The streams that these letters halt, with the first message of each locked: it will be promoted."""
-    found = {}
+def _halted(plans: Plans, letters: Sequence[Letter]) -> Plan[Halted]:
+    """The streams that these letters halt, with the first message of each locked.
+
+    It will be promoted, or another one comes back before it: an order that holds it must be over by then.
+    """
+    found: Halted = {}
     for id, queue, stream, position in letters:
         if stream is not None and position is not None:
             rows = yield sql(plans, "op_stream_row", queue=queue, stream=stream)
             if rows and rows[0][1] == str(id):
-                yield sql(plans, "op_lock_first", queue=queue, stream=stream)
-                found[queue, stream] = id
+                found[queue, stream] = id, None
+    for (queue, stream), (id, _) in sorted(found.items()):
+        found[queue, stream] = id, (yield from hold_first(plans, queue, stream))
     return found
 
 
-def _enter(plans: Plans, letters: Sequence[Letter]) -> Plan[list[Back]]:
+def _lift(plans: Plans, halted: Halted, now: Any) -> Plan[None]:
+    """The streams go on without those that halted them."""
+    for (queue, stream), (id, first) in sorted(halted.items()):
+        if not (yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=str(id))):
+            raise OrderMoved
+        yield from still_first(plans, queue, stream, first)
+        yield from advance(plans, [(queue, stream, 0)], now)
+
+
+def _enter(plans: Plans, letters: Sequence[Letter], halted: Halted) -> Plan[list[Back]]:
     """Count letters into their streams and find out which of them are heads."""
     counts = Counter((queue, stream) for _, queue, stream, _ in letters if stream is not None)
     rows: Iterable[tuple[Any, ...]] = ()
@@ -89,6 +103,9 @@ def _enter(plans: Plans, letters: Sequence[Letter]) -> Plan[list[Back]]:
     back, headed = [], set()
     for id, queue, stream, position in letters:
         if stream is not None and state[queue, stream][1] == str(id):
+            if (queue, stream) not in halted:
+                raise OrderMoved
+            yield from still_first(plans, queue, stream, halted[queue, stream][1])
             yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=str(id))
             back.append(Back(id, queue, stream, position, True))
             headed.add((queue, stream))
@@ -110,7 +127,7 @@ def _insert(plans: Plans, back: Sequence[Back], now: Any) -> Plan[None]:
             "op_redrive",
             ids=[str(each.id) for each in back],
             queues=[each.queue for each in back],
-            positions=[each.place for each in back],
+            positions=[each.place or 0 for each in back],
             heads=[each.head for each in back],
             now=now,
         )

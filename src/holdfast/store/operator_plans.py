@@ -2,16 +2,17 @@
 
 An order about a message in the order of a stream holds the first message of that order (the head, unless the stream is
 halted), then the message itself; only then, in a statement of its own, does it look whether a lease covers the message.
-Nothing of the stream can be claimed or settled while the first one is held. What leaves the order is counted out of the
-stream's row, and in yet another statement the next one is promoted. Locks are taken in the order in which everybody
-takes them: messages with the first of a stream before the others, leases, dedupe keys, stream rows. Every change raises
-the epoch of the message, and whatever becomes claimable again is stamped now or later.
+Nothing of the stream can be claimed or settled while the first one is held, and nothing comes back before it: a redrive
+that does so holds it too. What leaves the order is counted out of the stream's row, and in yet another statement the
+next one is promoted. Locks are taken in the order in which everybody takes them: messages with the first of a stream
+before the others, leases, dedupe keys, stream rows. Every change raises the epoch of the message, and whatever becomes
+claimable again is stamped now or later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -44,16 +45,7 @@ class Held:
     position: int | None
     head: bool
     errors: Any
-    first: int | None  # position of the first one in the order of its stream
     lease: tuple[int, int] | None = None  # seq and epoch
-
-    @property
-    def place(self) -> tuple[str, str, int]:
-        """Queue, stream and the first position of the order that it stands in."""
-        assert self.queue is not None
-        assert self.stream is not None
-        assert self.first is not None
-        return self.queue, self.stream, self.first
 
 
 # -- holding still
@@ -66,32 +58,39 @@ def hold(plans: Plans, seq: int, now: Any, *, leased: bool = False) -> Plan[Held
         if not rows:
             raise OrderMoved
         queue, stream, position = rows[0]
-        first: tuple[Any, ...] = (None, None, None)
+        first = None
         if position is not None:
-            found = yield sql(plans, "op_lock_first", queue=queue, stream=stream)
-            if not found:
-                continue
-            first = found[0]
+            first = yield from hold_first(plans, queue, stream)
         rows = yield sql(plans, "op_lock", seq=seq)
-        if not rows:
+        if not rows or (rows[0][1], rows[0][3]) != (queue, position):
             raise OrderMoved
-        id, queue_now, _, stream, position_now, head, errors, _ = rows[0]
-        if (queue_now, position_now) != (queue, position):
-            continue
-        lease = yield sql(plans, "op_lease", seq=seq, first=first[0], position=position, now=now)
-        held = Held(seq, as_id(id), queue, stream, position, bool(head), errors, first[1])
+        id, _, _, _, head, errors = rows[0]
+        held = Held(seq, as_id(id), queue, stream, position, bool(head), errors)
+        lease = yield sql(plans, "op_lease", seq=seq, first=first, position=position, now=now)
         if not lease:
             return held
         run, epoch, until, live, worker, run_id = lease[0]
         if not live:
             yield from plans.recover(now)
         elif leased and run == seq:
-            return Held(seq, held.id, queue, stream, position, held.head, errors, first[1], (run, epoch))
+            return replace(held, lease=(run, epoch))
         else:
             raise Refused(
                 in_hands(held.id, queue, worker, at(plans, until), None if run == seq else as_id(run_id))
             )
     raise OrderMoved
+
+
+def hold_first(plans: Plans, queue: str, stream: str) -> Plan[int | None]:
+    """Lock the first message in the order of a stream and make sure that it is the first; None: the order is empty."""
+    rows = yield sql(plans, "op_lock_first", queue=queue, stream=stream)
+    if not rows:
+        return None
+    seq, position = rows[0]
+    # Whoever had it locked before may have been a redrive that put another one before it.
+    if (yield sql(plans, "op_lower", queue=queue, stream=stream, position=position)):
+        raise OrderMoved
+    return int(seq)
 
 
 def in_hands(id: UUID, queue: str | None, worker: str, until: datetime | None, run: UUID | None) -> str:
@@ -101,25 +100,29 @@ def in_hands(id: UUID, queue: str | None, worker: str, until: datetime | None, r
     return f"{lead}: wait until it comes back, or stop that worker."
 
 
-def let_go(plans: Plans, held: Held, removed: int, now: Any) -> Plan[None]:
-    """The end of an order: the stream counts out what left, and promotes. Begun anew if a lower one came back."""
-    if held.position is None or (held.head and not removed):
-        return
-    queue, stream, first = held.place
-    yield from advance(plans, [(queue, stream, removed, first)], now)
-    if (yield sql(plans, "op_lower", queue=queue, stream=stream, position=first)):
-        raise OrderMoved
+def let_go(plans: Plans, held: Held, now: Any) -> Plan[None]:
+    """A message that was held has left the order of its stream, if it was in one: the next is promoted."""
+    if held.position is not None:
+        assert held.queue is not None
+        assert held.stream is not None
+        yield from advance(plans, [(held.queue, held.stream, 1)], now)
 
 
-def advance(plans: Plans, streams: Sequence[tuple[str, str, int, int]], now: Any) -> Plan[None]:
-    """Streams (queue, name, how many left the order, from which position on) promote their next."""
+def advance(plans: Plans, streams: Sequence[tuple[str, str, int]], now: Any) -> Plan[None]:
+    """Streams (queue, name, how many left the order) promote their first, unless they are halted.
+
+    The stream's row is updated, not only locked: a producer with an older snapshot then gets an error instead of
+    leaving its message behind.
+    """
     if not streams:
         return
     if isinstance(plans, PostgresPlans):
-        queues, names, removed, starts = (list(each) for each in zip(*streams, strict=True))
-        yield plans.sql("op_advance", queue=queues, stream=names, removed=removed, start=starts, now=now)
+        queues, names, removed = (list(each) for each in zip(*streams, strict=True))
+        yield plans.sql(
+            "op_advance", queue=queues, stream=names, removed=removed, start=[0] * len(names), now=now
+        )
     else:
-        text = plans_sqlite.encode([(*each, None) for each in streams])
+        text = plans_sqlite.encode([(*each, 0, None) for each in streams])
         yield plans_sqlite.sql("advance_streams", streams=text, now=now)
         yield plans_sqlite.sql("advance_promote", streams=text, now=now)
 
@@ -129,9 +132,8 @@ def advance(plans: Plans, streams: Sequence[tuple[str, str, int, int]], now: Any
 
 def retry(plans: Plans, seq: int, reset: bool, now: Any) -> Plan[None]:
     """A message is claimable now, when its turn comes; `reset` also forgets what it went through."""
-    held = yield from hold(plans, seq, now)
+    yield from hold(plans, seq, now)
     yield sql(plans, "op_retry", seqs=many(plans, [seq]), reset=reset, now=now)
-    yield from let_go(plans, held, 0, now)
 
 
 def retry_heads(plans: Plans, seqs: Sequence[int], reset: bool, now: Any) -> Plan[set[int]]:
@@ -146,9 +148,8 @@ def retry_heads(plans: Plans, seqs: Sequence[int], reset: bool, now: Any) -> Pla
 
 def park(plans: Plans, seq: int, now: Any) -> Plan[None]:
     """A message keeps its place and is not claimable."""
-    held = yield from hold(plans, seq, now)
+    yield from hold(plans, seq, now)
     yield sql(plans, "op_park", seq=seq)
-    yield from let_go(plans, held, 0, now)
 
 
 def cancel(plans: Plans, seq: int, now: Any) -> Plan[bool]:
@@ -159,7 +160,7 @@ def cancel(plans: Plans, seq: int, now: Any) -> Plan[bool]:
             raise OrderMoved
         return False
     yield from end(plans, [seq], "cancelled", now)
-    yield from let_go(plans, held, 1, now)
+    yield from let_go(plans, held, now)
     return True
 
 
@@ -189,7 +190,7 @@ def poison(plans: Plans, seq: int, why: str, now: Any) -> Plan[None]:
         errors = plans_sqlite.encode(known[-plans.errors_kept :])
         yield plans_sqlite.sql("op_bury", seq=seq, errors=errors, now=now)
     yield sql(plans, "op_delete", seqs=many(plans, [seq]))
-    yield from let_go(plans, held, 1, now)
+    yield from let_go(plans, held, now)
 
 
 def release(plans: Plans, seq: int, now: Any) -> Plan[None]:
@@ -198,7 +199,7 @@ def release(plans: Plans, seq: int, now: Any) -> Plan[None]:
     if held.position is None:
         raise Refused(f"Message {held.id} is not in the order of a stream: it waits for nobody.")
     yield sql(plans, "op_leave_order", seq=seq, now=now)
-    yield from let_go(plans, held, 1, now)
+    yield from let_go(plans, held, now)
 
 
 # -- streams
@@ -223,7 +224,7 @@ def set_aside(plans: Plans, queue: str, stream: str, now: Any) -> Plan[UUID]:
     if not held.head or held.position is None:
         raise OrderMoved
     yield sql(plans, "op_leave_order", seq=held.seq, now=now)
-    yield from let_go(plans, held, 1, now)
+    yield from let_go(plans, held, now)
     return held.id
 
 
@@ -254,11 +255,19 @@ def resume(plans: Plans, queue: str, stream: str, now: Any) -> Plan[bool]:
     _, halted_by = yield from stream_row(plans, queue, stream)
     if halted_by is None:
         return False
-    yield sql(plans, "op_lock_first", queue=queue, stream=stream)
+    first = yield from hold_first(plans, queue, stream)
     if not (yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=None)):
         raise OrderMoved
-    yield from advance(plans, [(queue, stream, 0, 0)], now)
+    yield from still_first(plans, queue, stream, first)
+    yield from advance(plans, [(queue, stream, 0)], now)
     return True
+
+
+def still_first(plans: Plans, queue: str, stream: str, first: int | None) -> Plan[None]:
+    """Under the stream's row: nobody has come since the first one was locked, when there was none."""
+    rows = yield sql(plans, "op_first", queue=queue, stream=stream)
+    if [seq for (seq,) in rows] != ([] if first is None else [first]):
+        raise OrderMoved
 
 
 def stream_row(plans: Plans, queue: str, stream: str) -> Plan[tuple[int, str | None]]:

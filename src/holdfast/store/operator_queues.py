@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ def move(plans: Plans, source: str, target: str, limit: int, now: Any) -> Plan[t
     # Rows of streams sorted, as everywhere: those of the queue whose name comes first.
     if target < source:
         yield from _place(plans, now)
-    yield from advance(plans, _fronts(source, batch), now)
+    yield from advance(plans, _left(source, batch), now)
     if target > source:
         yield from _place(plans, now)
     return len(moved), len(twice)
@@ -50,7 +51,7 @@ def empty(plans: Plans, queue: str, limit: int, now: Any) -> Plan[int]:
     batch = yield from _batch(plans, queue, limit, now)
     if batch:
         yield from end(plans, [seq for seq, _, _ in batch], "discarded", now)
-        yield from advance(plans, _fronts(queue, batch), now)
+        yield from advance(plans, _left(queue, batch), now)
     return len(batch)
 
 
@@ -71,15 +72,10 @@ def _batch(plans: Plans, queue: str, limit: int, now: Any) -> Plan[list[tuple[in
     return batch
 
 
-def _fronts(
-    queue: str, batch: Sequence[tuple[int, str | None, int | None]]
-) -> list[tuple[str, str, int, int]]:
-    """By stream: how many of a batch leave its order, and where the first of them stood."""
-    left: dict[str, list[int]] = {}
-    for _, stream, position in batch:
-        if stream is not None and position is not None:
-            left.setdefault(stream, []).append(position)
-    return [(queue, stream, len(left[stream]), min(left[stream])) for stream in sorted(left)]
+def _left(queue: str, batch: Sequence[tuple[int, str | None, int | None]]) -> list[tuple[str, str, int]]:
+    """How many of a batch leave the order of which stream."""
+    counts = Counter(stream for _, stream, position in batch if stream is not None and position is not None)
+    return [(queue, stream, counts[stream]) for stream in sorted(counts)]
 
 
 def _place(plans: Plans, now: Any) -> Plan[None]:
