@@ -1,0 +1,67 @@
+"""All commands, and what happens to errors: one clear line, never a traceback for what we know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from ..errors import HoldfastError, UsageError
+from . import dead, messages, overview, queues, running, streams
+from .show import FAILED, WRONG, complain, plain
+
+
+class Root(TyperGroup):
+    """The group that everything belongs to."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            complain(error)
+            raise typer.Exit(WRONG) from None
+        except HoldfastError as error:
+            complain(error)
+            raise typer.Exit(FAILED) from None
+
+
+app = typer.Typer(
+    cls=Root,
+    name="holdfast",
+    help="Holdfast: what a service has promised to do gets done.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+EPILOG = "The database: -a MODULE:APP or HOLDFAST_APP, --url URL or HOLDFAST_DATABASE_URL."
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: bool = typer.Option(False, "--version", help="Say the version and stop.", is_eager=True),
+) -> None:
+    """Holdfast: what a service has promised to do gets done."""
+    if version:
+        from .. import __version__
+
+        plain(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+app.command()(running.demo)
+app.command(epilog=EPILOG)(running.init)
+app.command(epilog=EPILOG)(running.migrate)
+app.command(epilog=EPILOG)(running.worker)
+app.command(epilog=EPILOG)(overview.status)
+app.command(epilog=EPILOG)(overview.why)
+app.command(epilog=EPILOG)(overview.doctor)
+for name, group in (
+    ("messages", messages.app),
+    ("dead", dead.app),
+    ("streams", streams.app),
+    ("queues", queues.app),
+):
+    app.add_typer(group, name=name)

@@ -1,0 +1,99 @@
+"""`holdfast demo`, `init`, `migrate` and `worker`: setting up and running."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from . import show
+from .show import Json
+from .target import APP_VARIABLE, App, Target, Url, application, chosen
+
+
+def demo(
+    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long the shop trades.")] = 12.0,
+    seed: Annotated[int | None, typer.Option("--seed", help="The same story again.")] = None,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 2,
+) -> None:
+    """A shop, its workers and a killer, on the embedded default, to the end, with the proof printed."""
+    from rich.console import Console
+
+    from ..demo import run
+
+    raise typer.Exit(run(Console(), seconds=seconds, seed=seed, processes=processes))
+
+
+def init(target: Target = None, app: App = None, url: Url = None, json: Json = False) -> None:
+    """Make the tables that Holdfast needs. A SQLite file that is not there is made."""
+    _migrate(target, app, url, json)
+
+
+def migrate(
+    target: Target = None,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the script instead, for other migration tools.")
+    ] = False,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Bring the tables to the version of this release. Any number may run at once."""
+    if not sql:
+        _migrate(target, app, url, json)
+        return
+    from ..store.migrate import migration_sql
+
+    found = application(app, url, target)
+    script = migration_sql(found.store.plans.dialect, found.schema)
+    found.close()
+    if json:
+        show.document({"sql": script})
+    else:
+        show.plain(script)
+
+
+def _migrate(target: str | None, app: str | None, url: str | None, json: bool) -> None:
+    from ..names import display_url
+
+    found = application(app, url, target)
+    try:
+        steps = found.migrate()
+    finally:
+        found.close()
+    where = display_url(found.url)
+    if json:
+        show.document({"database": where, "steps": steps})
+    else:
+        show.plain(f"{where}: {_told(steps)}")
+
+
+def _told(steps: list[int]) -> str:
+    if not steps:
+        return "up to date"
+    if steps == [-1]:
+        return "functions renewed"
+    return f"migrated to version {steps[-1]}"
+
+
+def worker(
+    target: Target = None,
+    processes: Annotated[
+        int, typer.Option("--processes", "-p", min=1, max=256, help="Worker processes.")
+    ] = 1,
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", "-q", help="Only this queue; may be repeated.")
+    ] = None,
+    app: App = None,
+) -> None:
+    """Run the handlers of an application until it is told to stop."""
+    name, _ = chosen(app, None, target) if target or app or os.environ.get(APP_VARIABLE) else (None, None)
+    if name is None:
+        from ..errors import UsageError
+
+        raise UsageError(f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}.")
+    from ..supervisor import run_worker
+    from .target import load
+
+    raise typer.Exit(run_worker(load(name), name, processes=processes, queues=queue))

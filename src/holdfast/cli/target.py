@@ -1,0 +1,114 @@
+"""What a command is about: an application by its name, or a database by its URL. Passwords are never echoed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
+
+import typer
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..operations import Operations
+
+APP_VARIABLE, URL_VARIABLE = "HOLDFAST_APP", "HOLDFAST_DATABASE_URL"
+
+App = Annotated[
+    str | None,
+    typer.Option("--app", "-a", metavar="MODULE:APP", help=f"The application; else ${APP_VARIABLE}."),
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help=f"The database, without a password; else ${URL_VARIABLE}."),
+]
+Target = Annotated[
+    str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
+]
+
+
+def chosen(app: str | None, url: str | None, target: str | None = None) -> tuple[str | None, str | None]:
+    """The application or the URL that is meant: what is said comes before the environment."""
+    if target is not None and app is not None and target != app:
+        raise UsageError(f"Two applications are given, {target} and {app}: give one.")
+    app = target if target is not None else app
+    if app is not None and url is not None:
+        raise UsageError(
+            "Both an application and a URL are given: give one, the application knows its database."
+        )
+    if url is not None and has_password(url):
+        raise UsageError(
+            "The URL has a password in it, which everybody on this machine can see in the list of processes: "
+            f"put the URL into {URL_VARIABLE}, or the password into PGPASSWORD or ~/.pgpass."
+        )
+    if app is None and url is None:
+        app = os.environ.get(APP_VARIABLE) or None
+        url = None if app is not None else os.environ.get(URL_VARIABLE) or None
+    if app is None and url is None:
+        raise UsageError(
+            f"Which database? Give -a MODULE:APP or --url URL, or set {APP_VARIABLE} or {URL_VARIABLE}."
+        )
+    return app, url
+
+
+def has_password(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.password) or any(name == "password" for name, _ in parse_qsl(parts.query))
+    except ValueError:
+        return True  # whatever it is, it is not passed on
+
+
+def load(name: str) -> Any:
+    """The application that `module:attribute` names, looked for from here on."""
+    module, separator, attribute = name.partition(":")
+    if not module or (separator and not attribute):
+        raise UsageError(f"{name!r} does not name an application: write MODULE:APP, such as shop:app.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise UsageError(
+                f"There is no module {module} in {os.getcwd()} or where Python looks for modules."
+            ) from None
+        raise
+    found: Any = loaded
+    for part in (attribute or "app").split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            raise UsageError(
+                f"Module {module} has no {attribute or 'app'}: write MODULE:APP, such as shop:app."
+            )
+    from ..app import Holdfast
+
+    if not isinstance(found, Holdfast):
+        raise UsageError(f"{name} is a {type(found).__name__} and not a Holdfast application.")
+    return found
+
+
+def application(app: str | None, url: str | None, target: str | None = None) -> Any:
+    """The application that is meant; one without handlers for a URL."""
+    name, address = chosen(app, url, target)
+    if name is not None:
+        return load(name)
+    from ..app import Holdfast
+
+    assert address is not None
+    return Holdfast(address)
+
+
+@contextmanager
+def operations(app: str | None, url: str | None, target: str | None = None) -> Iterator[Operations]:
+    """The operations of what is meant, closed afterwards."""
+    found = application(app, url, target)
+    try:
+        yield found.operations
+    finally:
+        found.close()
