@@ -13,7 +13,7 @@ from .show import Id, Json
 from .target import App, Target, Url, operations
 
 if TYPE_CHECKING:
-    from ..operations import Status
+    from ..operations import Operations, Status
 
 WATCH_SECONDS = 2.0
 STATES = ("ready", "leased", "waiting", "blocked", "retrying", "scheduled", "parked", "suspect")
@@ -33,11 +33,9 @@ def status(
     if watch and (json or check):
         raise UsageError("--watch goes on until it is stopped; --json and --check answer once.")
     with operations(app, url, target) as found:
-        while watch:
-            answer = found.status()
-            show.console().clear()
-            print_status(answer)
-            time.sleep(WATCH_SECONDS)
+        if watch:
+            _watch(found)
+            return
         answer = found.status()
     if json:
         show.document(answer)
@@ -45,6 +43,17 @@ def status(
         print_status(answer)
     if check and answer.problems:
         raise typer.Exit(show.UNHEALTHY)
+
+
+def _watch(found: Operations) -> None:
+    try:
+        while True:
+            answer = found.status()
+            show.console().clear()
+            print_status(answer)
+            time.sleep(WATCH_SECONDS)
+    except KeyboardInterrupt:
+        return
 
 
 def print_status(answer: Status) -> None:

@@ -123,11 +123,15 @@ def fields(value: Any, *extra: str) -> dict[str, object]:
     return made | {name: getattr(value, name) for name in extra}
 
 
+def nobody_is_there() -> bool:
+    return not sys.stdin.isatty()
+
+
 def confirm(question: str, yes: bool) -> None:
     """Go on only if somebody says so."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if nobody_is_there():
         raise UsageError(f"{question} Nobody is there to be asked: add --yes if it is meant.")
     typer.confirm(question, abort=True)
 

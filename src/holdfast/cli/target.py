@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import typer
 
-from ..errors import UsageError
+from ..errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from ..operations import Operations
@@ -106,8 +106,11 @@ def application(app: str | None, url: str | None, target: str | None = None) -> 
 
 @contextmanager
 def operations(app: str | None, url: str | None, target: str | None = None) -> Iterator[Operations]:
-    """The operations of what is meant, closed afterwards."""
+    """The operations of what is meant, closed afterwards. A SQLite file that is not there is not made by a question."""
     found = application(app, url, target)
+    path = found.url.removeprefix("sqlite:///")
+    if path not in (found.url, ":memory:") and not os.path.exists(path):
+        raise NotFound(f"There is no database file {path}: `holdfast init` makes one.")
     try:
         yield found.operations
     finally:
