@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
@@ -15,7 +16,7 @@ from uuid import UUID
 from . import codec, names
 from .clock import Clock, SystemClock, wall_clock
 from .errors import InvalidMessage, UsageError
-from .handlers import Handler, Handlers, declare
+from .handlers import Handler, Handlers, Key, declare
 from .ids import new_id
 from .message import Event, NewMessage, Published, Reason
 from .rules import delivery
@@ -26,7 +27,6 @@ from .store import SqlitePlans, Store, open_store, plans
 from .store.migrate import migrate
 from .store.runners import Handle, recognise
 from .store.statement import Plan
-from .transactions import Completion
 from .work import Batch, Leased, Report, Settlement, Want
 from .worker import Worker
 
@@ -66,6 +66,8 @@ class Holdfast:
         ordered: bool = True,
         timeout: float | None = None,
         concurrency: int | None = None,
+        per_key: int | None = None,
+        key: Key | None = None,
         batch: int = 0,
         steps: Sequence[str] = (),
         errors: Mapping[type[BaseException], Reason] | None = None,
@@ -75,6 +77,8 @@ class Holdfast:
         Its queue has the function's name unless `name` is given. `retry` is a profile or a RetryPolicy; `order` says
         whether a failed message blocks its stream (`strict`) or is set aside (`available`); `on_dead` whether the
         stream goes on after a death or halts; `batch` hands over up to so many messages at once, as a list.
+        `concurrency` is how many calls one process makes at once, `per_key` how many for one `key`: "subject",
+        "stream", or what a function makes of the body.
         """
         if not types:
             raise UsageError('A handler needs at least one type: @app.handler("order.placed").')
@@ -82,7 +86,8 @@ class Holdfast:
         def register(function: Callable[P, R]) -> Handler[P, R]:
             handler = declare(
                 self, function, types, self.settings, name=name, retry=retry, order=order, on_dead=on_dead,
-                ordered=ordered, timeout=timeout, concurrency=concurrency, batch=batch, steps=steps, errors=errors,
+                ordered=ordered, timeout=timeout, concurrency=concurrency, per_key=per_key, key=key, batch=batch,
+                steps=steps, errors=errors,
             )  # fmt: skip
             self.handlers.add(handler)
             self._subscribed = False
@@ -100,7 +105,9 @@ class Holdfast:
         """
         return self.publish_many([self.draft(type, body, options)], on=on)[0]
 
-    async def apublish(self, type: str, body: object = None, *, on: object = None, **options: Any) -> Published:
+    async def apublish(
+        self, type: str, body: object = None, *, on: object = None, **options: Any
+    ) -> Published:
         """Like `publish`, for async code and async connections or sessions."""
         return (await self.apublish_many([self.draft(type, body, options)], on=on))[0]
 
@@ -111,7 +118,9 @@ class Holdfast:
             return []
         if on is None:
             self._subscribe()
-            return self.store.run(lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts))
+            return self.store.run(
+                lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts)
+            )
         handle = self._recognised(on)
         if handle.dialect == "postgres":
             self._subscribe()
@@ -125,7 +134,9 @@ class Holdfast:
         if handle is None or handle.dialect == "postgres":
             await asyncio.to_thread(self._subscribe)
         if handle is None:
-            return await self.store.arun(lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts))
+            return await self.store.arun(
+                lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts)
+            )
         return await handle.arun(self._append(drafts, handle), verb="apublish")
 
     def message(self, type: str, body: object = None, **options: Any) -> NewMessage:
@@ -147,7 +158,11 @@ class Holdfast:
 
     def _append_own(self, drafts: list[NewMessage], now: Any) -> Plan[list[Published]]:
         ours = self.store.plans
-        return ours.append(drafts, now) if isinstance(ours, SqlitePlans) else ours.append(drafts, now, place=True)
+        return (
+            ours.append(drafts, now)
+            if isinstance(ours, SqlitePlans)
+            else ours.append(drafts, now, place=True)
+        )
 
     def _append(self, drafts: list[NewMessage], handle: Handle) -> Plan[list[Published]]:
         if handle.dialect == "sqlite":
@@ -187,7 +202,7 @@ class Holdfast:
             self.handlers,
             self.settings,
             self.clock,
-            completion=Completion(self.store, self.draft),
+            draft=self.draft,
             housekeeping=self.operations.housekeeping,
             **options,
         )
@@ -247,19 +262,23 @@ class Holdfast:
         end = self.clock.monotonic() + wait
         pause = self.settings.poll_min
         batch = self.store.run(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
-        empty = Report(worker=report.worker, want=wants, total=report.total, lease=report.lease, run=report.run)
+        empty = Report(
+            worker=report.worker, want=wants, total=report.total, lease=report.lease, run=report.run
+        )
         while wants and not batch.work and self.clock.monotonic() < end:
             threading.Event().wait(min(pause, max(0.0, end - self.clock.monotonic())))
             pause = min(pause * 1.5, self.settings.poll_max)
             found = self.store.run(lambda now: self.store.plans.exchange(empty, now), one=True)  # type: ignore[arg-type]
-            batch = Batch(found.now, found.work, batch.lost, found.next_due, found.marks)
+            batch = replace(found, lost=batch.lost)
         return batch
 
     def _by_hand(self) -> int:
         if self._hand_worker is None:
             self.prepare()
             name = f"{socket.gethostname()}:{os.getpid()}:by-hand"
-            self._hand_worker = self.store.run(lambda now: plans.register_worker(self.store.plans, name, [], now))
+            self._hand_worker = self.store.run(
+                lambda now: plans.register_worker(self.store.plans, name, [], now)
+            )
         return self._hand_worker
 
     def done(self, leased: Leased, *emits: NewMessage) -> Settlement:
@@ -359,11 +378,13 @@ def _seconds(delay: float | timedelta | None) -> float | None:
     return seconds
 
 
-def _aware(instant: datetime | None, name: str) -> datetime | None:
+def _aware(instant: Any, name: str) -> datetime | None:
     if instant is None:
         return None
     if not isinstance(instant, datetime) or instant.tzinfo is None:
-        raise InvalidMessage(f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ...")
+        raise InvalidMessage(
+            f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ..."
+        )
     return instant.astimezone(UTC)
 
 

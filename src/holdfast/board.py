@@ -1,7 +1,7 @@
 """What a worker has begun, in memory that its supervisor can still read when the worker is dead.
 
-One slot for each message that was started and is not settled: (seq, 1) while its handler runs, (seq, 2) when it has
-ended and waits to be handed in. The seq is written before the state, so a slot that says something is complete.
+One slot for each message that was started and is not settled. The seq is written before the state, so a slot that
+says something is complete. Beside them the worker says that its loop still turns, and that suspects wait.
 """
 
 from __future__ import annotations
@@ -10,11 +10,22 @@ import mmap
 import os
 import struct
 import tempfile
+from typing import NamedTuple
 
-HEADER = struct.Struct("=qq")  # worker's number, capacity
+HEADER = struct.Struct("=qdqq")  # worker's number, when its loop turned, suspects wait, deaths are told
 SLOT = struct.Struct("=qq")  # seq, state
 STATE = struct.Struct("=q")
-RUNNING, ENDED = 1, 2
+TURNED = struct.Struct("=d")
+RUNNING, ENDED, ENDED_FRAIL = 1, 2, 3
+
+
+class Begun(NamedTuple):
+    """What a worker left on its board. A worker that ended as it should has wiped it: number 0."""
+
+    worker: int
+    running: list[int]
+    ended: list[int]  # their results were not handed in
+    frail: list[int]  # of these, those whose next start is the last one allowed
 
 
 class Board:
@@ -23,8 +34,9 @@ class Board:
     def __init__(self, fileno: int, capacity: int) -> None:
         self.fileno, self.capacity = fileno, capacity
         self._memory = mmap.mmap(fileno, HEADER.size + capacity * SLOT.size)
-        self._free = list(range(capacity - 1, -1, -1))
+        self._free: list[int] = []
         self._slot_of: dict[int, int] = {}
+        self._forget_slots()
 
     @classmethod
     def create(cls, capacity: int) -> Board:
@@ -32,34 +44,74 @@ class Board:
             file.truncate(HEADER.size + capacity * SLOT.size)
             return cls(os.dup(file.fileno()), capacity)
 
-    def wipe(self, worker: int) -> None:
-        """Begin anew under this number."""
+    def _forget_slots(self) -> None:
+        self._free = list(range(HEADER.size, HEADER.size + self.capacity * SLOT.size, SLOT.size))
+        self._slot_of.clear()
+
+    # -- the worker writes
+
+    def wipe(self) -> None:
+        """Nothing is begun, nobody writes here."""
         self._memory[:] = bytes(len(self._memory))
-        HEADER.pack_into(self._memory, 0, worker, self.capacity)
+        self._forget_slots()
+
+    def sign(self, worker: int) -> None:
+        """The worker with this number writes from now on."""
+        STATE.pack_into(self._memory, 0, worker)
 
     def began(self, seq: int) -> None:
         # More than the board holds is left out: it then counts as never started, which only costs a start.
         if self._free:
             slot = self._free.pop()
             self._slot_of[seq] = slot
-            SLOT.pack_into(self._memory, HEADER.size + slot * SLOT.size, seq, RUNNING)
+            SLOT.pack_into(self._memory, slot, seq, RUNNING)
 
-    def ended(self, seq: int) -> None:
+    def ended(self, seq: int, frail: bool) -> None:
         slot = self._slot_of.get(seq)
         if slot is not None:
-            STATE.pack_into(self._memory, HEADER.size + slot * SLOT.size + 8, ENDED)
+            STATE.pack_into(self._memory, slot + 8, ENDED_FRAIL if frail else ENDED)
 
     def settled(self, seq: int) -> None:
         slot = self._slot_of.pop(seq, None)
         if slot is not None:
-            STATE.pack_into(self._memory, HEADER.size + slot * SLOT.size + 8, 0)
+            STATE.pack_into(self._memory, slot + 8, 0)
             self._free.append(slot)
 
-    def read(self) -> tuple[int, list[int], list[int]]:
-        """The worker's number, what it was running, and what had ended unreported."""
-        worker, capacity = HEADER.unpack_from(self._memory, 0)
-        slots = [SLOT.unpack_from(self._memory, HEADER.size + n * SLOT.size) for n in range(capacity)]
-        return worker, [seq for seq, state in slots if state == RUNNING], [seq for seq, state in slots if state == ENDED]
+    def turned(self, at: float) -> None:
+        """The loop turns."""
+        TURNED.pack_into(self._memory, 8, at)
+
+    def suspects_wait(self, waiting: bool) -> None:
+        STATE.pack_into(self._memory, 16, waiting)
+
+    def tell(self) -> None:
+        """The store knows of the deaths that this worker was given to tell."""
+        STATE.pack_into(self._memory, 24, 1)
+
+    # -- the supervisor reads
+
+    @property
+    def turned_at(self) -> float:
+        """When the loop turned last; 0 before it has turned at all."""
+        at: float = TURNED.unpack_from(self._memory, 8)[0]
+        return at
+
+    @property
+    def suspects(self) -> bool:
+        return bool(STATE.unpack_from(self._memory, 16)[0])
+
+    @property
+    def told(self) -> bool:
+        return bool(STATE.unpack_from(self._memory, 24)[0])
+
+    def read(self) -> Begun:
+        slots = list(SLOT.iter_unpack(self._memory[HEADER.size :]))
+        return Begun(
+            STATE.unpack_from(self._memory, 0)[0],
+            [seq for seq, state in slots if state == RUNNING],
+            [seq for seq, state in slots if state in (ENDED, ENDED_FRAIL)],
+            [seq for seq, state in slots if state == ENDED_FRAIL],
+        )
 
     def close(self) -> None:
         self._memory.close()

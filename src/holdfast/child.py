@@ -1,26 +1,62 @@
-"""One worker process, started by the supervisor: `python -m holdfast.child module:app board capacity alive`."""
+"""One worker process of a supervisor: forked from it, or started anew as `python -m holdfast.child`."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import logging
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from .board import Board
-from .errors import InvalidSettings
+from .errors import InvalidSettings, StoreUnavailable
+from .exchanges import PAUSE_MAX, PAUSE_MIN
 from .store import plans
-from .worker import STUCK_EXIT
 
 if TYPE_CHECKING:
     from .app import Holdfast
     from .worker import Worker
 
-QUARANTINE_IDLE = 2.0  # seconds without a suspect after which the quarantine ends
+log = logging.getLogger("holdfast.supervisor")
+
+STUCK_EXIT = 75  # a thread that cannot be stopped: the supervisor starts another process
+QUARANTINE_IDLE = 0.5  # seconds without a suspect after which the quarantine ends
+ORPHAN_SECONDS = 2.0  # beyond the grace, for a process whose supervisor is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A worker that died, and what it had begun: `running` are the suspects."""
+
+    worker: int
+    running: list[int]
+    ended: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a supervisor asks of a child. `alive` is a pipe that closes when the supervisor dies."""
+
+    board: int
+    capacity: int
+    alive: int
+    quarantine: bool
+    queues: Sequence[str] | None
+    deaths: Sequence[Death]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        fields = json.loads(text)
+        return cls(**{**fields, "deaths": [Death(**death) for death in fields["deaths"]]})
 
 
 def load_app(target: str) -> Holdfast:
@@ -34,60 +70,107 @@ def load_app(target: str) -> Holdfast:
         app: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and module.startswith(error.name):
-            raise InvalidSettings(f"There is no module {module!r} here: run this where `import {module}` works.") from error
+            raise InvalidSettings(
+                f"There is no module {module!r} here: run this where `import {module}` works."
+            ) from error
         raise
     for part in (name or "app").split("."):
         app = getattr(app, part, None)
     if not isinstance(app, Holdfast):
-        raise InvalidSettings(f"{target!r} is not a Holdfast application: write `module:name` of what `Holdfast(...)` made.")
+        raise InvalidSettings(
+            f"{target!r} is not a Holdfast application: write `module:name` of what `Holdfast(...)` made."
+        )
     return app
 
 
-async def work(app: Holdfast, board: Board, alive: int, queues: list[str] | None, quarantine: bool) -> int:
-    worker = app.worker(board=board, embedded=False, queues=queues, quarantine=quarantine)
+def run(app: Holdfast, task: Task, board: Board) -> int:
+    """Work as the supervisor asks; the exit code. A board that is not wiped at the end tells of a death."""
+    code = asyncio.run(work(app, task, board))
+    if code == 0:
+        board.wipe()
+    return code
+
+
+async def work(app: Holdfast, task: Task, board: Board) -> int:
     loop = asyncio.get_running_loop()
+    worker = app.worker(board=board, embedded=False, queues=task.queues, quarantine=task.quarantine)
+    announced: list[asyncio.Task[None]] = []
 
     def told_to_stop() -> None:
-        if worker._stop_at is not None:
-            os._exit(130)
-        worker.stop()
-        announcing.append(loop.create_task(app.store.arun(lambda _: plans.announce_stop(app.store.plans, worker.number))))
+        if not announced:  # a second signal changes nothing: the supervisor kills
+            worker.stop()
+            announced.append(loop.create_task(worker.announce_stop()))
 
-    announcing: list[asyncio.Task[None]] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop)
-    threading.Thread(target=_watch_parent, args=(alive, loop, told_to_stop), daemon=True).start()
-    if quarantine:
-        announcing.append(loop.create_task(_end_when_empty(worker)))
+    loop.add_signal_handler(signal.SIGTERM, told_to_stop)
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a terminal sends it to all; the supervisor passes on what it means
+    orphaned = threading.Thread(
+        target=_watch_supervisor, args=(task.alive, loop, told_to_stop, app.settings.grace), daemon=True
+    )
+    orphaned.start()
+    await tell_deaths(app, task.deaths, lambda: bool(announced))
+    board.tell()
+    if task.quarantine:
+        announced_end = loop.create_task(_end_when_empty(worker))
+        announced_end.add_done_callback(lambda _: None)
     await worker.run()
+    await asyncio.gather(*announced, return_exceptions=True)
     if worker.stuck:
         return STUCK_EXIT
     await app.store.aclose()
     return 0
 
 
-def _watch_parent(alive: int, loop: asyncio.AbstractEventLoop, told_to_stop: Any) -> None:
+async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[], bool]) -> None:
+    """Report what dead workers had begun, without waiting for their leases to lapse."""
+    pause = PAUSE_MIN
+    waiting = list(deaths)
+    while waiting and not hurry():
+        try:
+            await app.store.arun(lambda now: _tell(app, waiting[0], now))
+            waiting.pop(0)
+        except StoreUnavailable as error:
+            log.warning("A death could not be reported yet: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, PAUSE_MAX)
+
+
+def _tell(app: Holdfast, death: Death, now: Any) -> Any:
+    ours = app.store.plans
+    yield from ours.recover(now, worker=death.worker, running=death.running, ended=death.ended)
+    yield from plans.retire_worker(ours, death.worker)
+
+
+def _watch_supervisor(
+    alive: int, loop: asyncio.AbstractEventLoop, told_to_stop: Callable[[], None], grace: float
+) -> None:
     os.read(alive, 1)  # nobody writes: it returns when the supervisor is gone
     loop.call_soon_threadsafe(told_to_stop)
+    threading.Event().wait(grace + ORPHAN_SECONDS)
+    os._exit(1)  # nobody else is there to end a process whose loop does not turn
 
 
 async def _end_when_empty(worker: Worker) -> None:
     empty_since = worker.clock.monotonic()
     while worker.clock.monotonic() - empty_since < QUARANTINE_IDLE:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(QUARANTINE_IDLE / 10)
         if not worker.pacing.idle:
             empty_since = worker.clock.monotonic()
     worker.stop()
 
 
 def main() -> None:
-    target, fileno, capacity, alive, *flags = sys.argv[1:]
-    logging.basicConfig(level=os.environ.get("HOLDFAST_LOG_LEVEL", "WARNING"), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    queues = next((flag.removeprefix("--queues=").split(",") for flag in flags if flag.startswith("--queues=")), None)
-    board = Board(int(fileno), int(capacity))
-    code = asyncio.run(work(load_app(target), board, int(alive), queues, "--quarantine" in flags))
-    if code:
-        os._exit(code)  # a thread that cannot be stopped would keep the process
+    target, text = sys.argv[1:]
+    logging.basicConfig(
+        level=os.environ.get("HOLDFAST_LOG_LEVEL", "WARNING"),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    task = Task.from_json(text)
+    code = run(load_app(target), task, Board(task.board, task.capacity))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a thread that cannot be stopped would keep the process
 
 
 if __name__ == "__main__":

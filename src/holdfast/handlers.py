@@ -7,12 +7,13 @@ raise its wish: `Snooze` to be called again later, `Dead` to give the message up
 from __future__ import annotations
 
 import inspect
+import logging
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type_hints
 from uuid import UUID
 
 from . import codec, names
@@ -23,11 +24,11 @@ from .rules.retry import RetryPolicy, policy
 from .settings import Settings
 from .work import Leased
 
-if TYPE_CHECKING:
-    from .app import Holdfast
+log = logging.getLogger("holdfast.handlers")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Key = Literal["stream", "subject"] | Callable[[Any], Hashable]
 
 
 class Snooze(Exception):
@@ -48,6 +49,15 @@ class Dead(Exception):
         super().__init__(why)
 
 
+class Publisher(Protocol):
+    """The part of an application that a handler publishes through."""
+
+    def publish(self, type: str, body: object = None, *, on: object = None, **options: Any) -> Published: ...
+    async def apublish(
+        self, type: str, body: object = None, *, on: object = None, **options: Any
+    ) -> Published: ...
+
+
 class Settling(Protocol):
     """The part of a worker that a handler reaches through its context."""
 
@@ -64,11 +74,11 @@ class Transaction(AbstractContextManager[Any], AbstractAsyncContextManager[Any])
 class Context:
     """The message in hand, and what a handler may do about it."""
 
-    __slots__ = ("_emits", "_flags", "_settling", "_steps", "completed", "leased")
+    __slots__ = ("_completion", "_emits", "_flags", "_lane", "_settling", "_steps", "leased")
 
-    def __init__(self, leased: Leased, steps: Mapping[str, int], settling: Settling) -> None:
-        self.leased = leased
-        self.completed = False
+    def __init__(self, leased: Leased, lane: object, steps: Mapping[str, int], settling: Settling) -> None:
+        self.leased, self._lane = leased, lane
+        self._completion: object = None  # the worker's own note on a settlement in the handler's transaction
         self._steps, self._settling = steps, settling
         self._flags = 0
         self._emits: list[NewMessage] = []
@@ -121,8 +131,14 @@ class Context:
         message = self.leased.message
         return f"{message.position or message.seq}.{self.leased.epoch}"
 
+    @property
+    def completed(self) -> bool:
+        """Whether this message has been completed in the handler's own transaction."""
+        return self._completion is not None
+
     def publish(self, type: str, body: object = None, **options: Any) -> Published:
         """Publish when this message is settled, or not at all. Takes what `app.publish` takes, but for `on`."""
+        self._refuse_when_completed("publish")
         message = self._settling.draft(type, body, options)
         self._emits.append(message)
         return Published(message.id)
@@ -133,6 +149,7 @@ class Context:
 
     def mark(self, step: str) -> None:
         """This step is done: a later attempt sees it, whatever becomes of this one."""
+        self._refuse_when_completed("mark")
         self._flags |= self._bit(step)
 
     def _bit(self, step: str) -> int:
@@ -144,16 +161,29 @@ class Context:
                 f"Handler {self.queue!r} has no step {step!r} (declared: {known}): add it to steps=[...]."
             ) from None
 
+    def _refuse_when_completed(self, verb: str) -> None:
+        # It would be stored by nobody: the settlement has been written.
+        if self.completed:
+            raise UsageError(
+                f"Message {self.id} has been completed already: call ctx.{verb}(...) before that."
+            )
+
     def complete(self, *, on: object) -> None:
         """Settle this message in your own transaction `on`: both commit or neither does."""
+        self._refuse_when_completed("complete")
         self._settling.complete(self, on)
 
     async def acomplete(self, *, on: object) -> None:
         """Like `complete`, for an async connection or session."""
+        self._refuse_when_completed("acomplete")
         await self._settling.acomplete(self, on)
 
     def transaction(self) -> Transaction:
-        """A transaction that settles this message when its block ends; it yields the connection to write with."""
+        """A transaction that settles this message when its block ends; it yields the connection to write with.
+
+        `with` in a def handler, `async with` in an async one.
+        """
+        self._refuse_when_completed("transaction")
         return self._settling.transaction(self)
 
 
@@ -174,7 +204,9 @@ class Handler(Generic[P, R]):
     decode: Callable[[str], Any]
     context: str | None  # the name of the parameter that takes a Context
     takes_body: bool
-    app: Holdfast
+    per_key: int
+    key_of: Callable[[Leased], Hashable] | None
+    app: Publisher
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -192,7 +224,7 @@ class Handler(Generic[P, R]):
 
 
 def declare(
-    app: Holdfast,
+    app: Publisher,
     function: Callable[P, R],
     patterns: Sequence[str],
     settings: Settings,
@@ -204,18 +236,28 @@ def declare(
     ordered: bool,
     timeout: float | None,
     concurrency: int | None,
+    per_key: int | None,
+    key: Key | None,
     batch: int,
     steps: Sequence[str],
     errors: Mapping[type[BaseException], Reason] | None,
 ) -> Handler[P, R]:
     """Check a declaration and make a handler of it; every mistake is told here, before anything runs."""
     queue = names.queue_name(name or getattr(function, "__name__", ""))
-    is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
-    body, context = _parameters(function, queue)
+    is_async = _is_async(function)
+    body, context = _parameters(function, queue, bool(batch))
     if len(steps) > len(STEP_BITS) or len(set(steps)) != len(steps):
         raise InvalidSettings(f"Handler {queue!r}: steps must be at most {len(STEP_BITS)} different names.")
-    if batch < 0 or (timeout is not None and timeout <= 0) or (concurrency is not None and concurrency < 1):
-        raise InvalidSettings(f"Handler {queue!r}: batch, timeout and concurrency must be positive.")
+    for setting, value in (("timeout", timeout), ("concurrency", concurrency), ("per_key", per_key)):
+        if value is not None and value <= 0:
+            raise InvalidSettings(f"Handler {queue!r}: {setting}={value!r} must be positive.")
+    if batch < 0:
+        raise InvalidSettings(f"Handler {queue!r}: batch={batch!r} must be positive.")
+    if per_key is not None and key is None:
+        raise InvalidSettings(
+            f'Handler {queue!r}: per_key needs key="stream", key="subject" or a function of the body.'
+        )
+    decode = codec.decoder_for(_element(body) if batch else body)
     return Handler(
         function=function,
         queue=queue,
@@ -234,9 +276,11 @@ def declare(
         batch=batch,
         ordered=ordered,
         steps={step: 1 << bit for step, bit in zip(steps, STEP_BITS, strict=False)},
-        decode=codec.decoder_for(_element(body) if batch else body),
+        decode=decode,
         context=context,
         takes_body=body is not _NOTHING,
+        per_key=0 if key is None else per_key or 1,
+        key_of=None if key is None else _key_reader(queue, key, decode),
         app=app,
     )
 
@@ -244,7 +288,14 @@ def declare(
 _NOTHING = object()
 
 
-def _parameters(function: Callable[..., Any], queue: str) -> tuple[Any, str | None]:
+def _is_async(function: Callable[..., Any]) -> bool:
+    # Either side of a decorator may be the async one; what is called is awaited if any of them is.
+    inner = inspect.unwrap(function)
+    called = getattr(function, "__call__", None)  # noqa: B004 - an object whose call is async
+    return any(inspect.iscoroutinefunction(each) for each in (function, inner, called))
+
+
+def _parameters(function: Callable[..., Any], queue: str, batch: bool) -> tuple[Any, str | None]:
     """The annotation of the body, and the name of the parameter that takes a context."""
     try:
         hints = get_type_hints(function)
@@ -255,8 +306,14 @@ def _parameters(function: Callable[..., Any], queue: str) -> tuple[Any, str | No
     for parameter in inspect.signature(function).parameters.values():
         hint = hints.get(parameter.name, Any)
         if hint is Context or hint == list[Context]:
+            if (hint is Context) is batch:
+                wanted = "list[Context]" if batch else "Context"
+                raise InvalidSettings(f"Handler {queue!r}: annotate {parameter.name!r} as {wanted}.")
             context = parameter.name
-        elif body is _NOTHING and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        elif body is _NOTHING and parameter.kind in (
+            parameter.POSITIONAL_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        ):
             body = hint
         elif parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_POSITIONAL,
@@ -266,12 +323,46 @@ def _parameters(function: Callable[..., Any], queue: str) -> tuple[Any, str | No
                 f"Handler {queue!r}: parameter {parameter.name!r} would get no value; "
                 "a handler takes the body first and, annotated `ctx: Context`, its context."
             )
+    if batch and (
+        body is _NOTHING or (body is not Any and typing.get_origin(body) is not list and body is not list)
+    ):
+        raise InvalidSettings(
+            f"Handler {queue!r}: with batch= it is called with a list of bodies; annotate it so."
+        )
     return body, context
 
 
 def _element(annotation: Any) -> Any:
     arguments = typing.get_args(annotation)
     return arguments[0] if arguments else Any
+
+
+def _key_reader(queue: str, key: Key, decode: Callable[[str], Any]) -> Callable[[Leased], Hashable]:
+    """What tells the key of a message, of which only so many may be handled at once. None: no limit."""
+    if key == "stream":
+        return lambda leased: leased.message.stream
+    if key == "subject":
+        return lambda leased: leased.message.subject
+    if not callable(key):
+        raise InvalidSettings(
+            f'Handler {queue!r}: key={key!r} must be "stream", "subject" or a function of the body.'
+        )
+
+    def read(leased: Leased) -> Hashable:
+        try:
+            found = key(decode(leased.message.body))
+            hash(found)
+            return found
+        except Exception as error:  # a body that cannot be read is the handler's affair, and it fails there
+            log.warning(
+                "The key of message %s in %s cannot be told: %s",
+                leased.message.id,
+                queue,
+                type(error).__name__,
+            )
+            return None
+
+    return read
 
 
 class Handlers:
@@ -298,5 +389,3 @@ class Handlers:
 
     def subscriptions(self) -> dict[str, tuple[str, ...]]:
         return {handler.queue: handler.patterns for handler in self}
-
-

@@ -1,56 +1,83 @@
 """`holdfast worker`: a parent that works not itself but keeps 1..N worker processes alive, and a quarantine.
 
-When a child dies, the parent reads from the board (memory they share) what it had begun, and reports that to the
-store at once: what was running is a suspect, the rest goes back. While suspects wait, one more child runs, the
-quarantine, which takes them one at a time and nothing else: if it dies too, the culprit is known.
+When a child dies, the parent reads from the board (memory they share) what it had begun. The child that takes its
+place reports that to the store before anything else: what was running is a suspect, the rest goes back. While
+suspects wait, one more child runs, the quarantine, which takes them one at a time and nothing else: if it dies too,
+the culprit is known.
+
+The parent keeps no connection and no thread, so that it can fork its children: a new one is there in milliseconds,
+which counts when messages kill one after another. If the application itself has threads, children are new processes.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .board import Board
-from .errors import StoreUnavailable
-from .store import plans
+from .child import Death, Task, run, tell_deaths
 
 if TYPE_CHECKING:
     from .app import Holdfast
 
 log = logging.getLogger("holdfast.supervisor")
 
-LOOK = 0.05  # seconds between looks at the children
-SUSPECTS_LOOK = 0.5
+LOOK = 0.5  # seconds between looks at the children; a death wakes the parent at once
 RESTART_MAX = 5.0
+KILL_AFTER = 1.0  # seconds beyond the grace after which children that have not stopped are killed
+TELL_SECONDS = 1.0  # for the last reports
+
+
+class Process(Protocol):
+    """A child process, forked or spawned."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def send_signal(self, number: int) -> None: ...
+
+
+class Forked:
+    """A child process that shares this one's memory as it was."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
 
 @dataclass
 class Child:
-    """One worker process and the board it writes on."""
+    """A place for a worker process, the board it writes on, and the deaths that the next one in it must report."""
 
     board: Board
     quarantine: bool
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
     started_at: float = 0.0
-    pause: float = 0.0  # before it is started again
     died_at: float = 0.0
-
-
-@dataclass
-class Death:
-    """A death that the store has not been told of yet."""
-
-    worker: int
-    running: list[int]
-    ended: list[int]
+    pause: float = 0.0  # before it is started again
+    deaths: list[Death] = field(default_factory=list)
 
 
 @dataclass
@@ -62,109 +89,168 @@ class Supervisor:
     processes: int = 1
     queues: Sequence[str] | None = None
     children: list[Child] = field(default_factory=list)
-    deaths: list[Death] = field(default_factory=list)
     stops: int = 0
-    _looked_at: float = float("-inf")
-    _pause: threading.Event = field(default_factory=threading.Event)  # never set: a sleep that signals may interrupt
+    _stop_at: float = float("inf")
+    _pipe: tuple[int, int] = (-1, -1)  # closed by our death, however it comes: the children read its end
 
     def run(self) -> int:
         """Work until told to stop; the exit code."""
         self.app.prepare()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._told_to_stop)
-        capacity = 2 * self.app.settings.claim + self.app.settings.concurrency
-        self.children = [Child(Board.create(capacity), False) for _ in range(self.processes)]
-        quarantine = Child(Board.create(4), True)
-        clock = self.app.clock
-        alive, write = os.pipe()  # closed by our death, however it comes: the children read its end
-        try:
-            while not (self.stops and not self._alive(quarantine)):
-                now = clock.monotonic()
-                for child in self.children:
-                    self._look_after(child, alive, now)
-                self._look_after_quarantine(quarantine, alive, now)
-                self._tell_deaths()
-                self._pause.wait(LOOK)
-        finally:
-            os.close(write)
-            os.close(alive)
-            for child in (*self.children, quarantine):
-                child.board.close()
-        self._tell_deaths()
         self.app.close()
+        capacity = 8 * self.app.settings.claim + self.app.settings.concurrency
+        self.children = [Child(Board.create(capacity), False) for _ in range(self.processes)]
+        self.children.append(Child(Board.create(capacity), True))
+        self._pipe = os.pipe()
+        woken = self._listen_to_signals()
+        gc.freeze()
+        try:
+            while not self.stops or any(child.process is not None for child in self.children):
+                self._look(self.app.clock.monotonic())
+                if any(child.process is not None for child in self.children) or not self.stops:
+                    select.select([woken], [], [], LOOK)
+                    _empty(woken)
+        finally:
+            for each in self._pipe:
+                os.close(each)
+            self._tell_last_deaths()
+            for child in self.children:
+                child.board.close()
         return 0
 
-    def _alive(self, quarantine: Child) -> bool:
-        for child in (*self.children, quarantine):
-            self._reap(child, self.app.clock.monotonic())
-        return any(child.process is not None for child in (*self.children, quarantine))
+    def _listen_to_signals(self) -> int:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._told_to_stop)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        return read
 
-    def _look_after(self, child: Child, alive: int, now: float) -> None:
-        self._reap(child, now)
-        if child.process is None and not self.stops and now >= child.died_at + child.pause:
-            self._start(child, alive, now)
+    # -- the children
 
-    def _look_after_quarantine(self, child: Child, alive: int, now: float) -> None:
-        self._reap(child, now)
-        if child.process is not None or self.stops or now - self._looked_at < SUSPECTS_LOOK:
-            return
-        self._looked_at = now
-        queues = list(self.queues or self.app.handlers.subscriptions())
-        try:
-            waiting = self.app.store.run(lambda at: plans.suspects_wait(self.app.store.plans, queues, at), one=True)
-        except StoreUnavailable:
-            return
-        if waiting:
-            self._start(child, alive, now)
+    def _look(self, now: float) -> None:
+        for child in self.children:
+            self._reap(child, now)
+            if child.process is not None:
+                self._kill_if_stuck(child, now)
+            elif not self.stops and now >= child.died_at + child.pause and self._is_needed(child):
+                self._start(child, now)
 
-    def _start(self, child: Child, alive: int, now: float) -> None:
-        child.board.wipe(0)
-        command = [sys.executable, "-m", "holdfast.child", self.target, str(child.board.fileno), str(child.board.capacity), str(alive)]
-        if child.quarantine:
-            command.append("--quarantine")
-        if self.queues:
-            command.append("--queues=" + ",".join(self.queues))
-        child.process = subprocess.Popen(command, pass_fds=(child.board.fileno, alive))
+    def _is_needed(self, child: Child) -> bool:
+        return (
+            not child.quarantine or bool(child.deaths) or any(each.board.suspects for each in self.children)
+        )
+
+    def _start(self, child: Child, now: float) -> None:
+        child.board.wipe()
+        board, alive = child.board, self._pipe[0]
+        task = Task(board.fileno, board.capacity, alive, child.quarantine, self.queues, tuple(child.deaths))
+        child.process = self._fork(child, task) if can_fork() else self._spawn(task)
         child.started_at = now
+
+    def _fork(self, child: Child, task: Task) -> Process:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            return Forked(pid)
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            os.close(self._pipe[1])
+            code = run(self.app, task, child.board)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _spawn(self, task: Task) -> Process:
+        command = [sys.executable, "-m", "holdfast.child", self.target, task.to_json()]
+        return subprocess.Popen(command, pass_fds=(task.board, task.alive))
 
     def _reap(self, child: Child, now: float) -> None:
         process = child.process
-        if process is None or process.poll() is None:
+        code = None if process is None else process.poll()
+        if process is None or code is None:
             return
-        child.process = None
-        child.died_at = now
-        worker, running, ended = child.board.read()
-        if process.returncode == 0:
-            child.pause = 0.0
+        child.process, child.died_at, child.pause = None, now, 0.0
+        if child.board.told:
+            child.deaths.clear()
+        worker, running, ended, frail = child.board.read()
+        if code == 0 and not worker:
             return
         # Whoever dies of a message is started again at once; whoever cannot even begin is not.
-        child.pause = 0.0 if running or now - child.started_at > 5 else min(max(0.1, child.pause * 2), RESTART_MAX)
-        log.warning("Worker process %d ended with %d while %d messages ran", process.pid, process.returncode, len(running))
-        if worker:
-            self.deaths.append(Death(worker, running, ended))
-        self._looked_at = float("-inf")
+        if not running and now - child.started_at < RESTART_MAX:
+            child.pause = min(max(0.1, child.pause * 2), RESTART_MAX)
+        log.warning("Worker process %d ended with %d while %d messages ran", process.pid, code, len(running))
+        if worker and self.stops:  # nobody is a suspect for a death that was ordered
+            child.deaths.append(Death(worker, [], running + ended))
+        elif worker:
+            # What may start only once more does so alone: nobody else's death must use up that start.
+            child.deaths.append(
+                Death(worker, running + frail, [seq for seq in ended if seq not in set(frail)])
+            )
 
-    def _tell_deaths(self) -> None:
-        while self.deaths:
-            death = self.deaths[0]
-            try:
-                self.app.store.run(
-                    lambda now: self.app.store.plans.recover(now, worker=death.worker, running=death.running, ended=death.ended),
-                    one=True,
-                )
-                self.app.store.run(lambda _: plans.retire_worker(self.app.store.plans, death.worker))
-            except StoreUnavailable as error:
-                log.warning("A death could not be reported yet: %s", error)
-                return
-            self.deaths.pop(0)
+    def _kill_if_stuck(self, child: Child, now: float) -> None:
+        """A loop that does not turn can time nothing out, and a child that does not stop was asked long enough."""
+        assert child.process is not None
+        turned_at = child.board.turned_at
+        patience = max((each.timeout for each in self.app.handlers), default=0.0) + self.app.settings.lease
+        if turned_at and now - turned_at > patience:
+            log.error(
+                "Worker process %d is killed: its loop has not turned for %.0f s",
+                child.process.pid,
+                now - turned_at,
+            )
+            child.process.send_signal(signal.SIGKILL)
+        elif now > self._stop_at + self.app.settings.grace + KILL_AFTER:
+            log.error("Worker process %d is killed: it has not stopped within its grace", child.process.pid)
+            child.process.send_signal(signal.SIGKILL)
 
-    def _told_to_stop(self, number: int, _frame: FrameType | None) -> None:
+    # -- the end
+
+    def _told_to_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stops += 1
+        self._stop_at = min(self._stop_at, self.app.clock.monotonic())
         for child in self.children:
-            if child.process is not None and child.process.poll() is None:
+            if child.process is not None:
                 child.process.send_signal(signal.SIGTERM if self.stops == 1 else signal.SIGKILL)
+
+    def _tell_last_deaths(self) -> None:
+        """Nobody is left to report them but we."""
+        import asyncio
+
+        deaths = [death for child in self.children for death in child.deaths]
+        if not deaths:
+            return
+        telling = threading.Thread(
+            target=lambda: asyncio.run(tell_deaths(self.app, deaths, lambda: False)), daemon=True
+        )
+        telling.start()
+        telling.join(TELL_SECONDS)
+
+
+def can_fork() -> bool:
+    """Whether this process has no thread but this one. Forking others is not safe, on macOS not even then."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
 
 
 def run_worker(app: Holdfast, target: str, *, processes: int = 1, queues: Sequence[str] | None = None) -> int:
     """Run a supervised worker in this process until it is told to stop."""
     return Supervisor(app, target, processes, queues).run()
+
+
+def _empty(pipe: int) -> None:
+    try:
+        while os.read(pipe, 1024):
+            pass
+    except BlockingIOError:
+        pass

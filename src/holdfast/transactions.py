@@ -2,77 +2,104 @@
 
 A message that follows others in a run is covered by the lease of the run's head. So what has ended before it in the
 lane is settled in the same transaction, and the lease moves on to the message behind it.
+
+Whether the user's own transaction was committed is known to the user alone. So when the handler has ended, the store
+is asked where the lease stands: moved on or gone, it was committed; where it was, it was rolled back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from .errors import LeaseLost, UsageError
+from .clock import Clock
+from .errors import HoldfastError, LeaseLost, StoreUnavailable, UsageError
 from .handlers import Context, Transaction
 from .message import NewMessage
-from .rules.delivery import Returned, conclude
-from .rules.pacing import Lane
-from .store import Store
+from .rules import delivery
+from .rules.delivery import Ending, HandlerPolicy, conclude
+from .rules.pacing import Completion, Lane, Pacing, stamped
+from .store import Store, plans
 from .store.runners import recognise
 from .store.statement import Plan
-from .work import Settlement
 
-if TYPE_CHECKING:
-    from .worker import Worker
+log = logging.getLogger("holdfast.worker")
 
 T = TypeVar("T")
 Draft = Callable[[str, object, Mapping[str, Any]], NewMessage]
 
-
-class Completion:
-    """Makes what a context needs to publish and to complete, for each message that a worker runs."""
-
-    def __init__(self, store: Store, draft: Draft) -> None:
-        self.store, self.draft = store, draft
-
-    def bound(self, worker: Worker, lane: Lane | None) -> LaneSettling:
-        return LaneSettling(self, worker, lane)
+LOOK_AGAIN = (
+    0.05  # seconds between looks at a transaction that is still open, or a database that does not answer
+)
 
 
-class LaneSettling:
-    """The settling of one lane's running message."""
+class RolledBack(HoldfastError):
+    """The message was completed in a transaction that was then rolled back, and the handler did not say why."""
 
-    __slots__ = ("completion", "lane", "worker")
 
-    def __init__(self, completion: Completion, worker: Worker, lane: Lane | None) -> None:
-        self.completion, self.worker, self.lane = completion, worker, lane
+@dataclass(slots=True)
+class Note:
+    """What the worker keeps on a context whose message its handler completes."""
 
-    def draft(self, type: str, body: object, options: Mapping[str, Any]) -> NewMessage:
-        return self.completion.draft(type, body, options)
+    completion: Completion
+    committed: bool = False  # else nobody here knows
+    lost: bool = False  # no lease stood under which it could be settled
+
+
+class Completions:
+    """The settling that a handler reaches through its context, for one worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        pacing: Pacing,
+        policies: Mapping[str, HandlerPolicy],
+        clock: Clock,
+        now: Callable[[], datetime],
+        draft: Draft,
+    ) -> None:
+        self.store, self.pacing, self.policies = store, pacing, policies
+        self.clock, self.now, self.draft = clock, now, draft
+        self.landed = asyncio.Event()  # no exchange is on its way
+        self.landed.set()
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     # -- in the user's transaction
 
     def complete(self, ctx: Context, on: object) -> None:
         handle = recognise(on)
-        self._refuse_twice(ctx)
-        prefix = self._prefix_from_thread()
+        if self._on_loop() and handle.dialect == "postgres":
+            raise UsageError(
+                "ctx.complete(...) blocks: in an async handler write `await ctx.acomplete(...)` with an async "
+                "connection or session, or make it a def handler."
+            )
+        # SQLite has one writer, and that may be the user, in a transaction: then nothing on its way can land.
+        note = self._open_from_anywhere(ctx, wait=handle.dialect == "postgres")
         try:
-            held = handle.run(self._plan(ctx, prefix), verb="complete")
-            self._completed(ctx, held, prefix)
-        except BaseException:
-            self._call_on_loop(self._restore, prefix)
-            raise
+            handle.run(self._plan(ctx, note), verb="complete")
+        except BaseException as error:
+            self._call(self._undo, ctx, note)
+            raise _in_our_words(ctx, note, error) from error
 
     async def acomplete(self, ctx: Context, on: object) -> None:
         handle = recognise(on)
-        self._refuse_twice(ctx)
-        prefix = await self._prefix()
+        note = await self._open(ctx, wait=handle.dialect == "postgres")
         try:
-            held = await handle.arun(self._plan(ctx, prefix), verb="acomplete")
-            self._completed(ctx, held, prefix)
-        except BaseException:
-            self._restore(prefix)
-            raise
+            await handle.arun(self._plan(ctx, note), verb="acomplete")
+        except BaseException as error:
+            self._undo(ctx, note)
+            raise _in_our_words(ctx, note, error) from error
 
     # -- in the engine's own
 
@@ -80,84 +107,164 @@ class LaneSettling:
         return _Transaction(lambda: self._transaction(ctx), lambda: self._atransaction(ctx))
 
     @contextmanager
-    def _transaction(self, ctx: Context) -> Any:
-        self._refuse_twice(ctx)
-        prefix = self._prefix_from_thread()
+    def _transaction(self, ctx: Context) -> Iterator[Any]:
+        if self._on_loop():
+            raise UsageError("In an async handler write `async with ctx.transaction() as connection:`.")
+        note = self._open_from_anywhere(ctx, wait=True)
+        settled = False
         try:
-            with self.completion.store.transaction() as (connection, run):
+            with self.store.transaction() as (connection, run):
                 yield connection
-                self._completed(ctx, run(self._plan(ctx, prefix)), prefix)
-        except BaseException:
-            ctx.completed = False
-            self._call_on_loop(self._restore, prefix)
-            raise
+                run(self._plan(ctx, note))
+                settled = True
+        except BaseException as error:
+            if not settled:  # else it may have been committed, and only the answer was lost
+                self._call(self._undo, ctx, note)
+            raise _in_our_words(ctx, note, error) from error
+        note.committed = True
 
     @asynccontextmanager
-    async def _atransaction(self, ctx: Context) -> Any:
-        self._refuse_twice(ctx)
-        prefix = await self._prefix()
+    async def _atransaction(self, ctx: Context) -> AsyncIterator[Any]:
+        note = await self._open(ctx, wait=True)
+        settled = False
         try:
-            async with self.completion.store.atransaction() as (connection, run):
+            async with self.store.atransaction() as (connection, run):
                 yield connection
-                self._completed(ctx, await run(self._plan(ctx, prefix)), prefix)
-        except BaseException:
-            ctx.completed = False
-            self._restore(prefix)
-            raise
+                await run(self._plan(ctx, note))
+                settled = True
+        except BaseException as error:
+            if not settled:
+                self._undo(ctx, note)
+            raise _in_our_words(ctx, note, error) from error
+        note.committed = True
 
-    # -- the lane
+    # -- opening and undoing, on the worker's loop
 
-    def _plan(self, ctx: Context, prefix: list[Settlement]) -> Plan[set[int]]:
-        worker, lane, leased = self.worker, self._lane, ctx.leased
-        policy = worker.handlers[leased.message.queue].policy
-        ran = worker.clock.monotonic() - lane.started_at
-        ending = Returned(ctx._flags, tuple(ctx._emits), ran)
-        settlement = conclude(leased, ending, policy, worker._now(), 0.0)
-        assert settlement is not None
-        settlement = worker.pacing.stamped(lane, settlement)
-        following = lane.waiting[0].message.seq if lane.waiting and not worker.pacing.stopping else None
-        moves = [(lane.fence[0], following)] if following is not None else []
-        store = self.completion.store
-        return store.plans.settle([*prefix, settlement], moves, store.now())  # type: ignore[arg-type]
+    async def _open(self, ctx: Context, *, wait: bool) -> Note:
+        lane = _lane(ctx)
+        while wait and lane.handed and not lane.lost:
+            # An exchange on its way carries the messages before this one: their lease moves when it lands.
+            await self.landed.wait()
+        return self._open_now(ctx)
 
-    def _completed(self, ctx: Context, held: set[int], prefix: list[Settlement]) -> None:
-        if ctx.leased.message.seq not in held:
-            raise LeaseLost(
-                f"The lease of message {ctx.id} in {ctx.queue} is another worker's now: your transaction is rolled back."
-            )
-        ctx.completed = True
+    def _open_now(self, ctx: Context) -> Note:
+        lane = _lane(ctx)
+        ctx._refuse_when_completed("complete")
+        if lane.lost or lane.running is not ctx.leased:
+            raise _lease_lost(ctx)
+        note = Note(self.pacing.open_completion(lane))
+        ctx._completion = note
+        return note
 
-    @property
-    def _lane(self) -> Lane:
-        if self.lane is None:
-            raise LeaseLost()
-        return self.lane
+    def _undo(self, ctx: Context, note: Note) -> None:
+        ctx._completion = None
+        self.pacing.undo_completion(_lane(ctx), note.completion)
 
-    async def _prefix(self) -> list[Settlement]:
-        # An exchange on its way may carry the messages before this one: their lease moves when it lands.
-        await self.worker._landed.wait()
-        return self.worker.pacing.take_ended(self._lane)
+    def _open_from_anywhere(self, ctx: Context, *, wait: bool) -> Note:
+        if self._on_loop():
+            return self._open_now(ctx)
+        return self._result(self._open(ctx, wait=wait))
 
-    def _prefix_from_thread(self) -> list[Settlement]:
+    def _on_loop(self) -> bool:
         try:
-            asyncio.get_running_loop()
+            return asyncio.get_running_loop() is self.loop
         except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(self._prefix(), self.worker._loop).result()
-        if self._lane.claimed != self._lane.fence[0] or self._lane.ended or not self.worker._landed.is_set():
-            raise UsageError("In an async handler use `async with ctx.transaction()` or `await ctx.acomplete(...)`.")
-        return []
+            return False
 
-    def _restore(self, prefix: list[Settlement]) -> None:
-        self.worker.pacing.restore_ended(self._lane, prefix)
+    def _result(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        assert self.loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
-    def _call_on_loop(self, function: Callable[[list[Settlement]], None], prefix: list[Settlement]) -> None:
-        if prefix:
-            self.worker._loop.call_soon_threadsafe(function, prefix)
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        if self._on_loop():
+            function(*arguments)
+        elif self.loop is not None:
+            # The thread goes on when that is done, so that what it does next finds it done.
+            self._result(_as_coroutine(function, *arguments))
 
-    @staticmethod
-    def _refuse_twice(ctx: Context) -> None:
-        if ctx.completed:
-            raise UsageError(f"Message {ctx.id} has been completed already.")
+    # -- settling
+
+    def _plan(self, ctx: Context, note: Note) -> Plan[None]:
+        """Settle under whichever lease stands. None does: the transaction must not be committed."""
+        lane, leased, completion = _lane(ctx), ctx.leased, note.completion
+        ran = self.clock.monotonic() - lane.started_at
+        ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran)
+        settlement = conclude(leased, ending, self.policies[leased.message.queue], self.now(), 0.0)
+        assert settlement is not None
+        for fence, before in completion.ways:
+            moves = [] if completion.after is None else [(fence[0], completion.after[0])]
+            settlements = [*before, *stamped(fence, [settlement])]
+            held = yield from self.store.plans.settle(settlements, moves, self.store.now())  # type: ignore[arg-type]
+            if leased.message.seq in held:
+                return
+        note.lost = True
+        yield from plans.refuse(self.store.plans)
+        raise _lease_lost(ctx)
+
+    # -- when the handler has ended
+
+    async def verify(self, ctx: Context, ending: Ending) -> Ending | None:
+        """How the attempt ended, if it was not settled by the handler; None if it was."""
+        note, lane = ctx._completion, _lane(ctx)
+        if not isinstance(note, Note):
+            return ending
+        try:
+            committed = note.committed or await self._was_committed(lane, note.completion)
+        except asyncio.CancelledError:  # the worker has no more time; the lease tells whoever comes next
+            self.pacing.lose(lane)
+            return delivery.Lost()
+        if committed:
+            self.pacing.complete(lane, note.completion, self.clock.monotonic() - lane.started_at)
+            return None
+        self._undo(ctx, note)
+        if isinstance(ending, delivery.Returned):
+            error = RolledBack(
+                f"Message {ctx.id} was completed in a transaction that was rolled back, or has not been committed yet "
+                "although the handler has returned: commit it, or raise."
+            )
+            return delivery.Raised(error, ctx._flags, ending.ran)
+        return ending
+
+    async def _was_committed(self, lane: Lane, completion: Completion) -> bool:
+        seqs = [seq for seq, _ in lane.fences]
+        while True:
+            try:
+                standing, open_ = await self.store.arun(
+                    lambda _: plans.look_at_leases(self.store.plans, seqs)
+                )
+            except StoreUnavailable:
+                standing, open_ = set(lane.fences), True
+            if not open_:
+                before = standing.intersection(fence for fence, _ in completion.ways)
+                if not before and completion.after is not None and completion.after not in standing:
+                    self.pacing.lose(lane)
+                return not before
+            if lane.lost or self.clock.monotonic() > lane.leased_until:
+                log.error("The transaction in which a message of %s was completed is still open", lane.queue)
+                self.pacing.lose(lane)
+                return True
+            await asyncio.sleep(LOOK_AGAIN)
+
+
+def _lane(ctx: Context) -> Lane:
+    lane = ctx._lane
+    assert isinstance(lane, Lane)
+    return lane
+
+
+def _lease_lost(ctx: Context) -> LeaseLost:
+    return LeaseLost(
+        f"The lease of message {ctx.id} in {ctx.queue} is another worker's now: roll your transaction back."
+    )
+
+
+def _in_our_words(ctx: Context, note: Note, error: BaseException) -> BaseException:
+    """The refusal of a spoiled transaction comes in each driver's own words."""
+    return _lease_lost(ctx) if note.lost and isinstance(error, Exception) else error
+
+
+async def _as_coroutine(function: Callable[..., None], *arguments: Any) -> None:
+    function(*arguments)
 
 
 class _Transaction(Transaction):
@@ -184,7 +291,10 @@ class _Transaction(Transaction):
         return await self._entered.__aenter__()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> bool | None:
         result: bool | None = await self._entered.__aexit__(kind, error, traceback)
         return result

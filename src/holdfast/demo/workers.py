@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-from subprocess import Popen
 
 from ..child import load_app
 from ..supervisor import Child, Supervisor
@@ -39,8 +38,7 @@ def kill_one(supervisor: Supervisor) -> tuple[int, int]:
 
 
 def alive(child: Child) -> bool:
-    process: Popen[bytes] | None = child.process
-    return process is not None and process.poll() is None
+    return child.process is not None and child.process.poll() is None
 
 
 def running(child: Child) -> int:

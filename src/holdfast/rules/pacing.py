@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from math import ceil, inf
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from ..work import Batch, Leased, Report, Settlement, Want
 from .delivery import give_back
@@ -313,7 +315,9 @@ class Pacing:
         for lane in self._flight:
             lane.handed = ()
             if lost and lane.fences[0][0] in lost:
-                if not lane.completing and not lane.lost:  # else its handler has settled them, or knows better
+                if (
+                    not lane.completing and not lane.lost
+                ):  # else its handler has settled them, or knows better
                     self.lose(lane)
                     gone.append(lane)
             elif len(lane.fences) > 1:
@@ -411,7 +415,7 @@ class Pacing:
         taken, lane.ended = lane.ended, []
         ways = [(fence, stamped(fence, taken)) for fence in lane.fences]
         if len(ways) > 1:
-            # The exchange on its way may not have been done: then what it carries is settled here, and it finds nothing.
+            # The exchange on its way may not have been done: then what it carries is settled here instead.
             ways[0] = (ways[0][0], [*lane.handed, *stamped(ways[0][0], taken)])
         completion = Completion(ways[::-1], lane.waiting[0] if lane.waiting else None, taken)
         if completion.after is not None:
@@ -420,7 +424,7 @@ class Pacing:
         return completion
 
     def undo_completion(self, lane: Lane, completion: Completion) -> None:
-        """That transaction came to nothing: the lease stands where it stood, and what had ended is handed in as usual."""
+        """That transaction came to nothing: the lease is where it was, and what had ended is handed in as usual."""
         lane.completing = False
         if completion.after is not None:
             lane.fences = lane.fences[:-1]
@@ -485,7 +489,9 @@ class Pacing:
 
         Nothing of them is started any more. What ended is handed in all the same: the fence decides.
         """
-        lanes = [lane for lane in self.lanes.values() if now >= lane.leased_until and lane.stop is not Stop.LAPSED]
+        lanes = [
+            lane for lane in self.lanes.values() if now >= lane.leased_until and lane.stop is not Stop.LAPSED
+        ]
         for lane in lanes:
             self.close(lane)
         return [lane for lane in lanes if lane.running is not None]

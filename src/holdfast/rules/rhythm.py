@@ -51,7 +51,7 @@ class Rhythm:
         self.busy_turns = min(self.busy_turns + 1, BUSY_TURNS)
 
     def rest(self, now: float, idle: bool, due_in: float | None) -> float:
-        """Nothing came. How long to rest: shorter when something falls due, longer when nothing has come for a while."""
+        """Nothing came: how long to rest. Shorter when something falls due, longer when nothing comes for a while."""
         if idle:
             self.busy_turns = 0
         seconds = IDLE_POLL if idle and now - self.worked_at > IDLE_AFTER else self.pause

@@ -234,7 +234,7 @@ class SqliteStore:
         self._turn.acquire()
         connection: sqlite3.Connection | None = None
         try:
-            connection = self._idle.pop() if self._idle else connect(self.path)
+            connection = self._idle.pop() if self._idle else connect(self.path, checkpoints=False)
             connection.execute("begin immediate")
             return connection
         except BaseException as error:
@@ -302,12 +302,13 @@ async def _to_the_end(doing: asyncio.Future[Any]) -> None:
         raise
 
 
-def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
+def connect(path: str, *, readonly: bool = False, checkpoints: bool = True) -> sqlite3.Connection:
     if path != ":memory:":
         prepare(Path(path))
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    # A checkpoint by two connections at one instant can corrupt a WAL file before SQLite 3.51.3: only the writer does it.
-    pragmas = ["journal_mode=wal", "synchronous=full", "wal_autocheckpoint=4000", "cache_size=-65536",
+    # Two checkpoints at one instant can corrupt a WAL file before SQLite 3.51.3: only the writer makes them.
+    pages = 4000 if checkpoints else 0
+    pragmas = ["journal_mode=wal", "synchronous=full", f"wal_autocheckpoint={pages}", "cache_size=-65536",
                "mmap_size=268435456", "journal_size_limit=67108864", "temp_store=memory"]  # fmt: skip
     for pragma in ["query_only=on", "wal_autocheckpoint=0"] if readonly else pragmas:
         connection.execute(f"pragma {pragma}")

@@ -1,0 +1,486 @@
+"""How handlers are called: async ones on the loop, `def` ones in threads, some with one message, some with many.
+
+A handler that never suspends is run without a task of its own. Its coroutine is stepped once inside a runner; if it
+suspends, that runner stays with it and another one takes the next lane. Each message has a context (contextvars) of
+its own all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context as Variables
+from contextvars import copy_context
+from datetime import datetime
+from inspect import iscoroutine
+from typing import Any
+
+from .board import Board
+from .clock import EPOCH, Clock
+from .codec import Unreadable as BodyUnreadable
+from .errors import LeaseLost, UsageError
+from .handlers import Context, Dead, Handler, Snooze
+from .message import Reason
+from .rules import delivery
+from .rules.delivery import Ending, conclude, verdict
+from .rules.pacing import Lane, Pacing, Stop
+from .transactions import Completions
+from .work import Leased, Settlement
+
+log = logging.getLogger("holdfast.worker")
+
+THREADS_MAX = 256
+CLOSE_SECONDS = 1.0  # for handlers that do not listen when they are cancelled
+
+
+class Calls:
+    """The handlers that run in one worker."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler[Any, Any]],
+        pacing: Pacing,
+        completions: Completions,
+        clock: Clock,
+        now: Callable[[], datetime],
+        changed: asyncio.Event,
+        board: Board | None,
+    ) -> None:
+        self.handlers, self.pacing, self.completions = handlers, pacing, completions
+        self.clock, self.now, self.changed, self.board = clock, now, changed, board
+        self.stuck: set[Lane] = set()  # whose threads have not come back in time
+        self.broken: BaseException | None = None  # an error of ours, not of a handler
+        self._starts = {queue: _fewest_starts(handler) for queue, handler in handlers.items()}
+        self._lanes: deque[Lane] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._task_of: dict[Lane, asyncio.Task[None]] = {}
+        self._in_thread: set[Lane] = set()
+        self._threads: ThreadPoolExecutor | None = None
+
+    # -- runners
+
+    def start(self) -> None:
+        """Give every lane that may start a runner."""
+        batches: dict[str, list[Lane]] = {}
+        for lane in self.pacing.starts():
+            if self.handlers[lane.queue].batch:
+                batches.setdefault(lane.queue, []).append(lane)
+            else:
+                self._lanes.append(lane)
+        if self._lanes:
+            self._spawn(self._run())
+        for queue, lanes in batches.items():
+            size = self.handlers[queue].batch
+            for first in range(0, len(lanes), size):
+                self._spawn(self._run_batches(lanes[first : first + size], self.handlers[queue]))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._runner_ended)
+
+    def _runner_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.broken = task.exception()
+            self.changed.set()
+
+    async def _run(self) -> None:
+        """A runner: takes one lane after another, until it must stay with a handler that suspends."""
+        while self._lanes:
+            lane: Lane | None = self._lanes.popleft()
+            while lane is not None:
+                handler = self.handlers[lane.queue]
+                while (leased := self._begin(lane)) is not None:
+                    ending = self._before(lane, leased, handler)
+                    if ending is None:
+                        ending = await self._call(lane, leased, handler)
+                    if ending is not None:
+                        self._end(lane, leased, ending)
+                lane = self.pacing.start(lane.queue)  # its handler is free for the next
+        self.changed.set()
+
+    def _runner_stays(self) -> None:
+        """This runner waits for a handler: the other lanes get another."""
+        if self._lanes:
+            self._spawn(self._run())
+
+    # -- one message
+
+    def _begin(self, lane: Lane) -> Leased | None:
+        leased = self.pacing.begin(lane, self.clock.monotonic())
+        if leased is not None and self.board is not None:
+            self.board.began(leased.message.seq)
+        return leased
+
+    def _before(self, lane: Lane, leased: Leased, handler: Handler[Any, Any]) -> Ending | None:
+        """What is decided before any code of the user runs: poison, a deadline that has passed, a cancellation."""
+        message = leased.message
+        if leased.attempt > 1 and verdict(leased, handler.policy) is not None:
+            log.warning(
+                "Message %s of type %s is poison in %s: attempt %d, %d allowed",
+                message.id, message.type, handler.queue, leased.attempt, handler.policy.retry.starts_max,
+            )  # fmt: skip
+            return delivery.StartsSpent()
+        if message.deadline is not None and self.now() > message.deadline:
+            return delivery.Expired()
+        if lane.stop is Stop.CANCELLED:
+            return delivery.Cancelled()
+        if log.isEnabledFor(logging.INFO):
+            log.info("Handling message %s of type %s in %s", message.id, message.type, handler.queue)
+        return None
+
+    async def _call(self, lane: Lane, leased: Leased, handler: Handler[Any, Any]) -> Ending | None:
+        """The handler's ending; None if it is over already: settled in the handler's transaction, or given up."""
+        context: Context | None = None
+        if handler.context is not None:
+            context = Context(leased, lane, handler.steps, self.completions)
+        if handler.is_async:
+            ending: Ending | None = await self._call_async(lane, leased, handler, context)
+        else:
+            ending = await self._call_in_thread(lane, leased, handler, context)
+        return (
+            ending
+            if context is None or ending is None
+            else await self._settled(lane, leased, context, ending)
+        )
+
+    async def _call_async(
+        self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
+    ) -> Ending:
+        try:
+            variables = copy_context()
+            coroutine = variables.run(_invoke, handler, leased, context)
+            try:
+                yielded = variables.run(coroutine.send, None)
+            except StopIteration as end:
+                return self._returned(lane, end.value, context)
+            return self._returned(lane, await self._stay(lane, coroutine, yielded, variables), context)
+        except asyncio.CancelledError as error:
+            return self._cancelled(lane, handler, context, error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit, too, is the handler's failure and not the worker's end
+            return self._raised(lane, error, context)
+
+    async def _stay(self, lane: Lane, coroutine: Any, yielded: Any, variables: Variables) -> Any:
+        """Go on with a handler that has suspended."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._task_of[lane] = task
+        self._runner_stays()
+        try:
+            return await _Resumed(coroutine, yielded, variables)
+        finally:
+            del self._task_of[lane]
+            self.changed.set()
+            while (
+                task.uncancel()
+            ):  # a cancellation was meant for this handler, not for the next in this runner
+                pass
+
+    async def _call_in_thread(
+        self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
+    ) -> Ending | None:
+        self._in_thread.add(lane)
+        self._runner_stays()
+        loop = asyncio.get_running_loop()
+        try:
+            ending = await loop.run_in_executor(
+                self._pool(), self._call_blocking, lane, leased, handler, context
+            )
+        finally:
+            self._in_thread.discard(lane)
+            self.changed.set()
+        if lane in self.stuck:  # its time was over long ago, and so it was settled
+            self.stuck.discard(lane)
+            return None
+        return ending
+
+    def _call_blocking(
+        self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
+    ) -> Ending:
+        try:
+            return self._returned(lane, _answer(_invoke(handler, leased, context)), context)
+        except BaseException as error:  # SystemExit in a handler's thread must not end silently
+            return self._raised(lane, error, context)
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            threads = sum(handler.concurrency for handler in self.handlers.values() if not handler.is_async)
+            size = max(1, min(threads, THREADS_MAX))
+            self._threads = ThreadPoolExecutor(size, thread_name_prefix="holdfast-handler")
+        return self._threads
+
+    # -- many messages in one call
+
+    async def _run_batches(self, lanes: list[Lane], handler: Handler[Any, Any]) -> None:
+        """One message of each lane in one call, as long as there are any."""
+        while lanes:
+            started: list[tuple[Lane, Context, Any]] = []
+            for lane in lanes:
+                if (leased := self._begin(lane)) is None:
+                    continue
+                ending = self._before(lane, leased, handler)
+                if ending is None:
+                    try:
+                        body = handler.decode(leased.message.body)
+                        started.append((lane, Context(leased, lane, handler.steps, self.completions), body))
+                        continue
+                    except BodyUnreadable as error:
+                        ending = delivery.Unreadable(error)
+                self._end(lane, leased, ending)
+            if started:
+                await self._call_batch(handler, started)
+            lanes = [lane for lane, *_ in started]
+            while len(lanes) < handler.batch and (more := self.pacing.start(handler.queue)) is not None:
+                lanes.append(more)
+        self.changed.set()
+
+    async def _call_batch(self, handler: Handler[Any, Any], started: list[tuple[Lane, Context, Any]]) -> None:
+        """The handler answers for all at once, or for each in a list as long as the one that it got."""
+        bodies = [body for *_, body in started]
+        contexts = [context for _, context, _ in started]
+        keywords = {handler.context: contexts} if handler.context else {}
+        task = asyncio.current_task()
+        assert task is not None
+        if handler.is_async:
+            self._task_of.update((lane, task) for lane, *_ in started)
+        else:
+            self._in_thread.update(lane for lane, *_ in started)
+        answers: list[Any]
+        try:
+            if handler.is_async:
+                answer = await handler.function(bodies, **keywords)
+            else:
+                loop = asyncio.get_running_loop()
+                answer = await loop.run_in_executor(
+                    self._pool(), lambda: _answer(handler.function(bodies, **keywords))
+                )
+            each = isinstance(answer, list) and len(answer) == len(bodies)
+            answers = answer if each else [answer] * len(bodies)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            answers = [error] * len(bodies)
+        finally:
+            while task.uncancel():
+                pass
+        for (lane, context, _), value in zip(started, answers, strict=True):
+            self._task_of.pop(lane, None)
+            self._in_thread.discard(lane)
+            await self._end_of_many(handler, lane, context, value)
+
+    async def _end_of_many(
+        self, handler: Handler[Any, Any], lane: Lane, context: Context, value: Any
+    ) -> None:
+        if lane in self.stuck:
+            self.stuck.discard(lane)
+            return
+        if isinstance(value, asyncio.CancelledError):
+            ending = self._cancelled(lane, handler, context, value)
+        elif isinstance(value, BaseException):
+            ending = self._raised(lane, value, context)
+        else:
+            ending = self._returned(lane, value, context)
+        settled = await self._settled(lane, context.leased, context, ending)
+        if settled is not None:
+            self._end(lane, context.leased, settled)
+
+    # -- endings
+
+    def _returned(self, lane: Lane, value: Any, context: Context | None) -> Ending:
+        ran = self.clock.monotonic() - lane.started_at
+        if value is None or not isinstance(value, Snooze | Dead):
+            if context is None:
+                return delivery.Returned(0, (), ran)
+            return delivery.Returned(context._flags, tuple(context._emits), ran)
+        return _wish(value, context, ran)
+
+    def _raised(self, lane: Lane, error: BaseException, context: Context | None) -> Ending:
+        ran = self.clock.monotonic() - lane.started_at
+        match error:
+            case BodyUnreadable():
+                return delivery.Unreadable(error)
+            case Snooze() | Dead():
+                return _wish(error, context, ran)
+            case LeaseLost():
+                return delivery.Lost()
+        return delivery.Raised(error, _flags(context), ran)
+
+    def _cancelled(
+        self, lane: Lane, handler: Handler[Any, Any], context: Context | None, error: BaseException
+    ) -> Ending:
+        flags, ran = _flags(context), self.clock.monotonic() - lane.started_at
+        match lane.stop:
+            case Stop.LOST:
+                return delivery.Lost()
+            case Stop.TIMEOUT:
+                return delivery.TimedOut(handler.timeout, flags, ran)
+            case Stop.CANCELLED:
+                return delivery.Cancelled(flags, ran)
+            case Stop.LAPSED | Stop.GRACE:
+                return delivery.Interrupted(flags, ran)
+            case None:  # nobody here asked for it: something that the handler awaits was cancelled
+                return delivery.Raised(error, flags, ran)
+
+    async def _settled(self, lane: Lane, leased: Leased, context: Context, ending: Ending) -> Ending | None:
+        """What is left to settle, if the handler may have done it in a transaction of its own."""
+        if not context.completed:
+            return ending
+        left = await self.completions.verify(context, ending)
+        if left is None:
+            if isinstance(ending, delivery.Raised):
+                log.error(
+                    "The handler of message %s in %s raised %s after it had completed it, at:\n%s",
+                    leased.message.id, lane.queue, type(ending.error).__name__,
+                    "".join(traceback.format_tb(ending.error.__traceback__)),
+                )  # fmt: skip
+            self.forget([leased.message.seq])
+        return left
+
+    def _end(self, lane: Lane, leased: Leased, ending: Ending) -> None:
+        if self.board is not None:
+            self.board.ended(leased.message.seq, leased.attempt + 1 >= self._starts[lane.queue])
+        settlement = self.concluded(leased, ending)
+        if settlement is None:
+            self.forget([leased.message.seq])
+        elif settlement.error is not None:
+            log.warning(
+                "Message %s of type %s failed in %s at attempt %d: %s, %s (%s)",
+                leased.message.id, leased.message.type, lane.queue, leased.attempt,
+                settlement.error.partition(":")[0], settlement.outcome.value, _reason(settlement),
+            )  # fmt: skip
+        self.pacing.end(lane, settlement)
+
+    def concluded(self, leased: Leased, ending: Ending) -> Settlement | None:
+        policy = self.handlers[leased.message.queue].policy
+        # Only failures look at the time, and reading it costs more than the rest of this.
+        now = EPOCH if type(ending) is delivery.Returned else self.now()
+        return conclude(leased, ending, policy, now, self.clock.roll())
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """The store knows what became of these."""
+        if self.board is not None:
+            for seq in seqs:
+                self.board.settled(seq)
+
+    # -- stopping
+
+    def stop(self, lane: Lane, why: Stop) -> None:
+        """Tell the running handler of a lane to stop, if it can be told."""
+        lane.stop = why
+        task = self._task_of.get(lane)
+        if task is None:
+            return
+        together = [each for each, its in self._task_of.items() if its is task]
+        if why in (Stop.LOST, Stop.CANCELLED) and any(each.stop is None for each in together):
+            return  # others run in the same call, and nothing is wrong with them
+        task.cancel()
+
+    def out_of_time(self, lane: Lane) -> bool:
+        """Stop a handler whose time is over. True: it runs in a thread and cannot be stopped."""
+        self.stop(lane, Stop.TIMEOUT)
+        if lane not in self._in_thread or lane.completing or lane.running is None:
+            return False
+        timeout = self.handlers[lane.queue].timeout
+        log.error(
+            "A handler of %s has run for more than %g s in a thread that cannot be stopped",
+            lane.queue,
+            timeout,
+        )
+        self._abandon(lane, delivery.TimedOut(timeout, 0, self.clock.monotonic() - lane.started_at))
+        return True
+
+    def _abandon(self, lane: Lane, ending: Ending) -> None:
+        """Settle without waiting for the thread. Its handler counts as taken until it comes back."""
+        assert lane.running is not None
+        self.stuck.add(lane)
+        self.pacing.close(lane)
+        self._end(lane, lane.running, ending)
+        self.changed.set()
+
+    def stop_all(self) -> None:
+        """The grace is over: what runs is interrupted, and threads are left behind."""
+        for lane in list(self._task_of):
+            self.stop(lane, Stop.GRACE)
+        for lane in list(self._in_thread - self.stuck):
+            if lane.running is not None and not lane.completing:
+                self._abandon(lane, delivery.Interrupted(0, self.clock.monotonic() - lane.started_at))
+
+    async def close(self) -> None:
+        """Nothing runs any more, but for threads that do not come back."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Resumed:
+    """Awaits a coroutine that has been stepped once already and has yielded `yielded`."""
+
+    __slots__ = ("coroutine", "variables", "yielded")
+
+    def __init__(self, coroutine: Any, yielded: Any, variables: Variables) -> None:
+        self.coroutine, self.yielded, self.variables = coroutine, yielded, variables
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step: Callable[..., Any]
+        value = self.yielded
+        while True:
+            try:
+                sent = yield value
+            except BaseException as error:
+                step, argument = self.coroutine.throw, error
+            else:
+                step, argument = self.coroutine.send, sent
+            try:
+                value = self.variables.run(step, argument)
+            except StopIteration as end:
+                return end.value
+
+
+def _invoke(handler: Handler[Any, Any], leased: Leased, context: Context | None) -> Any:
+    if context is not None and handler.context is not None:
+        if handler.takes_body:
+            return handler.function(handler.decode(leased.message.body), **{handler.context: context})
+        return handler.function(**{handler.context: context})
+    if handler.takes_body:
+        return handler.function(handler.decode(leased.message.body))
+    return handler.function()
+
+
+def _answer(value: Any) -> Any:
+    if iscoroutine(value):
+        value.close()
+        raise UsageError(
+            "The handler is a def and returned a coroutine: nothing of it was run. Make it async def."
+        )
+    return value
+
+
+def _wish(value: Snooze | Dead, context: Context | None, ran: float) -> Ending:
+    """What a handler asks for its message."""
+    if isinstance(value, Snooze):
+        return delivery.Snoozed(value.delay, _flags(context), ran)
+    return delivery.Died(value.why, _flags(context), ran)
+
+
+def _flags(context: Context | None) -> int:
+    return 0 if context is None else context._flags
+
+
+def _reason(settlement: Settlement) -> str:
+    reason = settlement.last_reason or settlement.reason or Reason.UNKNOWN
+    return f"reason {reason.value}"
+
+
+def _fewest_starts(handler: Handler[Any, Any]) -> int:
+    retry = handler.policy.retry
+    return min(retry.starts_max, retry.for_reason(Reason.WORKER_VANISHED).attempts_max)

@@ -1,0 +1,197 @@
+"""The worker's conversation with the store: one exchange at a time, whatever becomes of the connection.
+
+A database that does not answer is waited for. An answer that never came leaves two questions: what of the report was
+done, and what was handed out that nobody here knows of. Where our leases stand answers both (`_reconcile`). What the
+database refuses, say for what a handler emitted, is found by halving and fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from .calls import Calls
+from .clock import Clock
+from .errors import NotMigrated, StoreUnavailable
+from .rules import delivery
+from .rules.delivery import Ending
+from .rules.ordering import rest_of_run
+from .rules.pacing import Fence, Lane, Pacing, Stop, stamped
+from .store import Store, plans
+from .work import Batch, Report, Settlement
+
+log = logging.getLogger("holdfast.worker")
+
+PAUSE_MIN = 0.05
+PAUSE_MAX = 2.0
+CONFLICTS_MAX = 20  # serialization failures in a row that are tried again at once
+
+
+class Exchanges:
+    """Hands reports in and takes the answers, for one worker."""
+
+    def __init__(
+        self, store: Store, pacing: Pacing, calls: Calls, clock: Clock, patient: Callable[[], bool]
+    ) -> None:
+        self.store, self.pacing, self.calls, self.clock = store, pacing, calls, clock
+        self.patient = patient  # whether there is still time to wait for the database
+
+    async def exchange(self, report: Report, asked_at: float) -> Batch:
+        """Hand in and receive; StoreUnavailable only when there is no time left to wait for the database."""
+        handed, batch = report.settlements, None
+        landed = self.calls.completions.landed
+        landed.clear()
+        try:
+            while batch is None:
+                try:
+                    batch = await self._whole_or_in_parts(report)
+                except StoreUnavailable as error:
+                    report = await self._reconcile(report, error)
+                    asked_at = self.clock.monotonic()
+        finally:
+            landed.set()
+        self.calls.forget(settlement.leased.message.seq for settlement in handed)
+        self.lose(self.pacing.receive(report, batch, asked_at))
+        return batch
+
+    async def _whole_or_in_parts(self, report: Report) -> Batch:
+        try:
+            return await self.once(report)
+        except (StoreUnavailable, NotMigrated):
+            raise
+        except Exception:
+            if not report.settlements:
+                raise
+            return await Refusal(self, report).resolve()
+
+    async def once(self, report: Report) -> Batch:
+        conflicts = 0
+        while True:
+            try:
+                return await self.store.arun(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
+            except Exception as error:
+                conflicts += 1
+                if not is_conflict(error) or conflicts > CONFLICTS_MAX:
+                    raise
+                await asyncio.sleep(0.001 * conflicts)
+
+    async def _reconcile(self, report: Report, error: StoreUnavailable) -> Report:
+        """What still stands was not settled and is handed in again; what was handed out unheard of goes back."""
+        pause, number = PAUSE_MIN, report.worker
+        while True:
+            log.warning("The database did not answer; looking again in %.2f s: %s", pause, error)
+            if not self.patient():
+                raise error
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, PAUSE_MAX)
+            try:
+                standing = await self.store.arun(lambda _: plans.standing(self.store.plans, number))
+                settlements, moves, lost = self.pacing.reconcile(standing)
+                self.lose(lost)
+                await self._give_back_unknown(number)
+                return replace(report, settlements=settlements, moves=moves)
+            except StoreUnavailable as again:
+                error = again
+
+    async def _give_back_unknown(self, number: int) -> None:
+        known = self.pacing.known()
+        await self.store.arun(lambda now: self.store.plans.recover(now, worker=number, known=known), one=True)  # type: ignore[arg-type]
+
+    def lose(self, lanes: list[Lane]) -> None:
+        for lane in lanes:
+            log.warning("The lease of a message of %s was lost to another worker", lane.queue)
+            self.calls.stop(lane, Stop.LOST)
+
+
+class Refusal:
+    """An exchange that the database refused: handed in again in parts, until the culprit is alone."""
+
+    def __init__(self, exchanges: Exchanges, report: Report) -> None:
+        self.exchanges, self.worker = exchanges, report.worker
+        self.moves = dict(report.moves)
+        self.lanes: dict[Fence, list[Settlement]] = {}
+        for each in report.settlements:
+            self.lanes.setdefault((each.leased.run, each.leased.run_epoch), []).append(each)
+        self.lost: set[int] = set()
+        self.now: datetime | None = None
+
+    async def resolve(self) -> Batch:
+        await self._hand_in(list(self.lanes))
+        assert self.now is not None
+        return Batch(now=self.now, lost=frozenset(self.lost))
+
+    async def _hand_in(self, lanes: list[Fence]) -> None:
+        settlements = [each for lane in lanes for each in self.lanes[lane]]
+        refusal = await self._refused(
+            settlements, [(run, self.moves[run]) for run, _ in lanes if run in self.moves]
+        )
+        if refusal is None:
+            return
+        if len(lanes) == 1:
+            await self._one_by_one(lanes[0], refusal)
+            return
+        await self._hand_in(lanes[: len(lanes) // 2])
+        await self._hand_in(lanes[len(lanes) // 2 :])
+
+    async def _one_by_one(self, lane: Fence, refusal: Exception | None) -> None:
+        """The messages of one lane, each under the lease that the one before it leaves. The first refused one fails."""
+        fence, members = lane, self.lanes[lane]
+        for n, member in enumerate(members):
+            rest = members[n + 1 :]
+            following = rest[0].leased.message.seq if rest else self.moves.get(lane[0])
+            moves = [] if following is None else [(fence[0], following)]
+            if len(members) > 1:
+                refusal = await self._refused(stamped(fence, [member]), moves)
+            if refusal is not None and not await self._fail(fence, member, refusal, rest, moves):
+                if lane[0] in self.moves:  # what runs now has run ahead of the one that failed
+                    self.lost.add(lane[0])
+                return
+            if rest:
+                fence = (rest[0].leased.message.seq, rest[0].leased.epoch)
+
+    async def _fail(
+        self,
+        fence: Fence,
+        member: Settlement,
+        refusal: Exception,
+        rest: list[Settlement],
+        moves: list[tuple[int, int]],
+    ) -> bool:
+        """Settle the culprit as failed. False: its stream stops here, and what ran behind it is done again."""
+        failed = self._concluded(member, delivery.Raised(refusal, member.flags, member.ran))
+        log.error(
+            "The database refused to settle message %s: %s", member.leased.message.id, type(refusal).__name__
+        )
+        if rest_of_run(failed) == "continue":
+            await self._once(stamped(fence, [failed]), moves)
+            return True
+        again = [self._concluded(each, delivery.Interrupted(each.flags, each.ran)) for each in rest]
+        await self._once(stamped(fence, [failed, *again]), [])
+        return False
+
+    async def _refused(self, settlements: list[Settlement], moves: list[tuple[int, int]]) -> Exception | None:
+        try:
+            await self._once(settlements, moves)
+        except StoreUnavailable:
+            raise
+        except Exception as refusal:
+            return refusal
+        return None
+
+    async def _once(self, settlements: list[Settlement], moves: list[tuple[int, int]]) -> None:
+        batch = await self.exchanges.once(Report(self.worker, settlements=settlements, moves=moves))
+        self.now = batch.now
+        self.lost |= batch.lost
+
+    def _concluded(self, settlement: Settlement, ending: Ending) -> Settlement:
+        concluded = self.exchanges.calls.concluded(settlement.leased, ending)
+        assert concluded is not None
+        return concluded
+
+
+def is_conflict(error: Exception) -> bool:
+    """A serialization failure or a deadlock: nothing was done, and doing it again is the cure."""
+    return getattr(error, "sqlstate", None) in ("40001", "40P01")
