@@ -76,12 +76,17 @@ class Storm:
         worker = self.world.worker(f"w{threading.get_ident()}", *QUEUES)
         wants = [Want(queue, 5) for queue in QUEUES]
         report = Report(worker, want=wants, total=10, run=dice.choice([1, 4]), lease=LEASE)
-        self.handle(dice, list(self.world.store.run(lambda now: self.world.store.plans.exchange(report, now)).work))
+        self.handle(dice, self.exchange(report))
 
     def quarantine(self, dice: random.Random) -> None:
         worker = self.world.worker(f"w{threading.get_ident()}", *QUEUES)
-        report = Report(worker, want=[Want(queue, 1) for queue in QUEUES], total=1, suspects=True, lease=LEASE)
-        self.handle(dice, list(self.world.store.run(lambda now: self.world.store.plans.exchange(report, now)).work))
+        report = Report(
+            worker, want=[Want(queue, 1) for queue in QUEUES], total=1, suspects=True, lease=LEASE
+        )
+        self.handle(dice, self.exchange(report))
+
+    def exchange(self, report: Report) -> list[Leased]:
+        return list(self.world.store.run(lambda now: self.world.store.plans.exchange(report, now)).work)
 
     def handle(self, dice: random.Random, work: list[Leased]) -> None:
         """Settle each run, up to its first failure, at once."""
@@ -110,7 +115,8 @@ class Storm:
             try:
                 return self.world.store.run(lambda now: self.world.store.plans.settle(settlements, (), now))
             except Exception as error:
-                if getattr(error, "sqlstate", None) != "40001":  # its lease was taken over at this instant: again
+                # Its lease was taken over at this instant: again.
+                if getattr(error, "sqlstate", None) != "40001":
                     raise
         raise AssertionError("a lease cannot be taken over three times")
 
@@ -189,7 +195,9 @@ class Storm:
 
     def verify_order(self) -> None:
         """What was done in the order of a stream was done by rising positions."""
-        rows = self.world.sql("select queue, stream, id, ended_at from holdfast.history where outcome = 'done' and stream is not null")
+        rows = self.world.sql(
+            "select queue, stream, id, ended_at from holdfast.history where outcome = 'done' and stream is not null"
+        )
         seen: dict[tuple[str, str], list[tuple[object, int]]] = defaultdict(list)
         for queue, stream, id, at in rows:
             key = (id if isinstance(id, UUID) else UUID(id), queue)
@@ -225,7 +233,10 @@ def storm(url: str, seed: int, seconds: float) -> None:
         storm.verify_order()
         world.healthy()
         if not url.startswith("sqlite"):
-            assert world.sql("select deadlocks from pg_stat_database where datname = current_database()") == [(0,)]
+            ((deadlocks,),) = world.sql(
+                "select deadlocks from pg_stat_database where datname = current_database()"
+            )
+            assert deadlocks == 0
     finally:
         store.close()
 

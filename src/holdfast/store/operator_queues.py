@@ -98,10 +98,17 @@ def forget(plans: Plans, queue: str) -> Plan[bool]:
 
 # -- housekeeping
 
+PRUNED = {
+    "history": "op_prune_history",
+    "dedupe": "op_prune_dedupe",
+    "streams": "op_prune_streams",
+    "workers": "op_prune_workers",
+}
+
 
 def prune(plans: Plans, what: str, age: float | None, limit: int, now: Any) -> Plan[int]:
-    """A batch of what is not needed any more goes: `history`, `dedupe`, `streams` or `workers`; never work."""
+    """A batch of what is not needed any more goes, never work. `age` in seconds."""
     params: dict[str, object] = {"limit": limit}
     if age is not None:
         params["before"] = yield from ago(plans, age, now)
-    return len((yield sql(plans, f"op_prune_{what}", **params)))
+    return len((yield sql(plans, PRUNED[what], **params)))
