@@ -84,24 +84,18 @@ class Picture:
             self._said = now, counts
             self.console.print(
                 f"  {counts.committed} of {self.total} committed, {counts.done} done, "
-                f"{counts.failed} failed attempts, {counts.dead} dead, {counts.killed} workers killed",
+                f"{counts.failed} failed attempts, {counts.dead} dead letters, {counts.killed} workers killed",
                 highlight=False,
                 soft_wrap=True,
             )
 
     def drawn(self, counts: Counts) -> Table:
         table = Table.grid(padding=(0, 2))
-        for what, count, style in (
-            ("committed", counts.committed, "cyan"),
-            ("done", counts.done, "green"),
-            ("failed attempts", counts.failed, "yellow"),
-            ("dead letters", counts.dead, "red"),
-            ("workers killed", counts.killed, "red"),
-        ):
-            bar = ProgressBar(
-                total=self.total, completed=count, width=40, complete_style=style, finished_style=style
-            )
-            table.add_row(what, bar, Text(str(count), justify="right"))
+        for what, count, style in (("committed", counts.committed, "cyan"), ("done", counts.done, "green")):
+            bar = ProgressBar(total=self.total, completed=count, width=40, complete_style=style)
+            table.add_row(what, bar, Text(f"{count} of {self.total}", justify="right"))
+        rest = f"{counts.failed} failed attempts, {counts.dead} dead letters, {counts.killed} workers killed"
+        table.add_row("", rest)
         return table
 
 

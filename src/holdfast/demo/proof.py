@@ -78,7 +78,7 @@ def gather(
             dead=[DeadLetter(i, Reason(why), Reason(last), starts) for i, why, last, starts in dead],
             waiting=[row[0] for row in db.execute("select id from holdfast_message")],
             retries=failures[0],
-            starts=_starts(database),
+            starts=starts_of(database),
             rolled_back=frozenset(rolled_back),
             cursed=frozenset({cursed}),
             invalid=frozenset({invalid}),
@@ -87,7 +87,8 @@ def gather(
         )
 
 
-def _starts(database: str) -> Counter[str]:
+def starts_of(database: str) -> Counter[str]:
+    """How often a handler was started with each message, from the diary."""
     diary = Path(diary_of(database))
     lines = diary.read_text().splitlines() if diary.exists() else []
     return Counter(line.split()[0] for line in lines)

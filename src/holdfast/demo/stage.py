@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from .picture import Counts, Picture, read_counts
 
 STEP = 0.1  # seconds between two looks
 START_LIMIT = 20.0  # seconds for the worker processes to start
+KILL_STEP, KILL_LIMIT = 0.01, 2.0
 
 
 @dataclass
@@ -31,6 +33,7 @@ class Stage:
     target: str
     rolled_back: list[str] = field(default_factory=list)
     killed: int = 0
+    crashes: int = 0
     cursed: str = ""
     invalid: str = ""
     troubles: list[str] = field(default_factory=list)
@@ -100,8 +103,9 @@ class Stage:
                 return f"the worker's parent process ended with {workers.returncode}"
             if kills and now >= kills[0]:
                 kills.pop(0)
-                picture.say(self.kill(workers))
-            counts = read_counts(self.database, self.killed)
+                picture.say(self.kill())
+            self.look_for_crashes(picture)
+            counts = read_counts(self.database, self.killed + self.crashes)
             picture.update(counts)
             if not kills and not any(each.is_alive() for each in tills) and self.finished(counts):
                 return None
@@ -109,31 +113,42 @@ class Stage:
                 return None  # the proof will show what is missing
             pause.wait(STEP)
 
+    def look_for_crashes(self, picture: Picture) -> None:
+        """Each start of the cursed message is a worker process less."""
+        starts = proof.starts_of(self.database)[self.cursed]
+        while self.crashes < starts:
+            self.crashes += 1
+            picture.say(f"message {self.cursed} killed its worker process: start {self.crashes}")
+
     def finished(self, counts: Counts) -> bool:
         return counts.committed == counts.done + counts.dead
 
-    def kill(self, workers: subprocess.Popen[str]) -> str:
-        assert workers.stdin is not None
-        assert workers.stdout is not None
-        workers.stdin.write("kill\n")
-        workers.stdin.flush()
-        pid, running = map(int, workers.stdout.readline().split() or (0, 0))
-        if not pid:
-            return "no worker process was alive to be killed"
-        self.killed += 1
-        messages = "1 message" if running == 1 else f"{running} messages"
-        return f"kill -9 {pid}: a worker process, while it handled {messages}"
+    def kill(self) -> str:
+        """kill -9 the worker process with the most in its hands; wait a little if none has anything."""
+        pause = threading.Event()
+        for _ in range(int(KILL_LIMIT / KILL_STEP)):
+            held, pid = till.busiest_worker(self.database)
+            try:
+                if pid:
+                    os.kill(pid, signal.SIGKILL)
+                    self.killed += 1
+                    messages = "1 message" if held == 1 else f"{held} messages"
+                    return f"kill -9 {pid}: a worker process with {messages} in its hands"
+            except ProcessLookupError:
+                pass  # a message was faster
+            pause.wait(KILL_STEP)
+        return "no worker process had anything in its hands"
 
     @contextmanager
     def workers(self) -> Iterator[subprocess.Popen[str]]:
-        """The worker processes under their parent. They end with the block, and also when this process dies."""
+        """`holdfast worker`, in another process. It ends with the block, and also when this process dies."""
         command = [sys.executable, "-m", "holdfast.demo.workers", self.target, str(self.processes)]
         with (
             (self.folder / "workers.log").open("w") as log,
             subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=log,
                 stderr=log,
                 env={**os.environ, story.DATABASE: self.database},
                 text=True,

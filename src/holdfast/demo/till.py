@@ -44,6 +44,19 @@ def workers_seen(database: str) -> int:
         return count
 
 
+def busiest_worker(database: str) -> tuple[int, int]:
+    """How much the busiest worker process holds, and its pid; not the quarantine, which alone holds suspects."""
+    busiest = """
+        select count(*), w.name from holdfast_worker w
+          join holdfast_lease l on l.worker = w.id
+          join holdfast_message m on m.seq = l.seq
+         group by w.id having max(m.vanished) = 0 order by count(*) desc limit 1
+    """
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as db:
+        held, name = db.execute(busiest).fetchone() or (0, ":0")
+    return held, int(name.rpartition(":")[2])
+
+
 def carry_out(database: str, app: Holdfast, change: Change) -> list[UUID]:
     """One transaction: the order's row, the messages, and the shop's own note of what it promised."""
     ids: list[UUID] = []

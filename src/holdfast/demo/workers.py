@@ -1,55 +1,29 @@
-"""The demo's worker processes: what `holdfast worker` runs, and a hand that kills one of them when it is told to.
+"""Runs a `holdfast worker` for the demo, and ends it when the demo is over or dies itself.
 
-`python -m holdfast.demo.workers module:app PROCESSES`. Reads `kill` lines, answers each with `PID RUNNING`. When its
-input ends, because the demo is over or was killed itself, it stops.
+`python -m holdfast.demo.workers module:app PROCESSES`: its input stays open as long as the demo lives.
 """
 
 from __future__ import annotations
 
-import os
-import signal
+import select
+import subprocess
 import sys
-import threading
-import time
 
-from ..child import load_app
-from ..supervisor import Child, Supervisor
-
-LOOKS = 100
-
-
-def obey(supervisor: Supervisor) -> None:
-    for line in sys.stdin:
-        if line.strip() == "kill":
-            print(*kill_one(supervisor), flush=True)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def kill_one(supervisor: Supervisor) -> tuple[int, int]:
-    """kill -9 the worker process with the most in its hands; wait a little if all of them are idle."""
-    for look in range(LOOKS):
-        living = [(running(child), child.process) for child in supervisor.children if alive(child)]
-        busiest = max(living, key=lambda each: each[0], default=None)
-        if busiest is not None and busiest[1] is not None and (busiest[0] or look == LOOKS - 1):
-            os.kill(busiest[1].pid, signal.SIGKILL)
-            return busiest[1].pid, busiest[0]
-        time.sleep(0.01)
-    return 0, 0
-
-
-def alive(child: Child) -> bool:
-    return child.process is not None and child.process.poll() is None
-
-
-def running(child: Child) -> int:
-    return len(child.board.read()[1])
+LOOK = 0.2  # seconds between two looks
 
 
 def main() -> int:
     target, processes = sys.argv[1:]
-    supervisor = Supervisor(load_app(target), target, int(processes))
-    threading.Thread(target=obey, args=(supervisor,), daemon=True).start()
-    return supervisor.run()
+    command = [sys.executable, "-c", "from holdfast.cli import main; main()"]
+    worker = subprocess.Popen(
+        [*command, "worker", target, "--processes", processes], stdin=subprocess.DEVNULL
+    )
+    while worker.poll() is None:
+        readable, _, _ = select.select([sys.stdin], [], [], LOOK)
+        if readable:  # nobody writes: it is the end
+            worker.terminate()
+            return worker.wait()
+    return worker.returncode
 
 
 if __name__ == "__main__":
