@@ -1,0 +1,24 @@
+"""The instrumented database of the explorer, one for each PostgreSQL and session, and the schedules counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import servers
+from tests.proof.counts import COUNTS
+
+
+@pytest.fixture(scope="session")
+def explored(postgres_server: servers.Server) -> Iterator[object]:
+    from tests.proof.explored import Explored
+
+    found = Explored(postgres_server.create_database())
+    yield found
+    found.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in COUNTS.lines():
+        terminalreporter.write_line(line)

@@ -1,0 +1,397 @@
+"""What processes do to the store at the same time, each as the engine does it: one statement of its own, a transaction
+of its own, or statements in the transaction of a user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from holdfast.errors import NotFound, Refused
+from holdfast.message import NewMessage, Published
+from holdfast.store import operator_dead, operator_plans, operator_queues, plans
+from holdfast.store.operator_plans import OrderMoved
+from holdfast.store.statement import Plan, Statement
+from holdfast.work import Report, Settlement, Want
+
+from tests.proof.explorer import Body, Operation, Quiet, Restart
+from tests.proof.world import World, later
+from tests.store.box import cancelled, dead, done, failed, given_back, released
+
+TAKEN_OVER = "a lease was taken over while it was being settled"
+SERIALIZE = "could not serialize access"
+
+
+@dataclass
+class Outcome:
+    """What an operation says that it has done."""
+
+    published: list[UUID] = field(default_factory=list)  # these exist now
+    refused: list[UUID] = field(default_factory=list)  # these do not: duplicates, or rolled back
+    held: list[tuple[UUID, str]] = field(default_factory=list)  # settlements that stood
+    lost: list[tuple[UUID, str]] = field(default_factory=list)  # and those that did not
+    claimed: list[tuple[int, int]] = field(default_factory=list)  # leases: seq and epoch
+    effects: list[UUID] = field(
+        default_factory=list
+    )  # messages whose effect was committed with their settlement
+    note: str = ""
+
+
+# --- Forms of transactions --------------------------------------------------------------------------------------------
+
+
+def own(plan: Plan[Any]) -> Body:
+    """A transaction of the store's own, as `store.run` makes it."""
+    yield Quiet("begin")
+    result = yield from plan
+    yield Statement("commit")
+    return result
+
+
+def user(level: str, *parts: Plan[Any]) -> Body:
+    """A transaction of the user's."""
+    yield Quiet(f"begin isolation level {level}")
+    results = []
+    for part in parts:
+        results.append((yield from part))
+    yield Statement("commit")
+    return results
+
+
+def order(plan: Callable[[], Plan[Any]], exists: str, id: UUID) -> Body:
+    """An operator's order: refused, or begun anew when it was overtaken. It looks first whether there is such a thing."""
+    if not (yield Quiet(f"select 1 from holdfast.{exists} where id = :id::uuid", {"id": str(id)})):
+        return Outcome(note="not found")
+    try:
+        note = yield from own(plan())
+    except OrderMoved:
+        raise Restart from None
+    except (Refused, NotFound) as refusal:
+        yield Statement("rollback")
+        return Outcome(note=f"refused: {refusal}")
+    return Outcome(note=str(note))
+
+
+# --- Publishing -------------------------------------------------------------------------------------------------------
+
+
+def published(messages: Iterable[NewMessage], answers: Iterable[Published]) -> Outcome:
+    outcome = Outcome()
+    for message, answer in zip(messages, answers, strict=True):
+        assert (answer.id != message.id) <= answer.duplicate
+        (outcome.refused if answer.duplicate else outcome.published).append(message.id)
+    return outcome
+
+
+def publish(*fields: dict[str, Any]) -> Callable[[World], Body]:
+    """One call without a transaction of the user's: placed at once."""
+
+    def body(w: World) -> Body:
+        messages = [w.new("new", **each) for each in fields]
+        plan = w.plans.append(messages, w.now, place=True)
+        answers = yield from (own(plan) if any(m.event for m in messages) else plan)
+        return published(messages, answers)
+
+    return body
+
+
+def publish_in(level: str, *calls: list[dict[str, Any]]) -> Callable[[World], Body]:
+    """Calls in the user's transaction: placed when it commits."""
+
+    def body(w: World) -> Body:
+        groups = [[w.new("new", **each) for each in call] for call in calls]
+        answers = yield from user(level, *(w.plans.append(group, w.now) for group in groups))
+        return published([m for group in groups for m in group], [a for group in answers for a in group])
+
+    return body
+
+
+def publish_after(level: str, *streams: str) -> Callable[[World], Body]:
+    """A row of the user's is written first, which gives two of them their order."""
+
+    def body(w: World) -> Body:
+        messages = [w.new("new", stream=stream) for stream in streams]
+        business = sql("update proof.business set version = version + 1 where name = 'one'")
+        answers = yield from user(level, business, w.plans.append(messages, w.now))
+        return published(messages, answers[1])
+
+    return body
+
+
+def insert(w: World) -> Body:
+    """A producer that knows nothing but SQL."""
+    message = w.new("new", stream="a")
+    yield Statement(
+        "insert into holdfast.message (id, type, body, stream, claimable_at) values (:id::uuid, 't', '1', 'a', :now)",
+        {"id": str(message.id), "now": w.now},
+    )
+    return Outcome(published=[message.id])
+
+
+def sql(text: str, **params: Any) -> Plan[Any]:
+    return (yield Statement(text, params))
+
+
+# --- Working ----------------------------------------------------------------------------------------------------------
+
+
+def report(w: World, worker: str, *settlements: Settlement, claim: bool = False, **fields: Any) -> Report:
+    if claim:
+        fields = {"want": [Want("q", 20)], "total": 50, **fields}
+    return Report(w.workers[worker], settlements, **fields)
+
+
+def exchange(w: World, whole: Report, seconds: float = 0.0) -> Body:
+    batch = yield from w.plans.exchange(whole, later(w.now, seconds))
+    outcome = Outcome(
+        claimed=[(each.run, each.run_epoch) for each in batch.work if each.run == each.message.seq]
+    )
+    for s in whole.settlements:
+        message = s.leased.message
+        (outcome.lost if message.seq in batch.lost else outcome.held).append((message.id, message.queue))
+        stands = outcome.refused if message.seq in batch.lost else outcome.published
+        stands += [emitted.id for emitted in s.emits if emitted.dedupe is None]
+    outcome.note = str([w.names.get(each.message.id) for each in batch.work])
+    return outcome
+
+
+def claim(worker: str = "three", seconds: float = 0.0, **fields: Any) -> Callable[[World], Body]:
+    return lambda w: exchange(w, report(w, worker, claim=True, **fields), seconds)
+
+
+def settle(
+    make: Callable[[World], list[Settlement]], move: str | None = None, **fields: Any
+) -> Callable[[World], Body]:
+    """Worker one hands in; `move` names the message on which its run goes on."""
+
+    def body(w: World) -> Body:
+        settlements = make(w)
+        moves = [(settlements[0].leased.run, w.seq(move))] if move else []
+        return (yield from exchange(w, report(w, "one", *settlements, moves=moves, **fields)))
+
+    return body
+
+
+def complete(
+    level: str, make: Callable[[World], list[Settlement]], also: dict[str, Any] | None = None
+) -> Callable[[World], Body]:
+    """A handler settles its message in its own transaction, with a write of its own; `also` publishes in it too."""
+
+    def body(w: World) -> Body:
+        settlements = make(w)
+        last = settlements[-1].leased.message
+        yield Quiet(f"begin isolation level {level}")
+        yield from sql("insert into proof.effect values (:id::uuid, 'complete')", id=str(last.id))
+        extra = [w.new("also", **also)] if also else []
+        if extra:
+            yield from w.plans.append(extra, w.now)
+        held = yield from w.plans.settle(settlements, [], w.now)
+        if last.seq not in held:
+            yield Statement("rollback")
+            return Outcome(lost=[(last.id, "q")], refused=[m.id for m in extra])
+        yield Statement("commit")
+        keys = [(s.leased.message.id, s.leased.message.queue) for s in settlements]
+        emitted = [m.id for s in settlements for m in s.emits]
+        return Outcome(held=keys, effects=[last.id], published=[m.id for m in extra] + emitted)
+
+    return body
+
+
+def take_over(w: World) -> Body:
+    """Another worker takes the lapsed head over, alone, and handles it."""
+    yield from w.plans.recover(w.now, count=1)
+    asked = replace(report(w, "two", claim=True), suspects=True)
+    batch = yield from w.plans.exchange(asked, w.now)
+    work = [each for each in batch.work if each.message.id == w.ids["a1"]]
+    if not work:
+        return Outcome(claimed=[(each.run, each.run_epoch) for each in batch.work])
+    outcome = yield from exchange(w, report(w, "two", done(work[0])))
+    outcome.claimed = [(work[0].run, work[0].run_epoch)]
+    return outcome
+
+
+def recover(seconds: float = 0.0, **fields: Any) -> Callable[[World], Body]:
+    def body(w: World) -> Body:
+        count = yield from w.plans.recover(later(w.now, seconds), **fields)
+        return Outcome(note=str(count))
+
+    return body
+
+
+def report_death(w: World) -> Body:
+    """A supervisor reports that worker one is dead: a1 was running, g1 had ended."""
+    count = yield from w.plans.recover(
+        w.now, worker=w.workers["one"], running=[w.seq("a1")], ended=[w.seq("g1")], count=3
+    )
+    return Outcome(note=str(count))
+
+
+def renew(w: World) -> Body:
+    leases = [(w.leased(name).run, w.leased(name).run_epoch) for name in ("a1", "u1")]
+    lost, cancels = yield from w.plans.renew(w.workers["one"], leases, 30.0, w.now)
+    return Outcome(note=f"{lost} {cancels}")
+
+
+def fire(w: World) -> Body:
+    """A turn of a worker that fires the timers; it wants nothing else."""
+    whole = Report(w.workers["three"], want=[Want("nobody", 1)], total=1)
+    return (yield from exchange(w, whole, 120))
+
+
+def adopt(w: World) -> Body:
+    count = yield from own(plans.subscribe(w.plans, {"q": ["new"]}, w.now))
+    return Outcome(note=str(count))
+
+
+def prune(what: str) -> Callable[[World], Body]:
+    def body(w: World) -> Body:
+        plan = operator_queues.prune(w.plans, what, 0.0 if what == "dedupe" else None, 100, later(w.now, 1))
+        return Outcome(note=str((yield from own(plan))))
+
+    return body
+
+
+def done_(name: str, *emits: dict[str, Any]) -> Callable[[World], list[Settlement]]:
+    return lambda w: [done(w.leased(name), *(w.new("emitted", **each) for each in emits))]
+
+
+def some(make: Callable[..., Settlement], *names: str, **how: Any) -> Callable[[World], list[Settlement]]:
+    return lambda w: [make(w.leased(name), **how) for name in names]
+
+
+# --- All of them ------------------------------------------------------------------------------------------------------
+
+RC, RR = "read committed", "repeatable read"
+RACE = (TAKEN_OVER,)
+RACE_RR = (TAKEN_OVER, SERIALIZE)
+PLACE = ("append_insert", "append_dedupe", "advance_promote")
+SETTLE = ("settle_streams",)
+CLAIM = ("exchange_claim", "claim_read")
+A, B, N, E, F = ({"stream": name} for name in "abnef")
+
+
+def operations() -> dict[str, Operation]:
+    found = [
+        # publishing
+        Operation("publish", publish(A), passed=PLACE),
+        Operation("publish_loose", publish({})),
+        Operation("publish_two", publish(B, A), passed=PLACE),
+        Operation("publish_new", publish(N, E), passed=PLACE),
+        Operation("publish_keys", publish({**A, "dedupe": "k1"}, {**F, "dedupe": "k2"}), passed=PLACE),
+        Operation("publish_keys_back", publish({**F, "dedupe": "k2"}, {**A, "dedupe": "k1"}), passed=PLACE),
+        Operation("publish_event", publish({**A, "event": True}), passed=PLACE),
+        Operation("publish_events", publish({**A, "event": True}, {**B, "event": True}), passed=PLACE),
+        Operation("publish_events_back", publish({**B, "event": True}, {**A, "event": True}), passed=PLACE),
+        Operation("insert", insert),
+        Operation("transaction_ab", publish_in(RC, [A], [B]), passed=PLACE),
+        Operation("transaction_ba_rr", publish_in(RR, [B], [A]), (SERIALIZE,), PLACE),
+        Operation("transaction_new_rr", publish_in(RR, [N], [E]), (SERIALIZE,), PLACE),
+        Operation("transaction_key", publish_in(RC, [{**A, "dedupe": "k1"}]), passed=PLACE),
+        Operation("transaction_key_rr", publish_in(RR, [{**A, "dedupe": "k1"}]), (SERIALIZE,), PLACE),
+        Operation("transaction_event", publish_in(RC, [{**A, "event": True}]), passed=PLACE),
+        Operation("after_business", publish_after(RC, "a"), passed=PLACE),
+        Operation("after_business_rr", publish_after(RR, "a"), (SERIALIZE,), PLACE),
+        # claiming
+        Operation("claim", claim(run=1), passed=CLAIM),
+        Operation("claim_runs", claim(), passed=CLAIM),
+        Operation("claim_other", claim("two"), passed=CLAIM),
+        Operation("claim_suspect", claim(suspects=True), passed=CLAIM),
+        # settling
+        Operation("done", settle(done_("a1")), RACE, SETTLE),
+        Operation("done_move", settle(done_("a1"), "a2"), RACE, SETTLE),
+        Operation("done_run", settle(some(done, "a1", "a2", "a3")), RACE, SETTLE),
+        Operation("done_claim", settle(done_("a1"), want=[Want("q", 20)], total=50), RACE, (*SETTLE, *CLAIM)),
+        Operation("done_loose", settle(done_("u1")), RACE, SETTLE),
+        Operation("emit_b", settle(done_("a1", B, N, E)), RACE),
+        Operation("emit_a", settle(done_("b1", A, N)), RACE),
+        Operation("emit_key", settle(done_("a1", {**B, "dedupe": "k1"})), RACE),
+        Operation("emit_events", settle(done_("a1", {**A, "event": True}, {**B, "event": True})), RACE),
+        Operation("emit_events_back", settle(done_("b1", {**B, "event": True}, {**A, "event": True})), RACE),
+        Operation("again", settle(some(failed, "a1")), RACE, SETTLE),
+        Operation("again_now", settle(some(failed, "a1", retry="immediate")), RACE, SETTLE),
+        Operation("aside", settle(some(failed, "a1", ordering="available", retry="immediate")), RACE, SETTLE),
+        Operation("aside_move", settle(some(failed, "a1", ordering="available"), "a2"), RACE, SETTLE),
+        Operation("dead", settle(some(dead, "a1")), RACE, SETTLE),
+        Operation("dead_halt", settle(some(dead, "a1", on_dead="halt")), RACE, SETTLE),
+        Operation("give_back", settle(some(given_back, "a1")), RACE, SETTLE),
+        Operation("release", settle(some(released, "a1")), RACE, SETTLE),
+        Operation("cancelled", settle(some(cancelled, "a1")), RACE, SETTLE),
+        Operation("complete", complete(RC, done_("a1")), RACE, SETTLE),
+        Operation("complete_rr", complete(RR, done_("a1")), RACE_RR, SETTLE),
+        Operation("complete_emit_rr", complete(RR, done_("a1", B, E)), RACE_RR, SETTLE),
+        Operation("complete_publish", complete(RC, done_("a1"), B), RACE, SETTLE),
+        Operation("complete_publish_back", complete(RC, done_("b1"), A), RACE, SETTLE),
+        # leases
+        Operation("renew", renew),
+        Operation("recover", recover(count=1)),
+        Operation("recover_all", recover()),
+        Operation("report_death", report_death),
+        Operation("take_over", take_over, RACE, (*SETTLE, *CLAIM)),
+        # the rest
+        Operation("fire", fire, passed=("exchange_claim",)),
+        Operation("fire_settle", fire_settle("a1"), RACE, SETTLE),
+        Operation("fire_settle_other", fire_settle("b1"), RACE, SETTLE),
+        Operation("adopt", adopt),
+        Operation("prune_streams", prune("streams")),
+        Operation("prune_dedupe", prune("dedupe")),
+        # operators
+        *orders(),
+    ]
+    return {each.name: each for each in found}
+
+
+def fire_settle(name: str) -> Callable[[World], Body]:
+    """A turn that settles and fires timers as well."""
+
+    def body(w: World) -> Body:
+        whole = report(w, "one", *done_(name)(w), want=[Want("nobody", 1)], total=1)
+        return (yield from exchange(w, whole, 120))
+
+    return body
+
+
+def orders() -> list[Operation]:
+    o, d = operator_plans, operator_dead
+
+    def about(name: str, message: str, make: Callable[[World, int], Plan[Any]]) -> Operation:
+        """An order about a message."""
+        return Operation(
+            f"order_{name}", lambda w: order(lambda: make(w, w.seq(message)), "message", w.ids[message])
+        )
+
+    def stream(name: str, make: Callable[[World], Plan[Any]]) -> Operation:
+        return Operation(f"order_{name}", lambda w: order(lambda: make(w), "message", w.ids["u2"]))
+
+    def redrive(name: str, *letters: str, out: bool = False) -> Operation:
+        def plan(w: World) -> Plan[Any]:
+            return d.redrive(w.plans, [(w.ids[each], "q") for each in letters], out, w.now)
+
+        return Operation(f"order_{name}", lambda w: order(lambda: plan(w), "dead", w.ids[letters[0]]))
+
+    def discard(w: World) -> Body:
+        return order(lambda: d.discard(w.plans, w.ids["h1"], "q", w.now), "dead", w.ids["h1"])
+
+    return [
+        about("cancel", "f1", lambda w, seq: o.cancel(w.plans, seq, w.now)),
+        about("cancel_waiting", "a4", lambda w, seq: o.cancel(w.plans, seq, w.now)),
+        about("cancel_lapsed", "a2", lambda w, seq: o.cancel(w.plans, seq, w.now)),
+        about("cancel_leased", "g1", lambda w, seq: o.cancel(w.plans, seq, w.now)),
+        about("park", "f1", lambda w, seq: o.park(w.plans, seq, w.now)),
+        about("park_waiting", "a4", lambda w, seq: o.park(w.plans, seq, w.now)),
+        about("retry", "p1", lambda w, seq: o.retry(w.plans, seq, True, w.now)),
+        about("poison", "f1", lambda w, seq: o.poison(w.plans, seq, "why", w.now)),
+        about("release", "f2", lambda w, seq: o.release(w.plans, seq, w.now)),
+        about("release_waiting", "a4", lambda w, seq: o.release(w.plans, seq, w.now)),
+        stream("set_aside", lambda w: o.set_aside(w.plans, "q", "a", w.now)),
+        stream("set_aside_free", lambda w: o.set_aside(w.plans, "q", "f", w.now)),
+        stream("halt", lambda w: o.halt(w.plans, "q", "a", "me", w.now)),
+        stream("halt_free", lambda w: o.halt(w.plans, "q", "f", "me", w.now)),
+        stream("resume", lambda w: o.resume(w.plans, "q", "h", w.now)),
+        redrive("redrive", "d1"),
+        redrive("redrive_empty", "d2"),
+        redrive("redrive_halted", "h1"),
+        redrive("redrive_many", "h1", "d1", "d2"),
+        redrive("redrive_out", "h1", out=True),
+        Operation("order_discard", discard),
+    ]
