@@ -1,0 +1,66 @@
+"""The tables of the guides are complete: options, the context, errors, modules."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import holdfast
+from holdfast import Context, Holdfast, HoldfastError
+from holdfast.app import _draft
+from tests.docs.blocks import ROOT, text_of
+
+
+def first_cells(document: str) -> str:
+    """The first cells of all rows of all tables, as one text."""
+    return "\n".join(row.split("|")[1] for row in text_of(document).splitlines() if row.startswith("|"))
+
+
+def missing(names: list[str], text: str) -> list[str]:
+    return [name for name in names if not re.search(rf"(?<![\w.]){re.escape(name)}\b", text)]
+
+
+def keywords_of(function: object) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+
+
+def test_every_option_of_a_handler() -> None:
+    assert missing(keywords_of(Holdfast.handler), first_cells("docs/handlers.md")) == []
+
+
+def test_every_option_of_publish() -> None:
+    assert missing(keywords_of(_draft), first_cells("docs/publishing.md")) == []
+
+
+def test_everything_about_the_context() -> None:
+    names = [f"ctx.{name}" for name in dir(Context) if not name.startswith("_")]
+    assert missing(names, first_cells("docs/handlers.md")) == []
+
+
+def test_every_error() -> None:
+    errors = [
+        name
+        for name in holdfast.__all__
+        if isinstance(getattr(holdfast, name), type) and issubclass(getattr(holdfast, name), HoldfastError)
+    ]
+    assert len(errors) > 10
+    assert missing([each for each in errors if each != "HoldfastError"], first_cells("docs/failure.md")) == []
+
+
+def test_every_module_stands_in_the_tree() -> None:
+    tree = text_of("ARCHITECTURE.md")
+    package = ROOT / "src" / "holdfast"
+    modules = [each.name for each in package.glob("*.py") if each.name != "__init__.py"]
+    parts = [f"{each.parent.name}/" for each in package.glob("*/__init__.py")]
+    rules = [each.name for each in (package / "rules").glob("*.py") if each.name != "__init__.py"]
+    assert [each for each in (*modules, *parts, *rules) if each not in tree] == []
+
+
+def test_no_module_stands_in_the_tree_that_is_not_there() -> None:
+    tree = re.search(r"^src/holdfast/\n(.*?)^```", text_of("ARCHITECTURE.md"), re.M | re.S)
+    assert tree is not None
+    package = ROOT / "src" / "holdfast"
+    known = {each.name for each in package.rglob("*.py")}
+    named = re.findall(r"\b[a-z_]+\.py\b", tree[1])
+    assert [each for each in named if each not in known] == []
