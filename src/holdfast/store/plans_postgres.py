@@ -51,7 +51,11 @@ class PostgresPlans:
     def append(
         self, messages: Sequence[NewMessage], now: datetime | None, *, place: bool = False
     ) -> Plan[list[Published]]:
-        """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
+        """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once.
+
+        Rows of event streams come before rows of streams, sorted: with an event, places are given at the commit.
+        """
+        events = sorted((m for m in messages if m.event), key=lambda m: (m.stream or "").encode())
         rows = yield self.sql(
             "append",
             id=[str(m.id) for m in messages],
@@ -66,19 +70,18 @@ class PostgresPlans:
             deadline=column(m.deadline for m in messages),
             queue=column(m.queue for m in messages),
             status=column(3 if m.event else None for m in messages),
-            place=place and any(m.stream is not None for m in messages),
+            place=place and not events and any(m.stream is not None for m in messages),
             now=now,
         )
         taken = {n - 1: as_uuid(first) for n, first in rows}
-        published = []
-        for n, message in enumerate(messages):
-            if n in taken:
-                published.append(Published(taken[n], duplicate=True))
-            else:
-                if message.event:
-                    yield from self._append_event(message, now)
-                published.append(Published(message.id))
-        return published
+        duplicates = {id(messages[n]) for n in taken}
+        for message in events:
+            if id(message) not in duplicates:
+                yield from self._append_event(message, now)
+        return [
+            Published(taken[n], duplicate=True) if n in taken else Published(message.id)
+            for n, message in enumerate(messages)
+        ]
 
     def _append_event(self, message: NewMessage, now: datetime | None) -> Plan[int]:
         assert message.stream is not None
@@ -131,6 +134,7 @@ class PostgresPlans:
             next_due=turn[15],
             marks=_marks(rows),
             suspects=bool(turn[12]),
+            paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
         )
 
     def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: datetime | None) -> Plan[set[int]]:

@@ -128,6 +128,7 @@ class PostgresStore:
             "idle_in_transaction_session_timeout": lease_ms,
             "lock_timeout": lease_ms,
             "statement_timeout": lease_ms * 2,
+            "default_transaction_isolation": r"read\ committed",  # whatever the database's default: claims look anew
             "plan_cache_mode": "force_generic_plan",
             "jit": "off",
             "timezone": "UTC",

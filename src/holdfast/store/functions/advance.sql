@@ -21,6 +21,11 @@ begin
         on conflict (queue, name) do update
        set open = s.open + excluded.open, halted_by = coalesce(s.halted_by, excluded.halted_by),
            halted_at = coalesce(s.halted_at, excluded.halted_at);
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform holdfast.refuse_stale(array_agg(x.queue), array_agg(x.stream))
+           from (select u.queue, u.stream from unnest(p_queue, p_stream) u (queue, stream)
+                  union all select d.queue, d.stream from unnest(p_drafts) d where d.ordered) x;
+    end if;
     -- step: advance_promote
     update holdfast.message m set head = true, claimable_at = greatest(m.claimable_at, p_now)
      where m.seq = any (array(

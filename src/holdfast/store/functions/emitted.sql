@@ -10,6 +10,7 @@ begin
     end if;
     select array_agg(x.id) as id, array_agg(x.type) as type, array_agg(x.body) as body, array_agg(x.stream) as stream,
            array_agg(x.subject) as subject, array_agg(x.headers) as headers, array_agg(x.dedupe) as dedupe,
+           array_agg(case when x.by is not null then x.dedupe end) as new_keys,
            array_agg(x.due_at) as due, array_agg(x.delay) as delay, array_agg(x.deadline) as deadline,
            array_agg(x.queue) as queue, array_agg(x.status) as status,
            count(x.dedupe) filter (where x.by is not null) as keys
@@ -18,12 +19,14 @@ begin
            by bigint, id uuid, type text, body text, stream text, subject text, headers text, dedupe text, due_at timestamptz,
            delay float8, deadline timestamptz, queue text, status int);
     if e.keys > 0 then
-        v_duplicates := array(select d.n from holdfast.dedupe_new(e.id, e.type, e.dedupe) d);
+        v_duplicates := array(select d.n from holdfast.dedupe_new(e.id, e.type, e.new_keys) d);
     end if;
+    -- Rows of event streams sorted, as those of streams.
     perform holdfast.append_event(x ->> 'stream', (x ->> 'id')::uuid, x ->> 'type', x ->> 'subject', x ->> 'headers',
                                   x ->> 'body', (x ->> 'expect')::bigint, true, p_now)
-       from json_array_elements(p_emits) with ordinality e (x, n)
-      where (x ->> 'status')::int & 2 = 2 and x ->> 'by' is not null and n <> all (v_duplicates);
+       from (select x from json_array_elements(p_emits) with ordinality e (x, n)
+              where (x ->> 'status')::int & 2 = 2 and x ->> 'by' is not null and n <> all (v_duplicates)
+              order by (x ->> 'stream') collate "C", n) e;
     return array(
         select row(d.n, d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, d.due_at,
                    d.deadline, d.queue, d.target, d.status, d.ordered)::holdfast.draft

@@ -17,25 +17,31 @@ as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[];
+    v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[]; v_paused text[];
+    v_timers json;
 begin
+    -- Whoever lost the answer to an exchange waits here until it has ended, before it looks what became of it.
+    perform pg_advisory_xact_lock(hashtext('holdfast.exchange'), p_worker::int);
     if p_asleep is not null then
         update holdfast.worker w set asleep = p_asleep where w.id = p_worker and w.asleep <> p_asleep;
-    end if;
-    if p_seq is not null or p_other is not null then
-        v_held := holdfast.settle(p_seq, p_run, p_epoch, p_ran, p_other, p_move_from, p_move_to, p_emits, p_keep, v_now);
     end if;
     if p_queue is not null and exists (
         select 1 from holdfast.message m where m.queue = 'holdfast/timer' and m.head and m.vanished = 0
            and m.claimable_at <= v_now) then
-        perform holdfast.fire_timers(500, v_now);
+        v_timers := holdfast.fire_timers(500, v_now);
+    end if;
+    if p_seq is not null or p_other is not null then
+        v_held := holdfast.settle(p_seq, p_run, p_epoch, p_ran, p_other, p_move_from, p_move_to, p_emits, p_keep,
+                                  v_timers, false, v_now);
+    elsif v_timers is not null then
+        perform holdfast.advance(null, null, null, null, null, holdfast.emitted(v_timers, v_now), v_now);
     end if;
     -- step: exchange_claim
     v_queue := p_queue;
-    if p_queue is not null and exists (select 1 from holdfast.queue q where q.paused_at is not null) then
-        v_queue := array(select case when q.paused_at is null then u.name end
-                           from unnest(p_queue) with ordinality u (name, n)
-                           left join holdfast.queue q on q.name = u.name order by u.n);
+    v_paused := array(select q.name from holdfast.queue q where q.paused_at is not null);
+    if p_queue is not null and cardinality(v_paused) > 0 then
+        v_queue := array(select case when u.name <> all (v_paused) then u.name end
+                           from unnest(p_queue) with ordinality u (name, n) order by u.n);
     end if;
     if p_peek then
         select nullif(min(x.at), 'infinity'), bool_or(x.suspect) into v_next, v_suspects
@@ -52,7 +58,8 @@ begin
             (select null, true from holdfast.message m
               where m.queue = w.queue and m.head and m.vanished > 0 and m.claimable_at <= v_now limit 1)) x;
     end if;
-    return query select null::bigint, null::uuid, null::text, null::text, null::text, null::text, null::bigint, null::text,
+    return query select null::bigint, null::uuid, null::text, null::text,
+        case when cardinality(v_paused) > 0 then to_json(v_paused)::text end, null::text, null::bigint, null::text,
         case when cardinality(v_held) < coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0)
              then array_to_string(v_held, ',') end,
         null::int, null::int, null::int, coalesce(v_suspects, false)::int, null::int, v_now, v_next, null::timestamptz,

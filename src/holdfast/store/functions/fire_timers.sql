@@ -1,10 +1,12 @@
--- Timers that are due become messages of their streams, with the same id; subscribers are those of this moment.
-create or replace function holdfast.fire_timers(p_limit int, p_now timestamptz) returns int
+-- Take out the timers that are due and answer them as something to emit, with the same id; subscribers are those of
+-- this moment. They enter their streams together with what the same transaction settles: rows of streams are sorted
+-- only within one statement.
+create or replace function holdfast.fire_timers(p_limit int, p_now timestamptz) returns json
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
-    v_emits json; v_count int;
+    v_emits json;
 begin
     with fired as (
         delete from holdfast.message m where m.seq = any (array(
@@ -16,11 +18,8 @@ begin
     select json_agg(json_build_object('id', f.id, 'type', f.type, 'body', f.body, 'stream', f.stream,
                     'subject', f.subject, 'headers', f.headers, 'due_at', f.due_at,
                     'deadline', f.deadline, 'queue', f.target, 'status', f.status, 'dedupe', f.dedupe)
-                    order by f.claimable_at, f.seq), count(*)
-      into v_emits, v_count from fired f;
-    if v_count > 0 then
-        perform holdfast.advance(null, null, null, null, null, holdfast.emitted(v_emits, p_now), p_now);
-    end if;
-    return v_count;
+                    order by f.claimable_at, f.seq)
+      into v_emits from fired f;
+    return v_emits;
 end
 $$;

@@ -10,6 +10,9 @@ begin
     select m.queue, m.stream, count(*) from holdfast.message m
      where m.xact = p_xact group by m.queue, m.stream order by m.queue, m.stream
         on conflict (queue, name) do update set open = s.open + excluded.open;
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform holdfast.refuse_stale(array_agg(m.queue), array_agg(m.stream)) from holdfast.message m where m.xact = p_xact;
+    end if;
     -- step: placed_streams
     update holdfast.message m
        set position = o.position, head = o.first, xact = null, claimable_at = greatest(m.claimable_at, p_now)

@@ -1,8 +1,10 @@
 -- Apply settlements whose leases still stand, store what they emit, promote. Answers the seq of those that stood.
 -- A run whose prefix is settled goes on under the same lease when `p_move_from` names its head, else it is given back.
+-- All rows of streams are taken sorted, in one statement: those settled, those emitted into, those of timers that fire
+-- in the same transaction, and (`p_place`: the transaction is the user's) those that it has published into.
 create or replace function holdfast.settle(
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_other json, p_move_from bigint[], p_move_to bigint[],
-    p_emits json, p_keep int, p_now timestamptz)
+    p_emits json, p_keep int, p_timers json, p_place boolean, p_now timestamptz)
 returns bigint[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -12,6 +14,7 @@ declare
     v_held bigint[]; v_runs bigint[]; v_epochs int[]; v_count int;
     v_queue text[]; v_stream text[]; v_removed int[]; v_start bigint[]; v_halt text[];
     v_emits json := p_emits;
+    v_drafts holdfast.draft[];
 begin
     with settled as (
         select d.seq, d.run, d.epoch, d.queue, d.stream, d.place, d.place is not null as removed, null::text as halt
@@ -48,9 +51,25 @@ begin
            and exists (select 1 from unnest(v_runs, v_epochs) u (run, epoch)
                         where u.run = (e ->> 'run')::bigint and u.epoch = (e ->> 'epoch')::int);
     end if;
+    if p_timers is not null then
+        v_emits := (coalesce(v_emits, '[]')::jsonb || p_timers::jsonb)::json;
+    end if;
     if v_queue is not null or v_emits is not null then
         -- step: settle_streams
-        perform holdfast.advance(v_queue, v_stream, v_removed, v_start, v_halt, holdfast.emitted(v_emits, v_now), v_now);
+        v_drafts := holdfast.emitted(v_emits, v_now);
+        if p_place and exists (select 1 from holdfast.message m where m.xact = pg_current_xact_id()) then
+            insert into holdfast.stream as s (queue, name, open)
+            select u.queue, u.stream, 0 from unnest(v_queue, v_stream) u (queue, stream)
+             union
+            select d.queue, d.stream, 0 from unnest(v_drafts) d where d.ordered and d.queue is not null
+             union
+            select m.queue, m.stream, 0 from holdfast.message m where m.xact = pg_current_xact_id()
+             order by 1, 2
+                on conflict (queue, name) do update set open = s.open;
+            -- step: settle_place
+            perform holdfast.place(pg_current_xact_id(), v_now);
+        end if;
+        perform holdfast.advance(v_queue, v_stream, v_removed, v_start, v_halt, v_drafts, v_now);
     end if;
     return coalesce(v_held, '{}');
 end
