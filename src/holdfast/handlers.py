@@ -245,7 +245,7 @@ def declare(
     """Check a declaration and make a handler of it; every mistake is told here, before anything runs."""
     queue = names.queue_name(name or getattr(function, "__name__", ""))
     is_async = _is_async(function)
-    body, context = _parameters(function, queue, bool(batch))
+    body, context = _parameters(function, queue, batch > 0)
     if len(steps) > len(STEP_BITS) or len(set(steps)) != len(steps):
         raise InvalidSettings(f"Handler {queue!r}: steps must be at most {len(STEP_BITS)} different names.")
     for setting, value in (("timeout", timeout), ("concurrency", concurrency), ("per_key", per_key)):
@@ -257,7 +257,7 @@ def declare(
         raise InvalidSettings(
             f'Handler {queue!r}: per_key needs key="stream", key="subject" or a function of the body.'
         )
-    decode = codec.decoder_for(_element(body) if batch else body)
+    decode = codec.decoder_for(Any if body is _NOTHING else _element(body) if batch else body)
     return Handler(
         function=function,
         queue=queue,

@@ -424,7 +424,7 @@ def _timeless(
 
 
 def _unreadable(error: BaseException) -> Reason:
-    reason = classify(error).reason
+    reason = getattr(error, "reason", None) or classify(error).reason  # the codec says which it is
     return reason if reason == Reason.VALIDATION_FAILURE else Reason.SERIALIZATION_ERROR
 
 

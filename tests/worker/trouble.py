@@ -1,0 +1,125 @@
+"""The application of the worker processes in these tests: its messages say what their handler does.
+
+A body has `n` and perhaps `act`; every start is written to a file past every transaction, as `[n, attempt, process]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast import Context, Holdfast, RetryPolicy
+
+
+def setting(name: str, default: Any) -> Any:
+    text = os.environ.get(f"LAB_{name}")
+    return default if text is None else json.loads(text)
+
+
+FOLDER = Path(os.environ.get("LAB_FOLDER", "."))
+STARTS_MAX = setting("STARTS_MAX", 3)
+
+app = Holdfast(os.environ.get("LAB_URL", "sqlite:///:memory:"), **setting("SETTINGS", {}))
+at_once = RetryPolicy(attempts_max=STARTS_MAX, base=0.0, factor=1.0, cap=0.0)
+options = {"retry": at_once, **setting("OPTIONS", {})}
+
+
+def note_start(n: Any, ctx: Context) -> None:
+    line = json.dumps([n, ctx.attempt, os.getpid()]) + "\n"
+    file = os.open(FOLDER / "starts", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)
+
+
+def wait_for(name: str) -> None:
+    while not (FOLDER / name).exists():
+        time.sleep(0.005)
+
+
+def act(what: str) -> None:
+    """Things that go wrong at once."""
+    match what:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            ctypes.string_at(0)
+        case "exit":
+            os._exit(0)
+        case "exit loudly":
+            os._exit(3)
+        case "block":
+            while True:
+                pass
+        case "recurse":
+            act("recurse")
+        case "memory":
+            raise MemoryError
+        case "system exit":
+            raise SystemExit(3)
+        case "fail":
+            raise RuntimeError("as it was told")
+
+
+@app.handler("trouble", **options)
+async def trouble(body: dict, ctx: Context) -> None:
+    note_start(body["n"], ctx)
+    act(body.get("act", ""))
+    if "seconds" in body:
+        await asyncio.sleep(body["seconds"])
+    if "reach" in body:
+        (FOLDER / body["reach"]).touch()
+        while not (FOLDER / body["until"]).exists():
+            await asyncio.sleep(0.005)
+
+
+@app.handler("thread", **options)
+def in_thread(body: dict, ctx: Context) -> None:
+    note_start(body["n"], ctx)
+    act(body.get("act", ""))
+    if "reach" in body:
+        (FOLDER / body["reach"]).touch()
+        wait_for(body["until"])
+
+
+@app.handler("sleeper", **options)
+async def sleeper(body: dict, ctx: Context) -> None:
+    """Blocks the loop."""
+    note_start(body["n"], ctx)
+    time.sleep(body["seconds"])
+
+
+@app.handler("effect", **options)
+def effect(body: dict, ctx: Context) -> None:
+    """Writes one row in the engine's transaction. `stop` names where it stops its own process: a zombie to be."""
+    note_start(body["n"], ctx)
+    stop = body.get("stop") if ctx.attempt == 1 else None
+    if stop == "before":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if stop == "committing":
+        stop_before_commit()
+    with ctx.transaction() as db:
+        values = "(?, ?)" if "sqlite" in app.url else "(%s, %s)"
+        db.execute(f"insert into effect (n, worker) values {values}", (body["n"], str(os.getpid())))
+        if stop == "after":
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stop_before_commit() -> None:
+    """Stop this process between the settlement and the COMMIT of the next transaction."""
+    plan = app.store.plans.settle
+
+    def settle_and_stop(*arguments: Any) -> Any:
+        held = yield from plan(*arguments)
+        app.store.plans.settle = plan  # type: ignore[method-assign]
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return held
+
+    app.store.plans.settle = settle_and_stop  # type: ignore[assignment]
