@@ -83,8 +83,7 @@ class Picture:
         if self._said is None or (now - self._said[0] >= LINE_EVERY and counts != self._said[1]):
             self._said = now, counts
             self.console.print(
-                f"  {counts.committed} of {self.total} committed, {counts.done} done, "
-                f"{counts.failed} failed attempts, {counts.dead} dead letters, {counts.killed} workers killed",
+                f"  {counts.committed} of {self.total} committed, {counts.done} done; {_rest(counts)}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -94,9 +93,12 @@ class Picture:
         for what, count, style in (("committed", counts.committed, "cyan"), ("done", counts.done, "green")):
             bar = ProgressBar(total=self.total, completed=count, width=40, complete_style=style)
             table.add_row(what, bar, Text(f"{count} of {self.total}", justify="right"))
-        rest = f"{counts.failed} failed attempts, {counts.dead} dead letters, {counts.killed} workers killed"
-        table.add_row("", rest)
+        table.add_row("", _rest(counts))
         return table
+
+
+def _rest(counts: Counts) -> str:
+    return f"failed attempts: {counts.failed}, dead letters: {counts.dead}, workers killed: {counts.killed}"
 
 
 def show_proof(console: Console, rows: Sequence[Row]) -> None:
