@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+from pathlib import Path
 
 import holdfast
 from holdfast import Context, Holdfast, HoldfastError
@@ -48,19 +50,29 @@ def test_every_error() -> None:
     assert missing([each for each in errors if each != "HoldfastError"], first_cells("docs/failure.md")) == []
 
 
+def modules() -> list[Path]:
+    """Paths within the package. What is not committed yet may still find its place."""
+    listed = subprocess.run(["git", "ls-files", "src/holdfast"], cwd=ROOT, capture_output=True, text=True)
+    found = [Path(name) for name in listed.stdout.splitlines()] or list((ROOT / "src/holdfast").rglob("*.py"))
+    return [Path(*each.parts[each.parts.index("holdfast") + 1 :]) for each in found if each.suffix == ".py"]
+
+
+def tree() -> str:
+    drawn = re.search(r"^src/holdfast/\n(.*?)^```", text_of("ARCHITECTURE.md"), re.M | re.S)
+    assert drawn is not None
+    return drawn[1]
+
+
 def test_every_module_stands_in_the_tree() -> None:
-    tree = text_of("ARCHITECTURE.md")
-    package = ROOT / "src" / "holdfast"
-    modules = [each.name for each in package.glob("*.py") if each.name != "__init__.py"]
-    parts = [f"{each.parent.name}/" for each in package.glob("*/__init__.py")]
-    rules = [each.name for each in (package / "rules").glob("*.py") if each.name != "__init__.py"]
-    assert [each for each in (*modules, *parts, *rules) if each not in tree] == []
+    """Those of the top and of rules/ by name, the others by their folder. Remedy: a line in ARCHITECTURE.md."""
+    named = {
+        each.name if len(each.parts) == 1 or each.parts[0] == "rules" else f"{each.parts[0]}/"
+        for each in modules()
+        if each.name != "__init__.py"
+    }
+    assert [each for each in sorted(named) if not re.search(rf"(?<!\w){re.escape(each)}", tree())] == []
 
 
 def test_no_module_stands_in_the_tree_that_is_not_there() -> None:
-    tree = re.search(r"^src/holdfast/\n(.*?)^```", text_of("ARCHITECTURE.md"), re.M | re.S)
-    assert tree is not None
-    package = ROOT / "src" / "holdfast"
-    known = {each.name for each in package.rglob("*.py")}
-    named = re.findall(r"\b[a-z_]+\.py\b", tree[1])
-    assert [each for each in named if each not in known] == []
+    known = {each.name for each in modules()}
+    assert [each for each in re.findall(r"\b[a-z_]+\.py\b", tree()) if each not in known] == []
