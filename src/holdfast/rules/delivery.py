@@ -19,6 +19,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, assert_never
 
+import msgspec
 from msgspec.structs import asdict
 
 from ..errors import InvalidSettings, LeaseLost, PoisonError
@@ -64,8 +65,7 @@ class HandlerPolicy:
         object.__setattr__(self, "declared", MappingProxyType(declared))
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(msgspec.Struct, frozen=True, gc=False):
     """The handler returned; what it emitted is stored with the settlement."""
 
     flags: int = 0
