@@ -12,6 +12,7 @@ HoldfastError
 ├── VersionConflict          the event stream is not at the version you expected
 ├── Refused                  an operator's verb that would break a promise, with the reason
 ├── NotFound                 no such message, queue or stream
+├── CircuitOpen              a breaker refused the call; nothing was called
 └── PoisonError              a message that cannot be handled: attempts spent or vanished alone
 
 `category` and `retryable` say what a caller may do about it; the one-line text of an error
@@ -94,6 +95,18 @@ class NotFound(HoldfastError):
     """There is no such message, queue or stream."""
 
     category = "application"
+
+
+class CircuitOpen(HoldfastError):
+    """A breaker refused the call before it was made; `retry_in` says in how many seconds to ask again."""
+
+    category = "infrastructure"
+    retryable = True
+
+    def __init__(self, breaker: str, retry_in: float, why: str | None = None) -> None:
+        self.breaker, self.retry_in, self.why = breaker, retry_in, why
+        told = f" ({why})" if why else ""
+        super().__init__(f"Breaker {breaker} is open{told}: nothing was called. Ask again in {retry_in:.1f} s.")
 
 
 class PoisonError(HoldfastError):

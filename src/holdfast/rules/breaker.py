@@ -1,0 +1,224 @@
+"""A breaker as a value: when calls to a dependency go through, and when they are refused.
+
+    closed     ── more than half of the last 20 calls failed, at least 10 seen ──►  open
+    closed     ── the other side asked for time (Retry-After) ───────────────────►  open, until then
+    open       ── 30 s after the last failure ───────────────────────────────────►  half_open, counters fresh
+    half_open  ── 3 trials went well ────────────────────────────────────────────►  closed, counters fresh
+    half_open  ── a trial failed ────────────────────────────────────────────────►  open
+
+The rate is judged when a call fails, and over the last calls only: what was long ago neither opens a breaker nor
+keeps it open. An **era** lies between two changes of state. A call belongs to the era in which it was let through,
+and its result counts there only: what comes late neither spoils a trial nor passes for one. A trial that never
+comes back (its process died) is replaced after a cooldown, so that a half-open breaker always ends.
+
+Calls are letters, so that a window can be read: `.` went well, `x` failed, `-` says nothing about the dependency.
+Time (`now`) is the database's and an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, assert_never
+
+from ..errors import InvalidSettings
+
+GOOD, BAD, VOID = ".", "x", "-"
+WAIT_MAX = 3600.0  # of a Retry-After
+TRIAL_WAIT = 1.0  # when all trials are under way: one of them may end at any moment
+TIMES_MAX = 366 * 86_400.0
+
+
+class State(StrEnum):
+    """What a breaker does with a call: let it through, refuse it, let a few through to see."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When a breaker opens and closes. Rates are shares of 1, times are in seconds."""
+
+    window: int = 20
+    calls_min: int = 10  # fewer say nothing
+    opens_above: float = 0.5
+    cooldown: float = 30.0
+    trials: int = 3
+    closes_above: float = 0.8
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("window", 1, 1000), ("calls_min", 1, self.window), ("trials", 1, 100)):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise InvalidSettings(
+                    f"A breaker's {name}={value!r} must be a whole number from {least} to {most}."
+                )
+        # At 1 it could never be exceeded: such a breaker would never open, or never close.
+        for name in ("opens_above", "closes_above"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+                raise InvalidSettings(f"A breaker's {name}={value!r} must be a share from 0 to below 1.")
+        if isinstance(self.cooldown, bool) or not isinstance(self.cooldown, int | float):
+            raise InvalidSettings(f"A breaker's cooldown={self.cooldown!r} must be a number of seconds.")
+        if not 0 < self.cooldown <= TIMES_MAX:
+            raise InvalidSettings(f"A breaker's cooldown={self.cooldown!r} must be positive, a year at most.")
+
+    def but(self, **changes: Any) -> Policy:
+        """A copy with something changed; an unknown name is refused."""
+        known = [each.name for each in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise InvalidSettings(f"A breaker has no {name!r}; it has: {', '.join(known)}, counts.")
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The state of one breaker. Every method that changes something answers a new one."""
+
+    policy: Policy = Policy()
+    state: State = State.CLOSED
+    era: int = 0
+    calls: str = ""  # closed: the last ones, oldest first; open: those that opened it
+    trials_left: int = 0
+    successes: int = 0  # of trials
+    opened_at: datetime | None = None
+    until: datetime | None = (
+        None  # open: of the cooldown; half open: of the patience with the trials under way
+    )
+    forced: bool = False  # by an operator: no call changes it
+    why: str | None = None
+
+    # -- asking
+
+    def room(self, now: datetime) -> int | None:
+        """How many calls may begin now; None: any number."""
+        match self.state:
+            case State.CLOSED:
+                return None
+            case State.OPEN:
+                return self.policy.trials if self._is_over(now) else 0
+            case State.HALF_OPEN:
+                return self.trials_left or int(self._is_over(now))
+            case _:
+                assert_never(self.state)
+
+    def allows(self, now: datetime) -> bool:
+        """Whether a call may begin now; in an open or half-open breaker it must `take` a trial first."""
+        return self.room(now) != 0
+
+    def retry_in(self, now: datetime) -> float:
+        """Seconds until it is worth asking again: 0 if a call may begin now."""
+        if self.allows(now):
+            return 0.0
+        if self.until is None:  # forced open: until an operator changes his mind
+            return self.policy.cooldown
+        left = (self.until - now).total_seconds()
+        return left if self.state is State.OPEN else min(left, TRIAL_WAIT)
+
+    @property
+    def failures(self) -> int:
+        return self.calls.count(BAD)
+
+    def _is_over(self, now: datetime) -> bool:
+        return self.until is not None and now >= self.until
+
+    # -- calls
+
+    def take(self, now: datetime) -> Switch | None:
+        """A trial begins, unless it must not: None. The first one after the cooldown makes the breaker half open."""
+        room = self.room(now)
+        if room is None:
+            return self
+        if room == 0:
+            return None
+        switch = self
+        if self.state is State.OPEN:
+            switch = self._become(State.HALF_OPEN, trials_left=room, opened_at=self.opened_at, why=self.why)
+        return replace(switch, trials_left=max(0, switch.trials_left - 1), until=self._later(now))
+
+    def after(self, calls: str, now: datetime, era: int | None = None, why: str | None = None) -> Switch:
+        """Calls that were let through in `era` (else in this one) have ended like this, oldest first."""
+        switch, era = self, self.era if era is None else era
+        for call in calls:
+            switch = switch._after(call, now, era, why)
+        return switch
+
+    def asked_to_wait(
+        self, seconds: float, now: datetime, era: int | None = None, why: str | None = None
+    ) -> Switch:
+        """The other side wants to be left alone for so long. At most an hour is believed."""
+        if self.forced or era not in (None, self.era, self.era - 1):
+            return self
+        until = now + timedelta(seconds=min(max(seconds, 0.0), WAIT_MAX))
+        if self.state is State.OPEN:
+            return self._extended(until)
+        if era == self.era - 1:
+            return self
+        if self.state is State.HALF_OPEN:
+            until = max(until, self._later(now))
+        return self._open(now, until, why)
+
+    def _after(self, call: str, now: datetime, era: int, why: str | None) -> Switch:
+        if self.state is State.OPEN:
+            is_late_failure = call == BAD and era in (self.era, self.era - 1) and not self.forced
+            return self._extended(self._later(now)) if is_late_failure else self
+        if era != self.era:
+            return self
+        if self.state is State.HALF_OPEN:
+            return self._after_trial(call, now, why)
+        return self._after_call(call, now, why)
+
+    def _after_call(self, call: str, now: datetime, why: str | None) -> Switch:
+        if call == VOID:
+            return self
+        switch = replace(self, calls=(self.calls + call)[-self.policy.window :])
+        seen, failed = len(switch.calls), switch.failures
+        is_judged = call == BAD and not self.forced and seen >= self.policy.calls_min
+        if is_judged and failed / seen > self.policy.opens_above:
+            told = f"{failed} of the last {seen} calls failed"
+            return switch._open(now, self._later(now), f"{told}: {why}" if why else told)
+        return switch
+
+    def _after_trial(self, call: str, now: datetime, why: str | None) -> Switch:
+        if call == BAD:
+            return self._open(now, self._later(now), f"a trial failed: {why}" if why else "a trial failed")
+        if call == VOID:
+            return replace(self, trials_left=min(self.trials_left + 1, self.policy.trials))
+        switch = replace(self, successes=self.successes + 1)
+        if switch.successes / self.policy.trials > self.policy.closes_above:
+            return switch._become(State.CLOSED)
+        return switch
+
+    # -- an operator's orders
+
+    def trip(self, now: datetime, seconds: float | None = None, why: str | None = None) -> Switch:
+        """Open it: for so long, then trials as usual; without a time until somebody closes it."""
+        if seconds is None:
+            return self._become(State.OPEN, forced=True, opened_at=now, why=why)
+        return self._open(now, now + timedelta(seconds=min(max(seconds, 0.0), TIMES_MAX)), why)
+
+    def force_closed(self, why: str | None = None) -> Switch:
+        """Let everything through, whatever fails."""
+        return self._become(State.CLOSED, forced=True, why=why)
+
+    def reset(self) -> Switch:
+        """Closed, counters fresh, and left to itself again."""
+        return self._become(State.CLOSED)
+
+    # -- changes of state
+
+    def _open(self, now: datetime, until: datetime, why: str | None) -> Switch:
+        return self._become(State.OPEN, calls=self.calls, opened_at=now, until=until, why=why)
+
+    def _become(self, state: State, **values: Any) -> Switch:
+        return Switch(policy=self.policy, state=state, era=self.era + 1, **values)
+
+    def _extended(self, until: datetime) -> Switch:
+        return self if self.until is None or until <= self.until else replace(self, until=until)
+
+    def _later(self, now: datetime) -> datetime:
+        return now + timedelta(seconds=self.policy.cooldown)

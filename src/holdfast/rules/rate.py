@@ -1,0 +1,118 @@
+"""How many may begin in a second: a token bucket that all workers share, and the few tokens that a worker holds.
+
+A bucket fills at its rate, up to its burst, whatever happened before: after an outage a backlog is worked off at the
+rate, and not all at once. A worker takes tokens for a moment of work at a time, so that there is no write per message;
+what it has not used within a second it lets go, but for one token, so that an idle queue costs no writes.
+
+So in any T seconds all workers together begin at most  burst + rate * (T + 1) + one for each worker.
+Time (`now`) is an argument: the database's for the bucket, monotonic for the hand.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil, floor, inf
+
+from ..errors import InvalidSettings
+
+MOMENT = 0.25  # seconds of work to take tokens for
+KEPT = 1.0  # seconds that tokens in hand are good for
+PAUSE_MIN, PAUSE_MAX = 0.02, 1.0  # between two looks into an empty bucket
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|min|h|d)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many in a second, and at most `burst` at once."""
+
+    per_second: float
+    burst: int
+
+    def __post_init__(self) -> None:
+        if not 1 / 86_400 <= self.per_second <= 1_000_000:
+            raise InvalidSettings(f"A rate of {self.per_second:g}/s is not between 1/d and 1000000/s.")
+        if type(self.burst) is not int or not 1 <= self.burst <= 10_000_000:
+            raise InvalidSettings(f"burst={self.burst!r} must be a whole number of at least 1.")
+
+    @property
+    def batch(self) -> int:
+        """How many tokens a worker takes at a time."""
+        return max(1, min(self.burst, ceil(self.per_second * MOMENT)))
+
+
+def rate(text: object, burst: int | None = None) -> Rate:
+    """`100/s`, `30/min`, `500/h` or `10/d`. Without `burst` one second's worth may begin at once, and at least one.
+
+    >>> rate("30/min")
+    Rate(per_second=0.5, burst=1)
+    """
+    found = RATE.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise InvalidSettings(
+            f"rate={text!r} is not understood: write 100/s, 30/min, 500/h or 10/d, a number and a unit."
+        )
+    per_second = float(found[1]) / UNITS[found[2]]
+    return Rate(per_second, max(1, ceil(per_second)) if burst is None else burst)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The tokens that were there at a moment. `rate_take.sql` does the same arithmetic."""
+
+    tokens: float
+    at: datetime
+
+    def take(self, rate: Rate, wanted: int, now: datetime) -> tuple[int, Bucket]:
+        """Take up to so many whole tokens; the answer says how many."""
+        passed = max(0.0, (now - self.at).total_seconds())
+        there = min(float(rate.burst), self.tokens + passed * rate.per_second)
+        granted = floor(min(float(wanted), there))
+        if granted < 1:
+            return 0, self
+        return granted, Bucket(there - granted, max(now, self.at))
+
+
+@dataclass(slots=True)
+class Hand:
+    """The tokens that one worker has taken and not used. It takes as many at a time as it uses in a moment."""
+
+    rate: Rate
+    tokens: int = 0
+    size: int = 1  # of the next batch
+    taken_at: float = -inf
+    look_at: float = -inf  # not into the bucket before this
+    pause: float = PAUSE_MIN
+
+    def has(self, now: float) -> int:
+        """How many tokens are good. All but one are let go when they were not used soon."""
+        if self.tokens > 1 and now - self.taken_at >= KEPT:
+            self.tokens = 1
+        return self.tokens
+
+    def use(self, now: float) -> bool:
+        """One message begins, if there is a token for it."""
+        if not self.has(now):
+            return False
+        self.tokens -= 1
+        return True
+
+    def need(self, now: float) -> int:
+        """How many tokens to take now: none while there is one, and none while the bucket is known to be empty."""
+        return 0 if self.has(now) or now < self.look_at else self.size
+
+    def take(self, granted: int, now: float) -> None:
+        """The bucket gave so many. When it gives none, look again when one may be there."""
+        if not granted:
+            self.look_at = now + max(self.pause, min(PAUSE_MAX, 0.5 / self.rate.per_second))
+            self.pause = min(self.pause * 2, PAUSE_MAX)
+            return
+        lasted = now - self.taken_at
+        if lasted < MOMENT:
+            self.size = min(self.size * 2, self.rate.batch)
+        elif lasted > 2 * MOMENT:
+            self.size = max(1, self.size // 2)
+        self.tokens += granted
+        self.taken_at, self.pause = now, PAUSE_MIN
