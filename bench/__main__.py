@@ -53,10 +53,9 @@ def main() -> int:
         names = [name for name in asked.peers.split(",") if name in peers.PINS]
     rounds = asked.rounds or (2 if asked.quick else 3)
     wanted = [part.strip().lower() for part in asked.only.split(",") if part.strip()]
-    groups = [
-        group for group in GROUPS
-        if (group.quick or not asked.quick or wanted) and (not wanted or any(part in group.name.lower() for part in wanted))
-    ]  # fmt: skip
+    groups = [group for group in GROUPS if group.quick or not asked.quick]
+    if wanted:
+        groups = [group for group in GROUPS if any(part in group.name.lower() for part in wanted)]
     servers = Servers(asked.postgres)
     try:
         run = prepare(servers, names, console, asked)

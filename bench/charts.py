@@ -16,13 +16,9 @@ def bars_chart(title: str, bars: list[tuple[str, float, str, str]]) -> str:
     for n, (name, value, label, colour) in enumerate(bars):
         y = 36 + n * row
         long = max(1.0, (width - left - 90) * value / longest)
-        parts.append(
-            f'<text x="{left - 8}" y="{y + 15}" text-anchor="end" {FONT} fill="currentColor">{escape(name)}</text>'
-        )
+        parts.append(text(left - 8, y + 15, name, anchor="end"))
         parts.append(f'<rect x="{left}" y="{y}" width="{long:.1f}" height="20" rx="2" fill="{colour}"/>')
-        parts.append(
-            f'<text x="{left + long + 6:.1f}" y="{y + 15}" {FONT} fill="currentColor">{escape(label)}</text>'
-        )
+        parts.append(text(left + long + 6, y + 15, label))
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -34,9 +30,7 @@ def waves_chart(title: str, lines: list[tuple[str, list[float], str]]) -> str:
     for share in (0.0, 0.5, 1.0):
         y = height - bottom - share * (height - top - bottom)
         parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - 110}" y2="{y:.1f}" stroke="#8884" />')
-        parts.append(
-            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end" {FONT} fill="currentColor">{highest * share:,.0f}</text>'
-        )
+        parts.append(text(left - 6, y + 4, f"{highest * share:,.0f}", anchor="end"))
     for name, values, colour in lines:
         step = (width - 110 - left) / max(1, len(values) - 1)
         points = [
@@ -45,14 +39,19 @@ def waves_chart(title: str, lines: list[tuple[str, list[float], str]]) -> str:
         ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
-        parts.append(
-            f'<text x="{points[-1][0] + 6:.1f}" y="{points[-1][1] + 4:.1f}" {FONT} fill="{colour}">{escape(name)}</text>'
-        )
+        parts.append(text(points[-1][0] + 6, points[-1][1] + 4, name, colour=colour))
     return "\n".join([*parts, "</svg>\n"])
 
 
-def head(width: int, height: int, title: str) -> str:
+def text(
+    x: float, y: float, words: str, *, anchor: str = "start", colour: str = "currentColor", font: str = FONT
+) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">\n'
-        f'<text x="8" y="20" font-family="system-ui, sans-serif" font-size="14" font-weight="600" fill="currentColor">{escape(title)}</text>'
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {font} fill="{colour}">{escape(words)}</text>'
     )
+
+
+def head(width: int, height: int, title: str) -> str:
+    size = f'viewBox="0 0 {width} {height}"'
+    opened = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}">'
+    return opened + "\n" + text(8, 20, title, font=f'{FONT} font-weight="600"')

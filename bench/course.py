@@ -80,6 +80,7 @@ class Stand:
         path.touch()
         self.tally = Tally(path, n)
         self.url = servers.place(contestant.database, self.folder, template)
+        self.errors = open(self.folder / "errors", "a")  # noqa: SIM115 - closed with the stand
         self.gates = 0
         self.processes: list[subprocess.Popen[str]] = []
 
@@ -112,7 +113,7 @@ class Stand:
         ]
         process = subprocess.Popen(
             line, cwd=ROOT, env=self.environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=open(self.folder / "errors", "a"), start_new_session=True,
+            stderr=self.errors, start_new_session=True,
         )  # fmt: skip
         self.processes.append(process)
         return process
@@ -150,13 +151,13 @@ class Stand:
     def work(self, processes: int = 1) -> list[subprocess.Popen[str]]:
         """Start workers and hold them at the gate until all are ready."""
         self.gates += 1
-        ours = self.contestant.adapter == "holdfast"
-        workers = (
-            [self.start("work", processes=processes)]
-            if ours
-            else [self.start("work", processes=1) for _ in range(processes)]
-        )
-        self.until(lambda: len(list(self.gate.glob("ready-*"))) >= processes, 30.0, workers, "start")
+        # Our supervisor starts its processes itself; everybody else's are started by us.
+        supervised = self.contestant.adapter == "holdfast"
+        workers = [
+            self.start("work", processes=processes if supervised else 1)
+            for _ in range(1 if supervised else processes)
+        ]
+        self.until(lambda: len(list(self.gate.glob("ready-*"))) >= len(workers), 30.0, workers, "start")
         return workers
 
     def open_gate(self) -> None:
@@ -211,6 +212,7 @@ class Stand:
         for process in self.processes:
             if process.poll() is None:
                 self.kill(process)
+        self.errors.close()
         self.servers.leave(self.contestant.database, self.url, self.folder)
 
 

@@ -182,6 +182,11 @@ def publish_in_transaction(run: Run, ours: Contestant, prefix: str = "") -> Told
         yield f"{prefix}publish-one{line}", "limit", {"value": shown[bare]}
 
 
+def publish_commits(run: Run) -> Told:
+    slow = run.only("procrastinate", "dbos", "celery", "dramatiq")
+    yield from publish_commit(run, [run.ours, *run.only("pgqueuer"), run.limit, *slow], "publish-commit")
+
+
 def publish_commit(run: Run, contestants: list[Contestant], line: str) -> Told:
     for each in contestants:
         n = 300 if run.quick or each.share < 0.1 else 1500
@@ -385,9 +390,13 @@ def kill(run: Run) -> Facts:
         allowed = starts / len(guilty) * (started + 1.0)
         cost = seconds / len(guilty)
         return {
-            "value": cost, "of_allowed": cost / allowed, "starts_of_each": starts / len(guilty), "process_start": started,
-            "innocents_handled_again": doubled, "seconds": seconds,
-        }  # fmt: skip
+            "value": cost,
+            "of_allowed": cost / allowed,
+            "starts_of_each": starts / len(guilty),
+            "process_start": started,
+            "innocents_handled_again": doubled,
+            "seconds": seconds,
+        }
 
 
 def process_start(run: Run) -> float:
@@ -472,8 +481,7 @@ class Group:
 
 GROUPS = [
     Group("publish in your transaction", lambda run: publish_in_transaction(run, run.ours), quick=True),
-    Group("publish, own commit", lambda run: publish_commit(
-        run, [run.ours, *run.only("pgqueuer"), run.limit, *run.only("procrastinate", "dbos", "celery", "dramatiq")], "publish-commit")),
+    Group("publish, own commit", publish_commits),
     Group("publish many", publish_many, quick=True),
     Group("drain", drains, quick=True),
     Group("SQLite: drain", sqlite_drains, quick=True),

@@ -55,7 +55,7 @@ class RabbitMQ:
         }
         (folder / "plugins").write_text("[].\n")
         (folder / "rabbitmq.conf").write_text("log.console = false\n")
-        output = open(folder / "output", "ab")
+        output = open(folder / "output", "ab")  # noqa: SIM115 - the server writes to it
         self.names = subprocess.Popen([erlang / "bin/epmd"], env=environment, stdout=output, stderr=output)
         self.process = subprocess.Popen(
             [root / "usr/lib/rabbitmq/bin/rabbitmq-server"], env=environment, stdout=output, stderr=output,

@@ -275,10 +275,11 @@ def fill(page: str, results: dict[str, Any]) -> str:
 
 def about_text(results: dict[str, Any]) -> str:
     machine = results["machine"]
+    versions = results["versions"]
     return (
-        f"Measured {results['date'][:10]} at commit `{results['commit']}`, {results['rounds']} rounds, on {machine['cpus']} CPUs "
-        f"({machine['cpu']}), {machine['memory']}, {machine['system']}; PostgreSQL {results['versions']['postgresql']}, "
-        f"SQLite {results['versions']['sqlite']}, Python {results['versions']['python']}."
+        f"Measured {results['date'][:10]} at commit `{results['commit']}`, {results['rounds']} rounds, "
+        f"on {machine['cpus']} CPUs ({machine['cpu']}), {machine['memory']}, {machine['system']}; "
+        f"PostgreSQL {versions['postgresql']}, SQLite {versions['sqlite']}, Python {versions['python']}."
     )
 
 
@@ -291,9 +292,16 @@ def markdown_table(results: dict[str, Any]) -> str:
         peer = best_peer(each)
         limit = number(each["limit"]["median"]) if each["limit"] and "median" in each["limit"] else ""
         best = f"{peer} {number(each['peers'][peer]['median'])}" if peer else ""
-        rows.append(
-            f"| {each['title']} | {each['unit']} | {figure(each['ours'])} | {limit} | {ratio(each, 'limit')} | {best} | {ratio(each, peer)} |"
+        cells = (
+            each["title"],
+            each["unit"],
+            figure(each["ours"]),
+            limit,
+            ratio(each, "limit"),
+            best,
+            ratio(each, peer),
         )
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -302,9 +310,8 @@ def bars_table(results: dict[str, Any]) -> str:
     for each in results["measurements"]:
         for bar in each["bars"]:
             aim = f"{bar['aim']:g}" if bar["aim"] else ""
-            rows.append(
-                f"| {each['title']} | {bar['bar']} | {aim} | {figure(bar)} | {'reached' if bar['reached'] else '**missed**'} |"
-            )
+            word = "reached" if bar["reached"] else "**missed**"
+            rows.append(f"| {each['title']} | {bar['bar']} | {aim} | {figure(bar)} | {word} |")
     return "\n".join(rows)
 
 

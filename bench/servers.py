@@ -23,9 +23,9 @@ POSTGRES = {
 class Servers:
     """Gives each contestant a fresh place, and takes it away again."""
 
-    def __init__(self, postgres: str = "old") -> None:
+    def __init__(self, postgres: str = "old", extra: dict[str, str] | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
-        self.postgres = postgres_servers.own_server(postgres, fsync=True, **POSTGRES)
+        self.postgres = postgres_servers.own_server(postgres, fsync=True, **POSTGRES, **(extra or {}))
         self.rabbitmq: RabbitMQ | None = None
         self.no_rabbitmq = "not asked for"
 

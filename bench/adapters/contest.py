@@ -59,7 +59,7 @@ def tally() -> Tally:
 
 def body(n: int) -> dict[str, Any]:
     """A body of 200 bytes of JSON."""
-    return {"n": n, "text": "x" * (BODY_BYTES - 18 - len(str(n)))}
+    return {"n": n, "text": "x" * (BODY_BYTES - 19 - len(str(n)))}
 
 
 def chunks(params: SimpleNamespace) -> Iterator[list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-os.environ["dramatiq_queue_prefetch"] = "1000"  # read when it is imported
+os.environ["dramatiq_queue_prefetch"] = "1000"  # noqa: SIM112 - its name; read when it is imported
 
 import dramatiq
 from dramatiq.brokers.rabbitmq import RabbitmqBroker

@@ -17,7 +17,8 @@ import psycopg
 from bench.adapters import contest
 
 TABLE = """
-create table message (id bigint generated always as identity primary key, taken bool not null default false, body text not null);
+create table message (
+    id bigint generated always as identity primary key, taken bool not null default false, body text not null);
 create index message_free on message (id) where not taken;
 """
 EXCHANGE = """

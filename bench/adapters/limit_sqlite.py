@@ -16,7 +16,8 @@ create table message (id integer primary key, taken integer not null default 0, 
 create index message_free on message (id) where not taken;
 """
 CLAIM = """
-update message set taken = 1 where id in (select id from message where not taken order by id limit 500) returning id, body
+update message set taken = 1
+ where id in (select id from message where not taken order by id limit 500) returning id, body
 """
 PRAGMAS = (
     "journal_mode=wal",
