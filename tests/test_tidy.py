@@ -20,17 +20,24 @@ ORDER = [
     ["errors"],
     ["message"],
     ["work"],
-    ["clock", "settings"],
+    ["clock", "settings", "ids", "board"],
+    ["names"],
     ["rules", "store"],
     ["codec", "telemetry"],
     ["handlers"],
+    ["transactions"],
+    ["calls"],
+    ["exchanges", "heartbeat"],
     ["worker"],
     ["orchestrations", "schedules", "requests", "housekeeping"],
     ["operations"],
     ["transports"],
+    ["testing"],
     ["app"],
+    ["child"],
+    ["supervisor"],
     ["__init__"],
-    ["integrations", "testing", "dashboard"],
+    ["integrations", "dashboard"],
     ["demo"],
     ["cli"],
     ["__main__"],
@@ -38,7 +45,7 @@ ORDER = [
 
 # Above, and still none of their business.
 STRANGERS = {
-    "rules": {"clock", "settings"},  # time and chance are arguments
+    "rules": {"clock"},  # time and chance are arguments
     "handlers": {"store"},  # a handler does not know where its message lay
     "cli": {"rules"},
     "dashboard": {"rules", "store", "worker"},  # they ask operations

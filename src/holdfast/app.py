@@ -27,12 +27,12 @@ from .store import SqlitePlans, Store, open_store, plans
 from .store.migrate import migrate
 from .store.runners import Handle, recognise
 from .store.statement import Plan
+from .testing import Drained, testing
 from .work import Batch, Leased, Report, Settlement, Want
 from .worker import Worker
 
 if TYPE_CHECKING:
     from .operations import Operations
-    from .testing import Drained
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -321,10 +321,22 @@ class Holdfast:
 
         `with app.testing() as t: ...; t.drain(); t.advance(minutes=5)`
         """
-        from .testing import testing
-
         with testing(self) as drained:
             yield drained
+
+    @contextmanager
+    def moved(self, url: str, clock: Clock) -> Iterator[None]:
+        """Work on another database, by another clock, while the block lasts."""
+        before = self.store, self.clock, self.url
+        self.url, self.clock = url, clock
+        self.store = open_store(url, self.settings, clock)
+        self._subscribed, self._hand_worker = False, None
+        try:
+            yield
+        finally:
+            self.store.close()
+            self.store, self.clock, self.url = before
+            self._subscribed, self._hand_worker = False, None
 
     def close(self) -> None:
         """Close the connections that this process has."""

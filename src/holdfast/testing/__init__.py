@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ..clock import MovableClock
-from ..store import open_store
+from ..clock import Clock, MovableClock
+from ..worker import Worker
 
-if TYPE_CHECKING:
-    from ..app import Holdfast
+__all__ = ["Application", "Drained", "MovableClock", "testing"]
 
-__all__ = ["Drained", "MovableClock", "testing"]
+
+class Application(Protocol):
+    """What is needed of an application to test it."""
+
+    def prepare(self) -> None: ...
+    def worker(self, *, until_idle: bool) -> Worker: ...
+    def moved(self, url: str, clock: Clock) -> AbstractContextManager[None]: ...
 
 
 class Drained:
     """An application under test: publish, `drain()`, look; `advance()` the clock and drain again."""
 
-    def __init__(self, app: Holdfast, clock: MovableClock) -> None:
+    def __init__(self, app: Application, clock: MovableClock) -> None:
         self.app, self.clock = app, clock
 
     def drain(self) -> None:
@@ -38,17 +43,10 @@ class Drained:
 
 
 @contextmanager
-def testing(app: Holdfast) -> Iterator[Drained]:
+def testing(app: Application) -> Iterator[Drained]:
     clock = MovableClock()
-    before = app.store, app.clock, app.url
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        app.url = f"sqlite:///{Path(folder) / 'test.db'}"
-        app.clock = clock
-        app.store = open_store(app.url, app.settings, clock)
-        app._subscribed, app._hand_worker = False, None
-        try:
-            yield Drained(app, clock)
-        finally:
-            app.store.close()
-            app.store, app.clock, app.url = before
-            app._subscribed, app._hand_worker = False, None
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-") as folder,
+        app.moved(f"sqlite:///{Path(folder) / 'test.db'}", clock),
+    ):
+        yield Drained(app, clock)
