@@ -65,6 +65,10 @@ class Box:
         subscriptions = {queue: patterns or (TYPE,)}
         return self.store.run(lambda now: plans.subscribe(self.store.plans, subscriptions, now))
 
+    def subscribe_unordered(self, queue: str, *patterns: str) -> int:
+        """A queue that does not keep the order of streams."""
+        return self.store.run(lambda now: plans.subscribe(self.store.plans, {queue: patterns}, now, [queue]))
+
     def publish(self, *messages: NewMessage) -> list[Published]:
         """In a transaction of its own, as the engine does it: PostgreSQL gives the places at once then."""
         ours = self.store.plans
@@ -72,6 +76,10 @@ class Box:
             return self.store.run(lambda now: ours.append(messages, now))
         single = not any(message.event for message in messages)
         return self.store.run(lambda now: ours.append(messages, now, place=True), one=single)
+
+    def publish_deferred(self, *messages: NewMessage) -> list[Published]:
+        """As in a caller's transaction: PostgreSQL gives the places when it commits."""
+        return self.store.run(lambda now: self.store.plans.append(messages, now))
 
     def send(self, name: Any = "m", **fields: Any) -> UUID:
         (published,) = self.publish(new(name, **fields))
@@ -170,16 +178,28 @@ class Box:
     # -- what an operator will do one day, by hand
 
     def pause(self, queue: str = QUEUE) -> None:
-        time = ":now" if self.sqlite else "now()"
-        params = {"now": self.store.now()} if self.sqlite else {}
-        self.query(f"update {{queue}} set paused_at = {time} where name = :queue", queue=queue, **params)
+        self.query("update {queue} set paused_at = :now where name = :queue", queue=queue, now=self.store.now())
 
     def resume(self, queue: str = QUEUE) -> None:
         self.query("update {queue} set paused_at = null where name = :queue", queue=queue)
 
-    def park(self, id: UUID) -> None:
+    def park(self, id: UUID, queue: str = QUEUE) -> None:
         never = "9223372036854775807" if self.sqlite else "'infinity'"
-        self.query(f"update {{message}} set claimable_at = {never} where id = :id", id=str(id))
+        where = "id = :id and queue = :queue"
+        self.query(f"update {{message}} set claimable_at = {never} where {where}", id=str(id), queue=queue)
+
+    def unpark(self, id: UUID, queue: str = QUEUE) -> None:
+        where, now = "id = :id and queue = :queue", self.store.now()
+        self.query(f"update {{message}} set claimable_at = :now where {where}", id=str(id), queue=queue, now=now)
+
+    def lift_halts(self) -> None:
+        true = "1" if self.sqlite else "true"
+        self.query("update {stream} set halted_by = null, halted_at = null")
+        self.query(
+            f"""update {{message}} set head = {true} where position is not null and not exists (
+                select 1 from {{message}} o where o.queue = {{message}}.queue and o.stream = {{message}}.stream
+                   and o.position < {{message}}.position)"""
+        )
 
     def ask_to_cancel(self, leased: Leased) -> None:
         true = "1" if self.sqlite else "true"

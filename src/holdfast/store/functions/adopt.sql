@@ -1,4 +1,5 @@
 -- Messages that nobody had subscribed to go to the queues that subscribe to them now, oldest first.
+-- They get a new number, as if published now: among what becomes claimable at one instant, numbers decide.
 create or replace function holdfast.adopt(p_limit int, p_now timestamptz) returns int
 language plpgsql as $$
 declare
@@ -12,7 +13,8 @@ begin
     loop
         v_queues := array(select holdfast.route(m.type) order by 1);
         update holdfast.message t
-           set queue = v_queues[1], claimable_at = greatest(t.claimable_at, v_now), head = h.head,
+           set seq = nextval(pg_get_serial_sequence('holdfast.message', 'seq')), queue = v_queues[1],
+               claimable_at = greatest(t.claimable_at, v_now), head = h.head,
                xact = case when not h.head then pg_current_xact_id() end
           from (select m.stream is null or not holdfast.keeps_order(v_queues[1]) as head) h
          where t.seq = m.seq;
@@ -25,6 +27,7 @@ begin
          cross join lateral (select m.stream is null or not holdfast.keeps_order(q) as head) h;
         v_count := v_count + 1;
     end loop;
+    -- step: adopt_place
     perform holdfast.place(pg_current_xact_id(), v_now);
     return v_count;
 end
