@@ -266,7 +266,7 @@ RC, RR = "read committed", "repeatable read"
 RACE = (TAKEN_OVER,)
 RACE_RR = (TAKEN_OVER, SERIALIZE)
 PLACE = ("append_insert", "append_dedupe", "advance_promote")
-SETTLE = ("settle_streams",)
+SETTLE = ("settle_streams", "settle_keys")
 CLAIM = ("exchange_claim", "claim_read")
 A, B, N, E, F = ({"stream": name} for name in "abnef")
 
@@ -280,6 +280,7 @@ def operations() -> dict[str, Operation]:
         Operation("publish_new", publish(N, E), passed=PLACE),
         Operation("publish_keys", publish({**A, "dedupe": "k1"}, {**F, "dedupe": "k2"}), passed=PLACE),
         Operation("publish_keys_back", publish({**F, "dedupe": "k2"}, {**A, "dedupe": "k1"}), passed=PLACE),
+        Operation("publish_old_key", publish({**F, "dedupe": "old"}), passed=PLACE),
         Operation("publish_event", publish({**A, "event": True}), passed=PLACE),
         Operation("publish_events", publish({**A, "event": True}, {**B, "event": True}), passed=PLACE),
         Operation("publish_events_back", publish({**B, "event": True}, {**A, "event": True}), passed=PLACE),
@@ -289,6 +290,7 @@ def operations() -> dict[str, Operation]:
         Operation("transaction_new_rr", publish_in(RR, [N], [E]), (SERIALIZE,), PLACE),
         Operation("transaction_key", publish_in(RC, [{**A, "dedupe": "k1"}]), passed=PLACE),
         Operation("transaction_key_rr", publish_in(RR, [{**A, "dedupe": "k1"}]), (SERIALIZE,), PLACE),
+        Operation("transaction_old_key", publish_in(RC, [{**A, "dedupe": "old"}]), passed=PLACE),
         Operation("transaction_event", publish_in(RC, [{**A, "event": True}]), passed=PLACE),
         Operation("after_business", publish_after(RC, "a"), passed=PLACE),
         Operation("after_business_rr", publish_after(RR, "a"), (SERIALIZE,), PLACE),
@@ -308,6 +310,11 @@ def operations() -> dict[str, Operation]:
         Operation("emit_key", settle(done_("a1", {**B, "dedupe": "k1"})), RACE),
         Operation("emit_events", settle(done_("a1", {**A, "event": True}, {**B, "event": True})), RACE),
         Operation("emit_events_back", settle(done_("b1", {**B, "event": True}, {**A, "event": True})), RACE),
+        Operation("fan_one", settle(some(done, "x1", "x2", "y1")), RACE, SETTLE),
+        Operation("fan_two", fan_two, RACE, SETTLE),
+        Operation("keys_cross", settle(done_("y1", {"type": "fan", "dedupe": "x2"})), RACE),
+        Operation("keys_cross_back", keys_cross_back, RACE),
+        Operation("hold_key", hold_key),
         Operation("again", settle(some(failed, "a1")), RACE, SETTLE),
         Operation("again_now", settle(some(failed, "a1", retry="immediate")), RACE, SETTLE),
         Operation("aside", settle(some(failed, "a1", ordering="available", retry="immediate")), RACE, SETTLE),
@@ -339,6 +346,22 @@ def operations() -> dict[str, Operation]:
         *orders(),
     ]
     return {each.name: each for each in found}
+
+
+def fan_two(w: World) -> Body:
+    """Worker two settles the deliveries of queue r, whose dedupe keys are those of queue q."""
+    return exchange(w, report(w, "two", done(w.leased("y1", "r")), done(w.leased("x2", "r"))))
+
+
+def keys_cross_back(w: World) -> Body:
+    emitted = w.new("emitted", type="fan", dedupe="y1")
+    return exchange(w, report(w, "two", done(w.leased("x2", "r"), emitted)))
+
+
+def hold_key(w: World) -> Body:
+    """Somebody holds a dedupe key for a moment, so that those who want several keys stand in between."""
+    yield from own(sql("select 1 from holdfast.dedupe where scope = 'fan' and key = 'y1' for update"))
+    return Outcome()
 
 
 def fire_settle(name: str) -> Callable[[World], Body]:

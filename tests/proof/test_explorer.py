@@ -58,6 +58,10 @@ FOUND = {
     # To a REPEATABLE READ producer the row that housekeeping took away is there as well as its own new one: it looked
     # into the old one, and the first message of the stream became no head.
     "a stream whose row comes and goes": ("transaction_new_rr", "complete_emit_rr", "prune_streams", "publish_new"),
+    # The key of a settled message was ended before the keys of what it emits were taken.
+    "keys are taken together": ("keys_cross", "keys_cross_back", "fan_one", "fan_two", "publish_keys"),
+    # Housekeeping gave a key up between the two looks of a producer, whose message then held none.
+    "a key that is given up": ("publish_old_key", "prune_dedupe", "transaction_old_key"),
 }  # fmt: skip
 
 
@@ -66,3 +70,9 @@ FOUND = {
 def test_found(explored: Any, names: tuple[str, ...]) -> None:
     for pair in combinations_with_replacement(names, 2):
         explored.check(pair, preemptions=2)
+
+
+@pytest.mark.one_postgres
+def test_deliveries_of_one_message_end_its_key_in_one_order(explored: Any) -> None:
+    """Two subscribers settled the same messages in the order of their own runs, and each ended their keys in that order."""
+    explored.check(("hold_key", "fan_two", "fan_one"), preemptions=1)

@@ -9,6 +9,7 @@
     stream e                 an empty row, which housekeeping may take away; stream n has no row at all
     u1 (held by worker 1), u2, u3 (dedupe key), s1 (a suspect): without a stream
     x1 x2 y1                 one delivery each in queue q and in queue r, with dedupe keys, held by worker 1 and worker 2
+    old                      done; its dedupe key is still held
     d1, d2                   dead letters of the streams a and e, which went on
     t1, t2                   timers for the streams a and b, due a minute later
     unrouted                 nobody subscribes to its type yet; its stream is a
@@ -117,6 +118,9 @@ class World:
             halt = "halt" if self.names[leased.message.id] == "h1" else "continue"
             box.settle(dead(leased, on_dead=halt))
         self._send(box, "h2", "h3", stream="h")
+        self._send(box, "old", dedupe="old")
+        (old,) = box.claim("q")
+        box.settle(done(old))
 
     def _fan_out(self, box: Box) -> None:
         """In queue r the first of stream x has ended, so that the runs of both queues differ."""

@@ -7,6 +7,7 @@ language plpgsql as $$
 #variable_conflict use_column
 begin
     insert into holdfast.event_stream as s (name, version) values (p_stream, 0) on conflict (name) do nothing;
+    -- step: event_version
     update holdfast.event_stream s set version = s.version + 1
      where s.name = p_stream and (p_expect is null or s.version = p_expect) returning s.version into version;
     stored := found;

@@ -21,6 +21,7 @@ begin
     if not found then
         return;
     end if;
+    -- step: suspect_lease
     insert into holdfast.lease (seq, until, worker, epoch)
     values (m.seq, p_now + p_lease * interval '1 second', p_worker, m.epoch + 1) on conflict do nothing;
     if not found then

@@ -1,24 +1,33 @@
 -- Take the dedupe keys of new messages, sorted; answer those that were taken before, with the first one's id. A key is
--- taken once: the same message that comes again with its own id is a duplicate as well.
+-- taken once: the same message that comes again with its own id is a duplicate as well. A key that was given up between
+-- our two looks, because its time was over, is taken at the next try.
 create or replace function holdfast.dedupe_new(p_id uuid[], p_type text[], p_dedupe text[])
 returns table (n bigint, id uuid)
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_taken uuid[];
+    v_taken uuid[] := '{}'; v_new uuid[]; v_number bigint[]; v_first uuid[]; v_missing boolean;
 begin
-    with taken as (
-        insert into holdfast.dedupe (scope, key, id)
-        select distinct on (u.scope, u.key) u.scope, u.key, u.id
-          from unnest(p_type, p_dedupe, p_id) with ordinality u (scope, key, id, n)
-         where u.key is not null order by u.scope, u.key, u.n
-            on conflict do nothing returning id)
-    select array_agg(t.id) into v_taken from taken t;
-    return query
-    select u.n, d.id
-      from (select u.*, row_number() over (partition by u.scope, u.key order by u.n) as nth
-              from unnest(p_type, p_dedupe, p_id) with ordinality u (scope, key, id, n)) u
-      join holdfast.dedupe d on d.scope = u.scope and d.key = u.key
-     where u.nth > 1 or u.id <> d.id or d.id <> all (coalesce(v_taken, '{}'));
+    for attempt in 1 .. 10 loop
+        with taken as (
+            insert into holdfast.dedupe (scope, key, id)
+            select distinct on (u.scope, u.key) u.scope, u.key, u.id
+              from unnest(p_type, p_dedupe, p_id) with ordinality u (scope, key, id, n)
+             where u.key is not null order by u.scope, u.key, u.n
+                on conflict do nothing returning id)
+        select array_agg(t.id) into v_new from taken t;
+        v_taken := v_taken || v_new;
+        -- step: dedupe_taken
+        select array_agg(x.n) filter (where x.duplicate), array_agg(x.first) filter (where x.duplicate),
+               bool_or(x.first is null)
+          into v_number, v_first, v_missing
+          from (select u.n, d.id as first, u.nth > 1 or u.id <> d.id or d.id <> all (v_taken) as duplicate
+                  from (select u.*, row_number() over (partition by u.scope, u.key order by u.n) as nth
+                          from unnest(p_type, p_dedupe, p_id) with ordinality u (scope, key, id, n)
+                         where u.key is not null) u
+                  left join holdfast.dedupe d on d.scope = u.scope and d.key = u.key) x;
+        exit when not v_missing;
+    end loop;
+    return query select * from unnest(v_number, v_first);
 end
 $$;

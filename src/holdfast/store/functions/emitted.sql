@@ -1,11 +1,14 @@
--- The drafts of what settlements emit, duplicates left out. A timer that fires has no `by`: it holds its key already.
-create or replace function holdfast.emitted(p_emits json, p_now timestamptz) returns holdfast.draft[]
+-- The drafts of what settlements emit, duplicates left out; and the end of the dedupe keys of what they ended, since keys
+-- are taken together. A timer that fires has no `by`: it holds its key already.
+create or replace function holdfast.emitted(p_emits json, p_ended_type text[], p_ended_key text[], p_now timestamptz)
+returns holdfast.draft[]
 language plpgsql as $$
 declare
     e record;
     v_duplicates bigint[] := '{}';
 begin
     if p_emits is null then
+        perform holdfast.dedupe_settle(p_ended_type, p_ended_key, null, null, null, p_now);
         return null;
     end if;
     select array_agg(x.id) as id, array_agg(x.type) as type, array_agg(x.body) as body, array_agg(x.stream) as stream,
@@ -18,8 +21,9 @@ begin
       from json_to_recordset(p_emits) as x (
            by bigint, id uuid, type text, body text, stream text, subject text, headers text, dedupe text, due_at timestamptz,
            delay float8, deadline timestamptz, queue text, status int);
-    if e.keys > 0 then
-        v_duplicates := array(select d.n from holdfast.dedupe_new(e.id, e.type, e.new_keys) d);
+    if e.keys > 0 or p_ended_key is not null then
+        v_duplicates := array(select d.n from holdfast.dedupe_settle(p_ended_type, p_ended_key, e.id, e.type, e.new_keys,
+                                                                     p_now) d);
     end if;
     -- Rows of event streams sorted, as those of streams.
     perform holdfast.append_event(x ->> 'stream', (x ->> 'id')::uuid, x ->> 'type', x ->> 'subject', x ->> 'headers',

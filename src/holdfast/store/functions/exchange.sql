@@ -34,7 +34,7 @@ begin
         v_held := holdfast.settle(p_seq, p_run, p_epoch, p_ran, p_other, p_move_from, p_move_to, p_emits, p_keep,
                                   v_timers, false, v_now);
     elsif v_timers is not null then
-        perform holdfast.advance(null, null, null, null, null, holdfast.emitted(v_timers, v_now), v_now);
+        perform holdfast.advance(null, null, null, null, null, holdfast.emitted(v_timers, null, null, v_now), v_now);
     end if;
     -- step: exchange_claim
     v_queue := p_queue;

@@ -28,6 +28,7 @@ begin
            and (p_worker is not null or x.until < v_now);
         continue when not found;
         v_count := v_count + 1;
+        -- step: recover_messages
         update holdfast.message t
            set attempts = t.attempts + case when p_worker is null or t.seq = any (p_running || p_ended) then 1 else 0 end,
                vanished = t.vanished + case when not l.stopping and (p_worker is null or t.seq = any (p_running)) then 1 else 0 end,

@@ -14,6 +14,7 @@ begin
      where l.seq = any (array(
         select x.seq from unnest(p_seq, p_epoch) u (seq, epoch)
           join holdfast.lease x on x.seq = u.seq and x.epoch = u.epoch for no key update of x skip locked));
+    -- step: renew_lost
     return query
     select u.seq, x.seq is null from unnest(p_seq, p_epoch) u (seq, epoch)
       left join holdfast.lease x on x.seq = u.seq and x.epoch = u.epoch where x.seq is null or x.cancel;

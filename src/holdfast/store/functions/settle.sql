@@ -14,13 +14,14 @@ declare
     v_held bigint[]; v_runs bigint[]; v_epochs int[]; v_count int;
     v_queue text[]; v_stream text[]; v_removed int[]; v_start bigint[]; v_halt text[];
     v_emits json := p_emits;
-    v_drafts holdfast.draft[];
+    v_drafts holdfast.draft[]; v_ended_type text[]; v_ended_key text[];
 begin
     with settled as (
-        select d.seq, d.run, d.epoch, d.queue, d.stream, d.place, d.place is not null as removed, null::text as halt
+        select d.seq, d.run, d.epoch, d.queue, d.stream, d.place, d.place is not null as removed, null::text as halt,
+               d.type, d.dedupe
           from holdfast.settle_done(p_seq, p_run, p_epoch, p_ran, v_now) d
          union all
-        select o.seq, o.run, o.epoch, o.queue, o.stream, o.place, o.removed, o.halt
+        select o.seq, o.run, o.epoch, o.queue, o.stream, o.place, o.removed, o.halt, o.type, o.dedupe
           from holdfast.settle_other(p_other, p_keep, v_now) o where p_other is not null),
     runs as (select distinct s.run, s.epoch from settled s),
     streams as (
@@ -28,8 +29,10 @@ begin
           from settled s where s.place is not null group by s.queue, s.stream)
     select (select array_agg(s.seq) from settled s),
            (select array_agg(r.run) from runs r), (select array_agg(r.epoch) from runs r),
+           (select array_agg(s.type) from settled s where s.dedupe is not null),
+           (select array_agg(s.dedupe) from settled s where s.dedupe is not null),
            array_agg(t.queue), array_agg(t.stream), array_agg(t.removed), array_agg(t.start), array_agg(t.halt)
-      into v_held, v_runs, v_epochs, v_queue, v_stream, v_removed, v_start, v_halt from streams t;
+      into v_held, v_runs, v_epochs, v_ended_type, v_ended_key, v_queue, v_stream, v_removed, v_start, v_halt from streams t;
     -- step: settle_lease
     with gone as (
         delete from holdfast.lease l using unnest(v_runs, v_epochs) u (run, epoch)
@@ -54,9 +57,12 @@ begin
     if p_timers is not null then
         v_emits := (coalesce(v_emits, '[]')::jsonb || p_timers::jsonb)::json;
     end if;
-    if v_queue is not null or v_emits is not null then
+    if v_emits is not null or v_ended_key is not null then
+        -- step: settle_keys
+        v_drafts := holdfast.emitted(v_emits, v_ended_type, v_ended_key, v_now);
+    end if;
+    if v_queue is not null or v_drafts is not null then
         -- step: settle_streams
-        v_drafts := holdfast.emitted(v_emits, v_now);
         if p_place and exists (select 1 from holdfast.message m where m.xact = pg_current_xact_id()) then
             insert into holdfast.stream as s (queue, name, open)
             select u.queue, u.stream, 0 from unnest(v_queue, v_stream) u (queue, stream)

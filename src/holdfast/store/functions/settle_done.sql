@@ -2,7 +2,7 @@
 -- that was held. Rows are locked in the order given: the head of a run comes before its followers.
 create or replace function holdfast.settle_done(
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_now timestamptz)
-returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint)
+returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint, type text, dedupe text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
@@ -20,10 +20,7 @@ begin
                                       type, stream, subject)
         select p_now, p_now - g.ran * interval '1 millisecond', coalesce(g.due_at, g.created_at), g.id,
                g.status | 4, g.attempts + 1, g.failures, 'done', g.queue, g.type, g.stream, g.subject
-          from gone g),
-    freed as (
-        update holdfast.dedupe d set ended_at = p_now from gone g
-         where g.dedupe is not null and d.scope = g.type and d.key = g.dedupe)
-    select g.seq, g.run, g.epoch, g.queue, g.stream, g.position from gone g;
+          from gone g)
+    select g.seq, g.run, g.epoch, g.queue, g.stream, g.position, g.type, g.dedupe from gone g;
 end
 $$;

@@ -1,9 +1,10 @@
 -- Attempts that did not simply end well: wait and try again, leave the order, die, or end as cancelled; also those done
 -- with steps to write down, and what follows such a message in its run. The delay, the counters and the place come
 -- from the rules; here they are applied if the lease of the run still stands. Answers one row for each that was held;
--- `removed` says whether it left the order, `halt` that it stops its stream.
+-- `removed` says whether it left the order, `halt` that it stops its stream, `dedupe` is the key of one that has ended.
 create or replace function holdfast.settle_other(p_other json, p_keep int, p_now timestamptz)
-returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint, removed boolean, halt text)
+returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint, removed boolean, halt text,
+               type text, dedupe text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
@@ -28,6 +29,7 @@ begin
         m.vanished := case when o.started then 0 else m.vanished end;
         m.errors := holdfast.with_error(m.errors, p_now, coalesce(o.last_reason, o.reason), o.error, p_keep);
         seq := o.seq; run := o.run; epoch := o.epoch; queue := m.queue; stream := m.stream; place := m.position; halt := null;
+        type := m.type; dedupe := null;
         removed := m.position is not null and (o.aside or o.outcome not in ('again'));
         if o.outcome in ('again', 'release') then
             update holdfast.message t
@@ -50,7 +52,11 @@ begin
                        m.created_at, m.due_at, m.deadline, p_now, m.errors, m.headers, m.body;
                 halt := case when o.halt and m.position is not null then m.id::text end;
             else
-                perform holdfast.tell(m, o.outcome, p_now, o.ran);
+                insert into holdfast.history (ended_at, started_at, due_at, id, status, attempts, failures, outcome,
+                                              queue, type, stream, subject)
+                values (p_now, p_now - o.ran * interval '1 millisecond', coalesce(m.due_at, m.created_at), m.id, m.status,
+                        m.attempts, m.failures, o.outcome, m.queue, m.type, m.stream, m.subject);
+                dedupe := m.dedupe;
             end if;
         end if;
         return next;

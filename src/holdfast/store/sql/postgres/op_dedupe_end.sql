@@ -1,4 +1,5 @@
--- The dedupe keys of messages that end are held for a while from now on.
+-- The dedupe keys of messages that end are held for a while from now on; locked sorted, as settlements do.
 update holdfast.dedupe d set ended_at = coalesce(:now::timestamptz, clock_timestamp())
  where (d.scope, d.key) in (
-     select m.type, m.dedupe from holdfast.message m where m.seq = any (:seqs::bigint[]) and m.dedupe is not null)
+     select k.scope, k.key from holdfast.message m join holdfast.dedupe k on k.scope = m.type and k.key = m.dedupe
+      where m.seq = any (:seqs::bigint[]) order by k.scope, k.key for update of k)

@@ -1,4 +1,5 @@
--- The dedupe keys of messages that are discarded may be used again at once.
+-- The dedupe keys of messages that are discarded may be used again at once; locked sorted, as settlements do.
 delete from holdfast.dedupe d
- where (d.scope, d.key, d.id) in (
-     select m.type, m.dedupe, m.id from holdfast.message m where m.seq = any (:seqs::bigint[]) and m.dedupe is not null)
+ where (d.scope, d.key) in (
+     select k.scope, k.key from holdfast.message m join holdfast.dedupe k on k.scope = m.type and k.key = m.dedupe
+      where m.seq = any (:seqs::bigint[]) and k.id = m.id order by k.scope, k.key for update of k)
