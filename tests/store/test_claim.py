@@ -150,6 +150,13 @@ def test_nothing_is_claimed_from_a_paused_queue(box: Box) -> None:
     assert names(box.claim(QUEUE)) == ["b"]
 
 
+def test_a_worker_is_told_which_queues_are_paused(box: Box) -> None:
+    box.subscribe("ledger", "other")
+    assert box.turn().paused == frozenset()
+    box.pause("ledger")
+    assert box.turn().paused == frozenset({"ledger"})
+
+
 def test_a_queue_that_nobody_ever_named_is_empty(empty_box: Box) -> None:
     assert empty_box.claim("nowhere") == []
     empty_box.send("m", queue="direct")

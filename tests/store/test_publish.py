@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.store import plans
-from tests.store.box import QUEUE, Box, done, names, new
+from tests.store.box import QUEUE, Box, done, failed, names, new
 
 # --- In a transaction of its own ------------------------------------------------------------------------------------
 
@@ -225,3 +225,42 @@ def test_an_adopted_message_keeps_its_time(empty_box: Box) -> None:
     assert box.claim() == []
     box.pass_time(seconds=60)
     assert [leased.message.id for leased in box.claim()] == [id]
+
+
+# --- Queues that do not keep the order of streams ---------------------------------------------------------------------
+
+
+@pytest.mark.covers("W81")
+def test_a_queue_may_declare_that_it_keeps_no_order(box: Box) -> None:
+    box.subscribe_unordered("loose", "order.*")
+    box.send_all("a", "b", stream="s")
+    with box.connection() as db:
+        box.publish_on(db, new("c", stream="s"))
+        db.commit()
+    assert names(box.claim("loose", run=1)) == ["a", "b", "c"]
+    assert names(box.claim(QUEUE, run=1)) == ["a"]
+    assert [(m.position, m.stream) for m in box.messages("loose")] == [(None, "s")] * 3
+    assert [s.queue for s in box.read("stream")] == [QUEUE]
+
+
+def test_a_queue_without_order_gets_adopted_fired_and_emitted_messages_without_order(empty_box: Box) -> None:
+    box = empty_box
+    box.send_all("a1", "a2", stream="s")
+    box.send_all("t1", "t2", stream="s", delay=60.0)
+    box.subscribe_unordered("loose", "order.*")
+    first = box.claim("loose", run=1)
+    assert names(first) == ["a1", "a2"]
+    box.settle(done(first[0], new("e1", stream="s"), new("e2", stream="s")), failed(first[1]))
+    box.pass_time(seconds=60)
+    assert sorted(names(box.claim("loose", run=1))) == ["a2", "e1", "e2", "t1", "t2"]
+    assert box.read("stream") == []
+
+
+def test_a_queue_that_gives_up_its_order_keeps_what_is_in_it(box: Box) -> None:
+    box.send_all("a", "b", stream="s")
+    box.subscribe_unordered(QUEUE, "order.placed")
+    box.send_all("c", "d", stream="s")
+    assert sorted(names(box.claim(run=1))) == ["a", "c", "d"]
+    box.subscribe(QUEUE, "order.placed")
+    box.send("e", stream="s")
+    assert box.stream("s").open == 3
