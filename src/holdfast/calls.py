@@ -309,6 +309,7 @@ class Calls:
             case Snooze() | Dead():
                 return _wish(error, context, ran)
             case LeaseLost():
+                log.warning("A handler of %s noticed that its lease is another worker's", lane.queue)
                 return delivery.Lost()
         return delivery.Raised(error, _flags(context), ran)
 
@@ -336,7 +337,7 @@ class Calls:
         if left is None:
             if isinstance(ending, delivery.Raised):
                 log.error(
-                    "The handler of message %s in %s raised %s after it had completed it, at:\n%s",
+                    "The handler of message %s in %s raised %s after the message had been settled, at:\n%s",
                     leased.message.id, lane.queue, type(ending.error).__name__,
                     "".join(traceback.format_tb(ending.error.__traceback__)),
                 )  # fmt: skip

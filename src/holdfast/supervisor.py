@@ -37,6 +37,7 @@ LOOK = 0.5  # seconds between looks at the children; a death wakes the parent at
 RESTART_MAX = 5.0
 KILL_AFTER = 1.0  # seconds beyond the grace after which children that have not stopped are killed
 TELL_SECONDS = 1.0  # for the last reports
+FORK_LOOKS = 50
 
 
 class Process(Protocol):
@@ -237,10 +238,16 @@ class Supervisor:
 
 def can_fork() -> bool:
     """Whether this process has no thread but this one. Forking others is not safe, on macOS not even then."""
-    try:
-        return len(os.listdir("/proc/self/task")) == 1
-    except OSError:
-        return False
+    for _ in range(FORK_LOOKS):  # a thread that was joined may need a moment more
+        try:
+            if len(os.listdir("/proc/self/task")) == 1:
+                return True
+        except OSError:
+            return False
+        if threading.active_count() > 1:
+            return False
+        threading.Event().wait(0.001)
+    return False
 
 
 def run_worker(app: Holdfast, target: str, *, processes: int = 1, queues: Sequence[str] | None = None) -> int:

@@ -102,14 +102,19 @@ def effect(body: dict, ctx: Context) -> None:
     note_start(body["n"], ctx)
     stop = body.get("stop") if ctx.attempt == 1 else None
     if stop == "before":
-        os.kill(os.getpid(), signal.SIGSTOP)
+        stop_here()
     if stop == "committing":
         stop_before_commit()
     with ctx.transaction() as db:
         values = "(?, ?)" if "sqlite" in app.url else "(%s, %s)"
         db.execute(f"insert into effect (n, worker) values {values}", (body["n"], str(os.getpid())))
         if stop == "after":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            stop_here()
+
+
+def stop_here() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.2)  # it takes effect while we sleep, and not some lines later
 
 
 def stop_before_commit() -> None:
@@ -119,7 +124,7 @@ def stop_before_commit() -> None:
     def settle_and_stop(*arguments: Any) -> Any:
         held = yield from plan(*arguments)
         app.store.plans.settle = plan  # type: ignore[method-assign]
-        os.kill(os.getpid(), signal.SIGSTOP)
+        stop_here()
         return held
 
     app.store.plans.settle = settle_and_stop  # type: ignore[assignment]
