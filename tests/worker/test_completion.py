@@ -366,8 +366,8 @@ async def test_after_completing_there_is_nothing_more_to_publish_or_mark(lab: La
 
 def take_away(lab: Lab) -> None:
     """As if another worker had taken the message over and given it back."""
-    lab.query("delete from {lease}")
     lab.query("update {message} set epoch = epoch + 2")
+    lab.query("delete from {lease}")
 
 
 @pytest.mark.covers("X36")
