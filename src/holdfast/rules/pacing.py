@@ -150,7 +150,9 @@ class Pace:
     def room(self) -> int:
         """How many more messages are of use: what can run at once, and the need of a moment at this pace."""
         idle = sum(len(lane.waiting) for lanes in self.barred.values() for lane in lanes)
-        return self.limit.concurrency + ceil(self.rate * HORIZON) - (self.held - idle)
+        # What one handler ends in a moment is known after the first message, the rate of all only after a while.
+        need = max(ceil(self.rate * HORIZON), self.longest_run - 1)
+        return self.limit.concurrency + need - (self.held - idle)
 
     @property
     def longest_run(self) -> int:
