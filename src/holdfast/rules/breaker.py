@@ -6,10 +6,11 @@
     half_open  ── 3 trials went well ────────────────────────────────────────────►  closed, counters fresh
     half_open  ── a trial failed ────────────────────────────────────────────────►  open
 
-The rate is judged when a call fails, and over the last calls only: what was long ago neither opens a breaker nor
-keeps it open. An **era** lies between two changes of state. A call belongs to the era in which it was let through,
-and its result counts there only: what comes late neither spoils a trial nor passes for one. A trial that never
-comes back (its process died) is replaced after a cooldown, so that a half-open breaker always ends.
+The rate is judged when a call fails, or a batch of calls of which some failed, and over the last calls only: what was
+long ago neither opens a breaker nor keeps it open. An **era** lies between two changes of state. A call belongs to the
+era in which it was let through, and its result counts there only: what comes late neither spoils a trial nor passes
+for one. A trial that never comes back (its process died) is replaced after a cooldown, so that a half-open breaker
+always ends.
 
 Calls are letters, so that a window can be read: `.` went well, `x` failed, `-` says nothing about the dependency.
 Time (`now`) is the database's and an argument.
@@ -142,9 +143,12 @@ class Switch:
 
     def after(self, calls: str, now: datetime, era: int | None = None, why: str | None = None) -> Switch:
         """Calls that were let through in `era` (else in this one) have ended like this, oldest first."""
-        switch, era = self, self.era if era is None else era
+        era = self.era if era is None else era
+        if self.state is State.CLOSED:
+            return self._after_calls(calls.replace(VOID, ""), now, why) if era == self.era else self
+        switch = self
         for call in calls:
-            switch = switch._after(call, now, era, why)
+            switch = switch._after_one(call, now, era, why)
         return switch
 
     def asked_to_wait(
@@ -162,26 +166,24 @@ class Switch:
             until = max(until, self._later(now))
         return self._open(now, until, why)
 
-    def _after(self, call: str, now: datetime, era: int, why: str | None) -> Switch:
-        if self.state is State.OPEN:
-            is_late_failure = call == BAD and era in (self.era, self.era - 1) and not self.forced
-            return self._extended(self._later(now)) if is_late_failure else self
-        if era != self.era:
+    def _after_calls(self, calls: str, now: datetime, why: str | None) -> Switch:
+        if not calls:
             return self
-        if self.state is State.HALF_OPEN:
-            return self._after_trial(call, now, why)
-        return self._after_call(call, now, why)
-
-    def _after_call(self, call: str, now: datetime, why: str | None) -> Switch:
-        if call == VOID:
-            return self
-        switch = replace(self, calls=(self.calls + call)[-self.policy.window :])
+        switch = replace(self, calls=(self.calls + calls)[-self.policy.window :])
         seen, failed = len(switch.calls), switch.failures
-        is_judged = call == BAD and not self.forced and seen >= self.policy.calls_min
+        is_judged = BAD in calls and not self.forced and seen >= self.policy.calls_min
         if is_judged and failed / seen > self.policy.opens_above:
             told = f"{failed} of the last {seen} calls failed"
             return switch._open(now, self._later(now), f"{told}: {why}" if why else told)
         return switch
+
+    def _after_one(self, call: str, now: datetime, era: int, why: str | None) -> Switch:
+        if self.state is State.OPEN:
+            is_late_failure = call == BAD and era in (self.era, self.era - 1) and not self.forced
+            return self._extended(self._later(now)) if is_late_failure else self
+        if self.state is State.HALF_OPEN and era == self.era:
+            return self._after_trial(call, now, why)
+        return self
 
     def _after_trial(self, call: str, now: datetime, why: str | None) -> Switch:
         if call == BAD:

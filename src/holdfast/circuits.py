@@ -1,0 +1,341 @@
+"""What a process knows of the breakers in the store, and how it tells them what happened.
+
+A breaker's state is a row that all processes share. Each process believes for a second what it read, and keeps its own
+calls; they are handed in when one of them failed, here or elsewhere, at most once a second, and at once when they open
+the breaker. So a call that goes well writes nothing and reads nothing. A trial is taken from the row by compare and
+swap: there are three for all processes together. Without the database each process goes by what it knows.
+
+The store is asked in one thread aside: async callers must not block, and a caller that holds a transaction of SQLite
+must not wait for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from .clock import wall_clock
+from .errors import CircuitOpen, NotMigrated, StoreUnavailable
+from .rules.breaker import BAD, GOOD, VOID, Policy, State, Switch
+from .store import Store, breaker_plans
+from .store.breaker_plans import BreakerRow, Change
+
+T = TypeVar("T")
+Decide = Callable[[Switch, datetime], Switch | None]
+
+LOOK = 1.0  # seconds for which a process believes what it read, and between two writes of its calls
+PATIENCE = 5.0  # seconds that a call waits for the store; then it goes by what is known
+
+log = logging.getLogger("holdfast.breakers")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A breaker went from one state to another; told once, in the process that did it."""
+
+    name: str
+    before: State
+    after: State
+    at: datetime
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call that was let through: in which era, and whether as a trial."""
+
+    era: int
+    trial: bool
+
+
+class Circuits:
+    """The breakers' rows in a store, and the thread that waits for it. `where` answers the store."""
+
+    def __init__(self, where: Callable[[], Store]) -> None:
+        self._where = where
+        self.known: dict[str, Circuit] = {}
+        self.listeners: list[Callable[[Changed], None]] = []
+        self._lock = threading.Lock()
+        self._thread: ThreadPoolExecutor | None = None
+        self._seen: tuple[int, Store] | None = None
+
+    @property
+    def store(self) -> Store:
+        return self._where()
+
+    def monotonic(self) -> float:
+        return self.store.clock.monotonic()
+
+    def notice_change(self) -> None:
+        """In a child process, or with another store, what was known is not ours."""
+        pid, store = os.getpid(), self.store
+        seen = self._seen
+        if seen is not None and seen[0] == pid and seen[1] is store:
+            return
+        if seen is not None and seen[0] != pid:
+            self._lock, self._thread = threading.Lock(), None
+        if seen is not None:
+            for circuit in self.known.values():
+                circuit.forget()
+        self._seen = (pid, store)
+
+    def submit(self, do: Callable[[], T]) -> Future[T]:
+        """Do this aside."""
+        self.notice_change()
+        with self._lock:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-breakers")
+            return self._thread.submit(do)
+
+    def change(self, name: str, policy: Policy, decide: Decide) -> Change:
+        """Compare and swap the row of a breaker, and tell it if its state is another."""
+        store = self.store
+
+        def on_row(row: BreakerRow, now: datetime) -> BreakerRow | None:
+            switch = decide(as_switch(row, policy), now)
+            return None if switch is None else as_row(row, switch)
+
+        change = self.migrated(
+            lambda: store.run(lambda now: breaker_plans.change(store.plans, name, on_row, now), one=True)
+        )
+        if change.before.state != change.after.state:
+            self._tell(change)
+        return change
+
+    def migrated(self, do: Callable[[], T]) -> T:
+        """The embedded default needs no ceremony: its tables are made when they are missed."""
+        try:
+            return do()
+        except NotMigrated:
+            if self.store.plans.dialect != "sqlite":
+                raise
+            self.store.migrate()
+            return do()
+
+    def _tell(self, change: Change) -> None:
+        row = change.after
+        told = Changed(row.name, State(change.before.state), State(row.state), change.now, row.why)
+        level = logging.WARNING if told.after is State.OPEN else logging.INFO
+        log.log(
+            level, "Breaker %s is %s, was %s: %s", told.name, told.after, told.before, told.why or "no reason"
+        )
+        for listener in self.listeners:
+            try:
+                listener(told)
+            except Exception:
+                log.exception("A listener of breakers failed")
+
+    def close(self) -> None:
+        """Hand in what is left, and end the thread. All can be used again."""
+        if self._thread is None or self._seen is None or self._seen[0] != os.getpid():
+            return
+        handed = [circuit.hand_in_rest() for circuit in self.known.values()]
+        wait([each for each in handed if each is not None], timeout=PATIENCE)
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown(wait=True, cancel_futures=True)
+
+
+class Circuit:
+    """One breaker, as this process knows it."""
+
+    def __init__(self, name: str, policy: Policy, home: Circuits) -> None:
+        self.name, self.policy, self.home = name, policy, home
+        self.forget()
+
+    def forget(self) -> None:
+        self._lock = threading.Lock()
+        self._known = Switch(self.policy)  # as stored, as far as this process has heard
+        self._heard: tuple[datetime, float] | None = None  # the database's time then, and ours
+        self._looked_at = float("-inf")
+        self._looking: Future[None] | None = None
+        self._pending = ""  # calls of this process that are not handed in
+        self._handed_in_at = float("-inf")
+
+    # -- asking
+
+    @property
+    def known(self) -> Switch:
+        return self._known
+
+    @property
+    def age(self) -> float:
+        """How long ago the row was read."""
+        return self.home.monotonic() - self._looked_at
+
+    def room(self) -> int | None:
+        """How many calls may begin now; None: any number."""
+        return self._known.room(self.now())
+
+    def now(self) -> datetime:
+        """The database's time, as far as one can tell from here."""
+        heard = self._heard
+        if heard is None:
+            return self.home.store.clock.now() or wall_clock()
+        return heard[0] + timedelta(seconds=self.home.monotonic() - heard[1])
+
+    def refusal(self) -> CircuitOpen:
+        switch = self._known
+        return CircuitOpen(self.name, max(switch.retry_in(self.now()), 0.001), switch.why)
+
+    def look(self) -> Future[None] | None:
+        """Read the row anew if it was read a while ago; the answer tells when that is done."""
+        with self._lock:
+            if self._looking is None and self.age >= LOOK:
+                self._looking = self.home.submit(self._read)
+            return self._looking
+
+    def _read(self) -> None:
+        store = self.home.store
+        try:
+            row, now = self.home.migrated(
+                lambda: store.read(lambda at: breaker_plans.look(store.plans, self.name, at), one=True)
+            )
+            if row.version:
+                self.learn(row, now)
+            else:  # from now on operators see it
+                self._change(lambda switch, _: switch)
+        except StoreUnavailable as error:
+            self._alone(error)
+        finally:
+            with self._lock:
+                self._looking, self._looked_at = None, self.home.monotonic()
+
+    def learn(self, row: BreakerRow, now: datetime) -> None:
+        """The row is like this."""
+        with self._lock:
+            switch = as_switch(row, self.policy)
+            if switch.era != self._known.era:
+                self._pending = ""
+            self._known, self._looked_at = switch, self.home.monotonic()
+            self._heard = (now, self._looked_at)
+
+    # -- trials
+
+    def take(self) -> Future[Called | None]:
+        """Take one of the few trials, if there is one left. None: there is not."""
+        return self.home.submit(self._take)
+
+    def _take(self) -> Called | None:
+        taken: Switch | None = None
+
+        def take(switch: Switch, now: datetime) -> Switch | None:
+            nonlocal taken
+            taken = switch.take(now)
+            return taken
+
+        if not self._change(take) or taken is None:
+            return None
+        return Called(taken.era, trial=taken.state is State.HALF_OPEN)
+
+    def give_back(self, taking: Future[Called | None]) -> None:
+        """Nobody waits for this trial any more."""
+        called = None if taking.cancelled() or taking.exception() is not None else taking.result()
+        if called is not None and called.trial:
+            self.home.submit(lambda: self._hand_in(VOID, called, None, None))
+
+    # -- results
+
+    def count(
+        self, called: Called, result: str, seconds: float | None = None, why: str | None = None
+    ) -> Future[None] | None:
+        """Note how a call ended; what must be handed in now is on its way. `seconds`: the other side asked for them."""
+        now = self.home.monotonic()
+        with self._lock:
+            calls = self._to_hand_in(called, result)
+            if not calls:
+                return None
+            ahead = after(self._known, calls, self.now(), called.era, seconds, why)
+            is_urgent = called.trial or ahead.era != self._known.era
+            if not is_urgent and now - self._handed_in_at < LOOK:
+                return None
+            self._handed_in_at = now
+            if not called.trial and called.era == self._known.era:
+                self._pending = ""
+            if is_urgent:
+                self._known = ahead  # at once in this process; the row has the last word
+        return self.home.submit(lambda: self._hand_in(calls, called, seconds, why))
+
+    def _to_hand_in(self, called: Called, result: str) -> str:
+        """The calls that the row should hear of: none if all went well, everywhere."""
+        if called.trial:
+            return result
+        if called.era != self._known.era:  # of an era that is over; a late failure puts the first trial off
+            return result if result == BAD and called.era == self._known.era - 1 else ""
+        if result == VOID:
+            return ""
+        self._pending = (self._pending + result)[-self.policy.window :]
+        all_well = result == GOOD and BAD not in self._pending and BAD not in self._known.calls
+        return "" if all_well else self._pending
+
+    def hand_in_rest(self) -> Future[None] | None:
+        """Hand in failures that are not handed in yet."""
+        with self._lock:
+            calls, self._pending = self._pending, ""
+            called = Called(self._known.era, trial=False)
+        return self.home.submit(lambda: self._hand_in(calls, called, None, None)) if BAD in calls else None
+
+    def _hand_in(self, calls: str, called: Called, seconds: float | None, why: str | None) -> None:
+        done = self._change(lambda switch, now: after(switch, calls, now, called.era, seconds, why))
+        if not done and not called.trial:
+            with self._lock:
+                if called.era == self._known.era:
+                    self._pending = (calls + self._pending)[-self.policy.window :]
+
+    def _change(self, decide: Decide) -> bool:
+        """False: others changed the row all the time. Without the database the change is made here only."""
+        try:
+            change = self.home.change(self.name, self.policy, decide)
+        except StoreUnavailable as error:
+            self._alone(error)
+            with self._lock:
+                self._known = decide(self._known, self.now()) or self._known
+            return True
+        self.learn(change.after, change.now)
+        return change.done
+
+    def _alone(self, error: StoreUnavailable) -> None:
+        log.warning("Breaker %s goes by what is known here: %s", self.name, error)
+
+
+def after(
+    switch: Switch, calls: str, now: datetime, era: int, seconds: float | None, why: str | None
+) -> Switch:
+    ended = switch.after(calls, now, era, why)
+    return ended if seconds is None else ended.asked_to_wait(seconds, now, era, why)
+
+
+def as_switch(row: BreakerRow, policy: Policy) -> Switch:
+    return Switch(
+        policy=policy,
+        state=State(row.state),
+        era=row.era,
+        calls=row.calls,
+        trials_left=row.trials_left,
+        successes=row.successes,
+        opened_at=row.opened_at,
+        until=row.until,
+        forced=row.forced,
+        why=row.why,
+    )
+
+
+def as_row(row: BreakerRow, switch: Switch) -> BreakerRow:
+    return row._replace(
+        state=switch.state.value,
+        era=switch.era,
+        calls=switch.calls,
+        trials_left=switch.trials_left,
+        successes=switch.successes,
+        opened_at=switch.opened_at,
+        until=switch.until,
+        forced=switch.forced,
+        why=switch.why,
+    )

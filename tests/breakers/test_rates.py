@@ -1,0 +1,117 @@
+"""Rates in the store: one statement on both databases, the same arithmetic as the rule, shared by all."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from holdfast.gate import Gate, SharedRate
+from holdfast.rules.rate import Bucket, Rate, rate
+from holdfast.store import Store, breaker_plans
+from tests.breakers.conftest import Cluster, fail, succeed
+
+
+def take(store: Store, wanted: int, limit: Rate, name: str = "smtp") -> int:
+    return store.run(
+        lambda now: breaker_plans.take(store.plans, name, wanted, limit.per_second, limit.burst, now),
+        one=True,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_statement_does_what_the_rule_says(cluster: Cluster, seed: int) -> None:
+    dice = random.Random(seed)
+    limit = Rate(dice.choice([0.25, 2.0, 64.0]), dice.choice([1, 10, 100]))
+    bucket = Bucket(float(limit.burst), cluster.clock.instant)
+    for step in range(60):
+        wanted = dice.choice([1, 3, 40])
+        expected, bucket = bucket.take(limit, wanted, cluster.clock.instant)
+        assert take(cluster.store, wanted, limit) == expected, f"seed {seed}, step {step}"
+        # Quarters of a second, which no clock rounds, forwards and sometimes back.
+        cluster.clock.instant += timedelta(seconds=dice.choice([0, 0.25, 0.5, 2, 30, -0.5]))
+
+
+def test_takers_at_the_same_time_share_what_is_there(cluster: Cluster) -> None:
+    limit = rate("10/s", burst=100)
+    stores = [cluster.open() for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        granted = list(threads.map(lambda n: take(stores[n % 4], 7, limit), range(40)))
+    assert sum(granted) == 100
+    for store in stores:
+        store.close()
+
+
+def test_names_do_not_share(cluster: Cluster) -> None:
+    limit = rate("1/min")
+    assert take(cluster.store, 1, limit, "smtp") == 1
+    assert take(cluster.store, 1, limit, "smtp") == 0
+    assert take(cluster.store, 1, limit, "sms") == 1
+
+
+def test_a_change_of_the_burst_holds_at_once(cluster: Cluster) -> None:
+    assert take(cluster.store, 10, rate("10/s", burst=1000)) == 10
+    assert take(cluster.store, 1000, rate("10/s", burst=5)) == 5
+
+
+# --- The gate ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_may_begin_what_breaker_and_rate_allow(cluster: Cluster) -> None:
+    llm = cluster.process().get("llm")
+    shared = SharedRate("smtp", rate("8/s", burst=8))
+    gate = Gate(cluster.store, cluster.clock, {"ask": llm, "both": llm}, {"mail": shared, "both": shared})
+    await gate.look()
+    assert [gate.allowed(queue) for queue in ("ask", "mail", "both", "other")] == [None, 1, 1, None]
+    assert gate.admits("other")
+    assert gate.admits("mail")
+    assert not gate.admits("both")  # they share the rate
+    assert (gate.allowed("mail"), gate.pause) == (0, 0.0)
+    await gate.look()
+    assert gate.allowed("mail") == 1
+    assert gate.admits("mail")
+    await gate.look()
+    assert gate.allowed("mail") == 2  # it takes more when it needs more
+    for _ in range(20):
+        while gate.admits("mail"):
+            pass
+        await gate.look()
+    assert gate.allowed("mail") == 0
+    assert 0.0 < gate.pause <= 1.0
+    cluster.advance(seconds=10)
+    await gate.look()
+    assert gate.allowed("mail") in (1, 2)
+
+
+@pytest.mark.covers("X30", "V26")
+async def test_nothing_is_asked_for_while_the_breaker_is_open_and_three_are_when_it_tries(
+    cluster: Cluster,
+) -> None:
+    llm = cluster.process().get("llm")
+    gate = Gate(cluster.store, cluster.clock, {"ask": llm}, {})
+    other = cluster.process().get("llm")
+    await gate.look()
+    assert gate.allowed("ask") is None
+    fail(other, 10)
+    cluster.advance(seconds=1)
+    await gate.look()
+    assert (gate.allowed("ask"), gate.admits("ask")) == (0, False)
+    cluster.advance(seconds=29)
+    await gate.look()
+    assert (gate.allowed("ask"), gate.admits("ask")) == (3, True)
+    with other:
+        cluster.advance(seconds=1)
+        await gate.look()
+        assert gate.allowed("ask") == 2
+    succeed(other, 2)
+    cluster.advance(seconds=1)
+    await gate.look()
+    assert gate.allowed("ask") is None
+
+
+@pytest.mark.one_postgres
+def test_without_limits_there_is_nothing_to_look_at(cluster: Cluster) -> None:
+    gate = Gate(cluster.store, cluster.clock, {}, {})
+    assert gate.pause == 1.0
