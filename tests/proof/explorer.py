@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
@@ -24,7 +25,6 @@ import psycopg
 from holdfast.errors import HoldfastError
 from holdfast.store.postgres import execute
 from holdfast.store.statement import Rows, Statement
-
 from tests.proof.instrument import NOTICE, PAUSES
 
 Body = Generator[Statement, Rows, Any]
@@ -250,7 +250,7 @@ class Explorer:
         session.inbox.put(session.pending)
 
     def _settle(self, active: Sequence[Session], run: Run) -> None:
-        """Until every session stands: held at a point, ready for its next statement, at its end, or waiting for another."""
+        """Until every session stands: held, ready for its next statement, at its end, or waiting for another."""
         unsure = {s.number for s in active if s.state in ("running", "blocked")}
         give_up = time.monotonic() + STUCK
         while unsure:
@@ -334,7 +334,7 @@ def preempted(choices: Sequence[Choice], schedule: Sequence[int]) -> int:
     """How often a session is left that could have gone on."""
     return sum(
         before != now and before in choices[at].enabled
-        for at, (before, now) in enumerate(zip(schedule, schedule[1:], strict=False), 1)
+        for at, (before, now) in enumerate(pairwise(schedule), 1)
     )
 
 

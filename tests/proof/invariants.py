@@ -16,7 +16,7 @@ TIMER = "holdfast/timer"
 
 def broken(before: Tables, after: Tables, results: Sequence[Any], names: Mapping[UUID, str]) -> list[str]:
     named = {str(id): name for id, name in names.items()}
-    faults = [
+    return [
         *order(after, named),
         *leases(after, named),
         *places(before, after, named),
@@ -24,7 +24,6 @@ def broken(before: Tables, after: Tables, results: Sequence[Any], names: Mapping
         *dedupe(after, named),
         *answers(after, results, named),
     ]
-    return faults
 
 
 def order(after: Tables, named: Mapping[str, str]) -> Iterator[str]:
@@ -75,7 +74,8 @@ def places(before: Tables, after: Tables, named: Mapping[str, str]) -> Iterator[
     dead = Counter((d["id"], d["queue"]) for d in after["dead"])
     for key, count in (ended + pending + dead).items():
         if count > 1:
-            yield f"{named.get(key[0])} in {key[1]} is in {count} places: {ended[key]} ended, {pending[key]} pending, {dead[key]} dead"
+            where = f"{ended[key]} ended, {pending[key]} pending, {dead[key]} dead"
+            yield f"{named.get(key[0])} in {key[1]} is in {count} places: {where}"
     now = {id for id, _ in (*ended, *pending, *dead)}
     keys = ended.keys() | pending.keys() | dead.keys()
     for row in (*before["message"], *before["dead"]):
@@ -128,6 +128,6 @@ def answers(after: Tables, results: Sequence[Any], named: Mapping[str, str]) -> 
                 yield f"{named.get(str(id))} was not to be stored and is there"
         for id in outcome.effects:
             if effects[str(id)] != 1 or (str(id), "q") not in done:
-                yield f"{named.get(str(id))}: {effects[str(id)]} effects, {'done' if (str(id), 'q') in done else 'not done'}"
+                yield f"{named.get(str(id))}: {effects[str(id)]} effects, done is {(str(id), 'q') in done}"
     told = {str(id) for outcome in outcomes for id in outcome.effects}
     yield from (f"an effect of {named.get(id)} that nobody was told of" for id in effects if id not in told)

@@ -14,7 +14,6 @@ from holdfast.store import operator_dead, operator_plans, operator_queues, plans
 from holdfast.store.operator_plans import OrderMoved
 from holdfast.store.statement import Plan, Statement
 from holdfast.work import Report, Settlement, Want
-
 from tests.proof.explorer import Body, Operation, Quiet, Restart
 from tests.proof.world import World, later
 from tests.store.box import cancelled, dead, done, failed, given_back, released
@@ -60,7 +59,7 @@ def user(level: str, *parts: Plan[Any]) -> Body:
 
 
 def order(plan: Callable[[], Plan[Any]], exists: str, id: UUID) -> Body:
-    """An operator's order: refused, or begun anew when it was overtaken. It looks first whether there is such a thing."""
+    """An operator's order: refused, or begun anew when overtaken. It looks first whether there is such a thing."""
     if not (yield Quiet(f"select 1 from holdfast.{exists} where id = :id::uuid", {"id": str(id)})):
         return Outcome(note="not found")
     try:

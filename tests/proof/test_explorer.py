@@ -14,9 +14,10 @@ import pytest
 from tests.proof.operations import operations
 
 CORE = (
-    "publish", "publish_keys", "insert", "transaction_ab", "transaction_ba_rr", "claim", "claim_runs", "done", "done_move",
-    "emit_b", "emit_a", "aside", "dead_halt", "give_back", "complete_rr", "renew", "recover", "take_over", "report_death",
-    "fire_settle", "adopt", "prune_streams", "order_redrive_halted", "order_set_aside_free", "order_resume",
+    "publish", "publish_keys", "insert", "transaction_ab", "transaction_ba_rr", "claim", "claim_runs", "done",
+    "done_move", "emit_b", "emit_a", "aside", "dead_halt", "give_back", "complete_rr", "renew", "recover", "take_over",
+    "report_death", "fire_settle", "adopt", "prune_streams", "order_redrive_halted", "order_set_aside_free",
+    "order_resume",
 )  # fmt: skip
 ALL = tuple(operations())
 LIMIT = 6000
@@ -42,7 +43,7 @@ def test_pair_in_every_order(explored: Any, pair: tuple[str, str]) -> None:
     explored.check(pair, preemptions=None, limit=LIMIT)
 
 
-# --- What was found -----------------------------------------------------------------------------------------------------
+# --- What was found ---------------------------------------------------------------------------------------------------
 
 FOUND = {
     # A turn that settles one stream and fires a timer into another took their rows in two statements.
@@ -53,7 +54,8 @@ FOUND = {
     ),
     # Rows of event streams were taken before those of streams, behind them, or in the order of the calls.
     "events come before streams, sorted": (
-        "publish_event", "transaction_event", "emit_events", "emit_events_back", "publish_events", "publish_events_back",
+        "publish_event", "transaction_event", "emit_events", "emit_events_back", "publish_events",
+        "publish_events_back",
     ),
     # To a REPEATABLE READ producer the row that housekeeping took away is there as well as its own new one: it looked
     # into the old one, and the first message of the stream became no head.
@@ -74,5 +76,5 @@ def test_found(explored: Any, names: tuple[str, ...]) -> None:
 
 @pytest.mark.one_postgres
 def test_deliveries_of_one_message_end_its_key_in_one_order(explored: Any) -> None:
-    """Two subscribers settled the same messages in the order of their own runs, and each ended their keys in that order."""
+    """Two subscribers ended the keys of the same messages, each in the order of its own runs."""
     explored.check(("hold_key", "fan_two", "fan_one"), preemptions=1)

@@ -1,0 +1,136 @@
+"""The state that schedules and kills begin with: one of each thing that operations can meet in each other's way.
+
+    stream a: a1 a2 a3 a4    worker 1 holds the run a1..a3, which has lapsed by the time of the operations
+    stream b: b1 b2 b3       worker 2 holds the run b1..b2, lapsed too
+    stream f: f1 f2          nobody holds it
+    stream g: g1 g2          worker 1 holds the run, and its lease lasts
+    stream h: h2 h3          halted by h1, a dead letter
+    stream p: p1 p2          p1 is parked
+    stream e                 an empty row, which housekeeping may take away; stream n has no row at all
+    u1 (held by worker 1), u2, u3 (dedupe key), s1 (a suspect): without a stream
+    x1 x2 y1                 a delivery each in the queues q and r, with dedupe keys, held by worker 1 and worker 2
+    old                      done; its dedupe key is still held
+    d1, d2                   dead letters of the streams a and e, which went on
+    t1, t2                   timers for the streams a and b, due a minute later
+    unrouted                 nobody subscribes to its type yet; its stream is a
+
+Time stands still: all operations happen at `now`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
+
+from msgspec.structs import replace
+
+from holdfast.message import NewMessage
+from holdfast.work import Leased
+from tests.store.box import Box, dead, done, new
+
+
+@dataclass
+class Contents:
+    """What is in the store at the beginning, by name. Can be handed to another process."""
+
+    now: datetime
+    ids: dict[str, UUID] = field(default_factory=dict)
+    names: dict[UUID, str] = field(default_factory=dict)
+    held: dict[str, Leased] = field(default_factory=dict)  # a1@q: as its worker has it
+    workers: dict[str, int] = field(default_factory=dict)
+    seqs: dict[tuple[str, str | None], int] = field(default_factory=dict)
+    fixed: bool = False  # ids of new messages follow from their names
+
+    def seq(self, name: str, queue: str = "q") -> int:
+        return self.seqs[name, queue]
+
+    def new(self, name: str, **fields: Any) -> NewMessage:
+        """A message that an operation publishes; its id is remembered under its name."""
+        id = uuid5(NAMESPACE_OID, name) if self.fixed else uuid4()
+        message = new(name, type=fields.pop("type", "t"), id=id, **fields)
+        self.names[message.id] = name
+        return message
+
+    def leased(self, name: str, queue: str = "q", *, run: str | None = None) -> Leased:
+        """A message as its holder has it; `run`: after the lease has moved to that message."""
+        leased = self.held[f"{name}@{queue}"]
+        if run is None:
+            return leased
+        head = self.held[f"{run}@{queue}"]
+        return replace(leased, run=head.message.seq, run_epoch=head.epoch)
+
+
+def fill(box: Box) -> Contents:
+    """Fill an empty store."""
+    contents = Contents(box.now)
+    box.subscribe("q", "t", "fan")
+    box.subscribe("r", "fan")
+    contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
+    for part in (_dead_letters, _fan_out, _streams, _loose):
+        part(box, contents)
+    contents.seqs = {(contents.names[m.id], m.queue): m.seq for m in box.messages()}
+    box.clock.advance(seconds=60)
+    contents.now = box.now
+    return contents
+
+
+def _send(box: Box, c: Contents, *names: str, **fields: Any) -> None:
+    fields.setdefault("type", "t")
+    for name in names:
+        c.ids[name] = box.send(name, **fields)
+        c.names[c.ids[name]] = name
+
+
+def _claim(box: Box, c: Contents, worker: str, queue: str = "q", **report: Any) -> None:
+    for leased in box.claim(queue, worker=worker, **report):
+        c.held[f"{c.names[leased.message.id]}@{queue}"] = leased
+
+
+def _dead_letters(box: Box, c: Contents) -> None:
+    for name, stream in (("d1", "a"), ("d2", "e"), ("h1", "h")):
+        _send(box, c, name, stream=stream)
+    for leased in box.claim("q"):
+        box.settle(dead(leased, on_dead="halt" if c.names[leased.message.id] == "h1" else "continue"))
+    _send(box, c, "h2", "h3", stream="h")
+    _send(box, c, "old", dedupe="old")
+    (old,) = box.claim("q")
+    box.settle(done(old))
+
+
+def _fan_out(box: Box, c: Contents) -> None:
+    """In queue r the first of stream x has ended, so that the runs of both queues differ."""
+    for name, stream in (("x1", "x"), ("y1", "y"), ("x2", "x")):
+        _send(box, c, name, type="fan", stream=stream, dedupe=name)
+    (first, *_) = box.claim("r", heads=1, run=1, worker="two")
+    box.settle(done(first), worker="two")
+    _claim(box, c, "one", lease=3600.0)
+    _claim(box, c, "two", "r", lease=3600.0)
+
+
+def _streams(box: Box, c: Contents) -> None:
+    _send(box, c, "a1", "a2", "a3", "a4", stream="a")
+    _claim(box, c, "one", run=3)
+    _send(box, c, "b1", "b2", "b3", stream="b")
+    _claim(box, c, "two", run=2)
+    _send(box, c, "g1", "g2", stream="g")
+    _claim(box, c, "one", lease=3600.0)
+    _send(box, c, "u1")
+    _claim(box, c, "one")
+    _send(box, c, "s1")
+    box.claim("q", worker="three")
+    box.recover("three", running=[m.seq for m in box.messages("q") if m.id == c.ids["s1"]])
+    _send(box, c, "p1", "p2", stream="p")
+    never = "9223372036854775807" if box.sqlite else "'infinity'"
+    (seq,) = (m.seq for m in box.messages("q") if m.id == c.ids["p1"])
+    box.query(f"update {{message}} set claimable_at = {never} where seq = :seq", seq=seq)
+
+
+def _loose(box: Box, c: Contents) -> None:
+    _send(box, c, "f1", "f2", stream="f")
+    _send(box, c, "u2")
+    _send(box, c, "u3", dedupe="u3")
+    _send(box, c, "t1", stream="a", delay=120)
+    _send(box, c, "t2", stream="b", delay=120)
+    _send(box, c, "unrouted", type="new", stream="a")

@@ -1,0 +1,327 @@
+"""What a process does to the store, through the store's own doors, so that it can be killed anywhere on the way.
+
+Each verb is one transaction: whatever moment its process dies at, all of it has happened or nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from holdfast.message import NewMessage
+from holdfast.store import (
+    SqliteStore,
+    Store,
+    breaker_plans,
+    operator_dead,
+    operator_plans,
+    operator_queues,
+    plans,
+)
+from holdfast.store.runners import recognise
+from holdfast.store.statement import Plan
+from holdfast.work import Report, Settlement, Want
+from tests.proof.contents import Contents
+from tests.store.box import cancelled, dead, done, failed, given_back, released
+
+Verb = Callable[["Hands"], Any]
+
+
+@dataclass
+class Hands:
+    """What a verb works with."""
+
+    store: Store
+    contents: Contents
+
+    @property
+    def sqlite(self) -> bool:
+        return isinstance(self.store, SqliteStore)
+
+    def run(self, make: Callable[[Any], Plan[Any]], *, one: bool = False) -> Any:
+        return self.store.run(make, one=one)
+
+    def new(self, name: str, **fields: Any) -> NewMessage:
+        return self.contents.new(name, **fields)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """A transaction of the user's own, on a connection of the user's own."""
+        if isinstance(self.store, SqliteStore):
+            with closing(sqlite3.connect(self.store.path, isolation_level=None)) as db:
+                db.execute("begin immediate")
+                yield db
+                db.execute("commit")
+        else:
+            with closing(psycopg.connect(self.store.url)) as db:
+                yield db
+                db.commit()
+
+    def effect(self, db: Any, name: str) -> None:
+        """A write of the user's own."""
+        table = "proof_effect" if self.sqlite else "proof.effect"
+        db.execute(f"insert into {table} values ('{self.contents.ids[name]}', 'verb')")
+
+    def business(self, db: Any) -> None:
+        table = "proof_business" if self.sqlite else "proof.business"
+        db.execute(f"update {table} set version = version + 1 where name = 'one'")
+
+    def leased(self, name: str, queue: str = "q") -> Any:
+        return self.contents.leased(name, queue)
+
+    def exchange(
+        self, *settlements: Settlement, worker: str = "one", seconds: float = 0.0, **fields: Any
+    ) -> Any:
+        report = Report(self.contents.workers[worker], settlements, **fields)
+        later = self.later(seconds)
+        return self.run(lambda _: self.store.plans.exchange(report, later), one=True)
+
+    def later(self, seconds: float) -> Any:
+        instant = self.contents.now + timedelta(seconds=seconds)
+        before, self.store.clock.instant = self.store.clock.instant, instant  # type: ignore[union-attr]
+        try:
+            return self.store.now()
+        finally:
+            self.store.clock.instant = before  # type: ignore[union-attr]
+
+    def publish(self, *messages: NewMessage) -> Any:
+        if isinstance(self.store, SqliteStore):
+            ours = self.store.plans
+            return self.run(lambda now: ours.append(messages, now))
+        theirs = self.store.plans
+        return self.run(
+            lambda now: theirs.append(messages, now, place=True), one=not any(m.event for m in messages)
+        )
+
+    def order(self, make: Callable[[Any], Plan[Any]]) -> Any:
+        return self.run(make)
+
+
+CLAIM: dict[str, Any] = {"want": [Want("q", 20), Want("r", 20)], "total": 50}
+
+
+def publish_in_transaction(h: Hands) -> None:
+    with h.transaction() as db:
+        recognise(db).run(h.store.plans.append([h.new("new1", stream="a")], h.store.now()))
+        h.business(db)
+        recognise(db).run(h.store.plans.append([h.new("new2", stream="n", dedupe="k")], h.store.now()))
+
+
+def complete(h: Hands) -> None:
+    with h.transaction() as db:
+        h.effect(db, "a1")
+        recognise(db).run(h.store.plans.append([h.new("new1", stream="b")], h.store.now()))
+        recognise(db).run(
+            h.store.plans.settle([done(h.leased("a1"), h.new("new2", stream="e"))], [], h.store.now())
+        )
+
+
+def move_run(h: Hands) -> None:
+    a1, a2 = h.leased("a1"), h.leased("a2")
+    h.exchange(done(a1), moves=[(a1.run, a2.message.seq)])
+
+
+def plain_insert(h: Hands) -> None:
+    """A producer that knows nothing but SQL."""
+    table = "holdfast_message" if h.sqlite else "holdfast.message"
+    ids = [h.new(name).id for name in ("new1", "new2")]
+    with h.transaction() as db:
+        h.business(db)
+        for id in ids:
+            db.execute(f"insert into {table} (id, type, body, stream) values ('{id}', 'fan', '1', 'x')")
+
+
+def renew(h: Hands) -> None:
+    leases = [(h.leased(name).run, h.leased(name).run_epoch) for name in ("a1", "u1")]
+    h.run(lambda now: h.store.plans.renew(h.contents.workers["one"], leases, 30.0, now), one=True)
+
+
+def report_death(h: Hands) -> None:
+    c = h.contents
+    running, ended = [c.seq("a1"), c.seq("u1")], [c.seq("g1")]
+    h.run(
+        lambda now: h.store.plans.recover(now, worker=c.workers["one"], running=running, ended=ended),
+        one=True,
+    )
+
+
+def redrive(*letters: str, out: bool = False) -> Verb:
+    def verb(h: Hands) -> None:
+        keys = [(h.contents.ids[each], "q") for each in letters]
+        h.order(lambda now: operator_dead.redrive(h.store.plans, keys, out, now))
+
+    return verb
+
+
+def about(name: str, plan: Callable[..., Plan[Any]], *more: Any) -> Verb:
+    """An operator's order about a message."""
+    return lambda h: h.order(lambda now: plan(h.store.plans, h.contents.seq(name), *more, now))
+
+
+def stream(name: str, plan: Callable[..., Plan[Any]], *more: Any) -> Verb:
+    return lambda h: h.order(lambda now: plan(h.store.plans, "q", name, *more, now))
+
+
+def prune(what: str) -> Verb:
+    age = None if what == "streams" else 0.0
+    return lambda h: h.run(lambda _: operator_queues.prune(h.store.plans, what, age, 100, h.later(7200)))
+
+
+def unwanted(h: Hands) -> None:
+    """A queue that nobody holds anything of is emptied."""
+    h.order(lambda now: operator_queues.empty(h.store.plans, "holdfast/timer", 10, now))
+
+
+def trip(h: Hands) -> None:
+    def opened(row: Any, now: Any) -> Any:
+        return row._replace(state="open", opened_at=now, until=now + timedelta(seconds=30))
+
+    h.run(lambda now: breaker_plans.change(h.store.plans, "dependency", opened, now))
+
+
+def verbs() -> dict[str, Verb]:
+    o, q = operator_plans, operator_queues
+    return {
+        "publish": lambda h: h.publish(h.new("new1", stream="a"), h.new("new2", stream="n"), h.new("new3")),
+        "publish_keys": lambda h: h.publish(
+            h.new("new1", stream="a", dedupe="k1"), h.new("dup", dedupe="u3"), h.new("new2", dedupe="k2")
+        ),
+        "publish_event": lambda h: h.publish(h.new("new1", stream="a", event=True)),
+        "publish_later": lambda h: h.publish(h.new("new1", stream="a", delay=60.0)),
+        "publish_in_transaction": publish_in_transaction,
+        "plain_insert": plain_insert,
+        "claim": lambda h: h.exchange(worker="three", peek=True, asleep=True, **CLAIM),
+        "claim_suspect": lambda h: h.exchange(worker="three", suspects=True, **CLAIM),
+        "done_run": lambda h: h.exchange(
+            *(done(h.leased(name)) for name in ("a1", "a2", "a3", "u1", "x1", "y1"))
+        ),
+        "done_move": move_run,
+        "done_claim": lambda h: h.exchange(done(h.leased("a1")), done(h.leased("x1")), **CLAIM),
+        "done_emit": lambda h: h.exchange(
+            done(
+                h.leased("a1"),
+                h.new("new1", stream="b"),
+                h.new("new2", stream="a", dedupe="k1"),
+                h.new("dup", dedupe="u3"),
+            )
+        ),
+        "done_emit_event": lambda h: h.exchange(done(h.leased("a1"), h.new("new1", stream="b", event=True))),
+        "again": lambda h: h.exchange(failed(h.leased("a1")), failed(h.leased("u1"))),
+        "aside": lambda h: h.exchange(failed(h.leased("a1"), ordering="available")),
+        "dead": lambda h: h.exchange(dead(h.leased("a1")), dead(h.leased("u1"))),
+        "dead_halt": lambda h: h.exchange(dead(h.leased("a1"), on_dead="halt")),
+        "give_back": lambda h: h.exchange(given_back(h.leased("a1"))),
+        "release": lambda h: h.exchange(released(h.leased("a1"))),
+        "cancelled": lambda h: h.exchange(cancelled(h.leased("y1")), cancelled(h.leased("a1"))),
+        "complete": complete,
+        "fire_timers": lambda h: h.exchange(done(h.leased("a1")), seconds=120, **CLAIM),
+        "fire_timers_only": lambda h: h.exchange(seconds=120, **CLAIM),
+        "renew": renew,
+        "recover": lambda h: h.run(lambda now: h.store.plans.recover(now), one=True),
+        "report_death": report_death,
+        "register": lambda h: h.run(lambda now: plans.register_worker(h.store.plans, "four", ["q"], now)),
+        "announce_stop": lambda h: h.run(
+            lambda _: plans.announce_stop(h.store.plans, h.contents.workers["one"])
+        ),
+        "retire": lambda h: h.run(lambda _: plans.retire_worker(h.store.plans, h.contents.workers["three"])),
+        "subscribe": lambda h: h.run(
+            lambda now: plans.subscribe(h.store.plans, {"q": ["new"], "z": ["new"]}, now)
+        ),
+        "order_cancel": about("a4", o.cancel),
+        "order_cancel_leased": about("g1", o.cancel),
+        "order_cancel_lapsed": about("a2", o.cancel),
+        "order_park": about("f1", o.park),
+        "order_retry": about("p1", o.retry, True),
+        "order_retry_heads": lambda h: h.order(
+            lambda now: o.retry_heads(h.store.plans, [h.contents.seq("p1"), h.contents.seq("u2")], True, now)
+        ),
+        "order_poison": about("f1", o.poison, "why"),
+        "order_release": about("f2", o.release),
+        "order_set_aside": stream("f", o.set_aside),
+        "order_halt": stream("f", o.halt, "me"),
+        "order_resume": stream("h", o.resume),
+        "redrive": redrive("d1"),
+        "redrive_halted": redrive("h1"),
+        "redrive_many": redrive("h1", "d1", "d2"),
+        "redrive_out": redrive("h1", out=True),
+        "discard": lambda h: h.order(
+            lambda now: operator_dead.discard(h.store.plans, h.contents.ids["h1"], "q", now)
+        ),
+        "queue_pause": lambda h: h.order(lambda now: q.pause(h.store.plans, "q", "why", now)),
+        "queue_resume": lambda h: h.order(lambda _: q.unpause(h.store.plans, "q")),
+        "queue_move": lambda h: h.order(lambda now: q.move(h.store.plans, "holdfast/timer", "z", 10, now)),
+        "queue_empty": unwanted,
+        "queue_unsubscribe": lambda h: h.order(lambda _: q.unsubscribe(h.store.plans, "r")),
+        "queue_forget": lambda h: h.order(lambda _: q.forget(h.store.plans, "nobody")),
+        "prune_history": prune("history"),
+        "prune_dedupe": prune("dedupe"),
+        "prune_streams": prune("streams"),
+        "prune_workers": prune("workers"),
+        "breaker": trip,
+        "rate": lambda h: h.run(lambda now: breaker_plans.take(h.store.plans, "dependency", 3, 1.0, 5, now)),
+    }
+
+
+# --- Finishing --------------------------------------------------------------------------------------------------------
+
+
+def finish(h: Hands) -> list[tuple[str, str | None, int | None, str]]:
+    """Ten years later a new process does everything that is left, and says in which order."""
+    h.store.clock.instant = h.contents.now + timedelta(days=3652)  # type: ignore[union-attr]
+    p = h.store.plans
+    worker = h.run(lambda now: plans.register_worker(p, "finisher", ["q", "r", "z"], now))
+    h.run(lambda now: plans.subscribe(p, {"q": ["new"], "z": ["new"]}, now))
+    for queue in ("q", "r", "z"):
+        h.order(lambda _, queue=queue: operator_queues.unpause(p, queue))
+    for name in "abefghnpxy":
+        for queue in ("q", "r", "z"):
+            try:
+                h.order(lambda now, at=(queue, name): operator_plans.resume(p, *at, now))
+            except operator_plans.NotFound:
+                continue
+    done_: list[tuple[str, str | None, int | None, str]] = []
+    for _ in range(60):
+        h.run(lambda now: p.recover(now))
+        wanted: dict[str, Any] = {"want": [Want(name, 50) for name in ("q", "r", "z")], "total": 200}
+        work: list[Any] = []
+        for suspects in (False, True):
+            report = Report(worker, suspects=suspects, **wanted)
+            work += h.run(lambda now, report=report: p.exchange(report, now), one=True).work
+        if not work:
+            if not unpark(h):
+                return done_
+            continue
+        handle(h, work, done_)
+    raise AssertionError("the work does not end")
+
+
+def handle(h: Hands, work: list[Any], done_: list[tuple[str, str | None, int | None, str]]) -> None:
+    """Settle with a write of the user's own, in one transaction."""
+    with h.transaction() as db:
+        held = recognise(db).run(h.store.plans.settle([done(each) for each in work], [], h.store.now()))
+        table = "proof_effect" if h.sqlite else "proof.effect"
+        for each in work:
+            assert each.message.seq in held
+            db.execute(f"insert into {table} values ('{each.message.id}', '{each.message.queue}')")
+            done_.append(
+                (each.message.queue, each.message.stream, each.message.position, str(each.message.id))
+            )
+
+
+def unpark(h: Hands) -> bool:
+    """Parked messages are tried again; whether there were any."""
+    table = "holdfast_message" if h.sqlite else "holdfast.message"
+    never = "9223372036854775807" if h.sqlite else "'infinity'"
+    with h.transaction() as db:
+        rows = db.execute(
+            f"select seq from {table} where claimable_at = {never} and queue is not null"
+        ).fetchall()
+    for (seq,) in rows:
+        h.order(lambda now, seq=seq: operator_plans.retry(h.store.plans, seq, True, now))
+    return bool(rows)
