@@ -91,13 +91,12 @@ class Exchanges:
                 standing = await self.store.arun(lambda _: plans.standing(self.store.plans, number))
                 settlements, moves, lost = self.pacing.reconcile(standing)
                 self.lose(lost)
-                await self._give_back_unknown(number)
+                await self._give_back_unknown(number, self.pacing.known(standing))
                 return replace(report, settlements=settlements, moves=moves)
             except StoreUnavailable as again:
                 error = again
 
-    async def _give_back_unknown(self, number: int) -> None:
-        known = self.pacing.known()
+    async def _give_back_unknown(self, number: int, known: list[int]) -> None:
         await self.store.arun(lambda now: self.store.plans.recover(now, worker=number, known=known), one=True)  # type: ignore[arg-type]
 
     def lose(self, lanes: list[Lane]) -> None:

@@ -542,13 +542,15 @@ class Pacing:
                 lost.append(lane)
         return settlements, moves, lost
 
-    def known(self) -> list[int]:
-        """Every message in hand: a lease of ours on any other is one that we never heard of."""
-        return [
-            seq
-            for lane in self.lanes.values()
-            for seq in (*(seq for seq, _ in lane.fences), *(each.message.seq for each in lane.waiting))
-        ]
+    def known(self, standing: set[Fence]) -> list[int]:
+        """The messages whose leases are known here: any other of our leases is one that we never heard of.
+
+        A message that was settled may have been handed out again in the same exchange, so the epoch counts. What
+        waits in a lane may be reached by its lease at any moment: its handler moves it there.
+        """
+        ours = standing.intersection(fence for lane in self.lanes.values() for fence in lane.fences)
+        waiting = (leased.message.seq for lane in self.lanes.values() for leased in lane.waiting)
+        return [*(seq for seq, _ in ours), *waiting]
 
 
 def stamped(fence: Fence, settlements: Sequence[Settlement]) -> list[Settlement]:
