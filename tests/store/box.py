@@ -178,7 +178,9 @@ class Box:
     # -- what an operator will do one day, by hand
 
     def pause(self, queue: str = QUEUE) -> None:
-        self.query("update {queue} set paused_at = :now where name = :queue", queue=queue, now=self.store.now())
+        self.query(
+            "update {queue} set paused_at = :now where name = :queue", queue=queue, now=self.store.now()
+        )
 
     def resume(self, queue: str = QUEUE) -> None:
         self.query("update {queue} set paused_at = null where name = :queue", queue=queue)
@@ -190,7 +192,9 @@ class Box:
 
     def unpark(self, id: UUID, queue: str = QUEUE) -> None:
         where, now = "id = :id and queue = :queue", self.store.now()
-        self.query(f"update {{message}} set claimable_at = :now where {where}", id=str(id), queue=queue, now=now)
+        self.query(
+            f"update {{message}} set claimable_at = :now where {where}", id=str(id), queue=queue, now=now
+        )
 
     def lift_halts(self) -> None:
         true = "1" if self.sqlite else "true"

@@ -115,7 +115,9 @@ class Script:
         new = [self.fresh() for _ in range(self.dice.choice([1, 2, 4, 8]))]
         placed = self.dice.random() < 0.5
         self.note(placed=placed, new=[(m.type, m.stream, m.delay, m.dedupe, m.queue) for m in new])
-        published = self.agree(self.each(lambda box: box.publish(*new) if placed else box.publish_deferred(*new)))
+        published = self.agree(
+            self.each(lambda box: box.publish(*new) if placed else box.publish_deferred(*new))
+        )
         self.counts["duplicates"] += sum(each.duplicate for each in published)
 
     def subscribe(self) -> None:
@@ -176,7 +178,9 @@ class Script:
         emitted = tuple(self.fresh() for _ in range(self.dice.choice([0, 0, 1, 3])))
         front, rest = run.parts[:count], run.parts[count:]
         handed = [settlements(front, endings, emitted, n) for n in range(len(self.boxes))]
-        going_on = bool(rest) and all(rest_of_run(s) == "continue" for s in handed[0]) and self.dice.random() < 0.8
+        going_on = (
+            bool(rest) and all(rest_of_run(s) == "continue" for s in handed[0]) and self.dice.random() < 0.8
+        )
         if rest and not going_on and self.dice.random() < 0.3:
             let_go = self.dice.randrange(len(rest))
             for n, each in enumerate(handed):
@@ -184,7 +188,9 @@ class Script:
         claiming: dict[str, Any] = {"queues": [], "total": 0}
         if self.dice.random() < 0.5:
             claiming = {"queues": QUEUES[:2], "total": 3, "run": 2}
-        self.note(run=int(run.parts[0][0].message.id), endings=endings, going_on=going_on, emitted=len(emitted))
+        self.note(
+            run=int(run.parts[0][0].message.id), endings=endings, going_on=going_on, emitted=len(emitted)
+        )
 
         def hand_in(n: int, box: Box) -> Batch:
             moves = [(front[0][n].run, rest[0][n].message.seq)] if going_on else []
@@ -264,7 +270,9 @@ class Script:
         worker, stopping = self.dice.choice(WORKERS), self.dice.random() < 0.5
         self.each(lambda box: box.announce_stop(worker))
         if not stopping:  # its number goes to another that does not stop
-            self.each(lambda box: box.query(f"update {{worker}} set stopping = {'0' if box.sqlite else 'false'}"))
+            self.each(
+                lambda box: box.query(f"update {{worker}} set stopping = {'0' if box.sqlite else 'false'}")
+            )
 
     # -- time and operators
 
@@ -377,7 +385,9 @@ def comparable(tables: dict[str, list[Row]]) -> dict[str, list[Any]]:
     ids = {m.seq: (m.id, m.queue) for m in messages}
     places = {(m.queue, m.stream, m.position): m.id for m in messages if m.position is not None}
     homes = {m.seq: (m.queue, m.stream) for m in messages}
-    order = sorted((m for m in messages if m.position is not None), key=lambda m: (m.queue, m.stream, m.position))
+    order = sorted(
+        (m for m in messages if m.position is not None), key=lambda m: (m.queue, m.stream, m.position)
+    )
     view: dict[str, list[Any]] = {name: [dict(row) for row in rows] for name, rows in tables.items()}
     for row in view["message"]:
         row.update(seq=None, position=row["position"] is not None)
@@ -391,7 +401,9 @@ def comparable(tables: dict[str, list[Row]]) -> dict[str, list[Any]]:
     for rows in view.values():
         rows.sort(key=repr)
     view["message"].append([(m.queue, m.stream, m.id) for m in order])
-    claimed_next = sorted((m for m in messages if m.head), key=lambda m: (m.queue or "", m.claimable_at, m.seq))
+    claimed_next = sorted(
+        (m for m in messages if m.head), key=lambda m: (m.queue or "", m.claimable_at, m.seq)
+    )
     view["message"].append([(m.queue, m.id) for m in claimed_next])
     return view
 

@@ -29,7 +29,9 @@ COLUMNS = {
     "dedupe": "scope key id ended_at",
     "worker": "id name asleep stopping started_at seen_at",
 }
-TIMES = frozenset({"claimable_at", "created_at", "deadline", "died_at", "due_at", "ended_at", "halted_at", "paused_at"})
+TIMES = frozenset(
+    {"claimable_at", "created_at", "deadline", "died_at", "due_at", "ended_at", "halted_at", "paused_at"}
+)
 TIMES |= {"seen_at", "started_at", "until"}
 BOOLEANS = frozenset({"asleep", "cancel", "head", "stopping"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -85,16 +86,9 @@ def test_one_message_is_handed_out_however_large(box: Box) -> None:
 @pytest.mark.parametrize("stream", [None, "s"])
 def test_bytes_are_not_characters(box: Box, stream: str | None) -> None:
     """Found on SQLite, which counted characters."""
-    bodies = [new("m", stream=stream) for _ in range(4)]
     wide = '"' + "\N{GRINNING FACE}" * 25 + '"'  # 102 bytes, 27 characters
-    box.publish(*(new_body(message, wide) for message in bodies))
+    box.publish(*(replace(new("m", stream=stream), body=wide) for _ in range(4)))
     assert len(box.claim(bytes_max=204)) == 2
-
-
-def new_body(message: object, body: str) -> object:
-    from dataclasses import replace
-
-    return replace(message, body=body)  # type: ignore[type-var]
 
 
 def test_the_budget_is_shared_by_heads_and_followers(box: Box) -> None:

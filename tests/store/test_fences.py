@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from holdfast.work import Leased
-from tests.store.box import Box, cancelled, dead, done, failed, given_back, moved, names, new, released, snoozed
+from tests.store.box import (
+    Box,
+    cancelled,
+    dead,
+    done,
+    failed,
+    given_back,
+    moved,
+    names,
+    new,
+    released,
+    snoozed,
+)
 
 ENDINGS = [done, failed, dead, released, given_back, cancelled, lambda leased: snoozed(leased, 5.0)]
 
@@ -23,7 +35,9 @@ def taken_over(box: Box, stream: str | None) -> tuple[Leased, Leased]:
 
 
 @pytest.mark.parametrize("stream", [None, "s"])
-@pytest.mark.parametrize("ending", ENDINGS, ids=["done", "failed", "dead", "released", "back", "cancelled", "snoozed"])
+@pytest.mark.parametrize(
+    "ending", ENDINGS, ids=["done", "failed", "dead", "released", "back", "cancelled", "snoozed"]
+)
 def test_the_old_holder_changes_nothing(box: Box, ending: object, stream: str | None) -> None:
     old, _ = taken_over(box, stream)
     before = [box.read(table) for table in ("message", "lease", "stream", "dead", "history")]

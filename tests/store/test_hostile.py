@@ -89,7 +89,13 @@ def test_streams_settle_under_their_names(box: Box, end: object) -> None:
 
 def test_keys_subjects_headers_and_queues(box: Box) -> None:
     given = [
-        new(n, dedupe=name, subject=name, queue=name, headers=codec.encode_headers({"h": name}, hostile.LIMITS))
+        new(
+            n,
+            dedupe=name,
+            subject=name,
+            queue=name,
+            headers=codec.encode_headers({"h": name}, hostile.LIMITS),
+        )
         for n, name in enumerate(hostile.GOOD_NAMES)
     ]
     assert not any(published.duplicate for published in box.publish(*given))
@@ -98,7 +104,11 @@ def test_keys_subjects_headers_and_queues(box: Box) -> None:
     got = {each.message.id: each.message for each in box.claim(*hostile.GOOD_NAMES)}
     for message in given:
         stored = got[message.id]
-        assert (stored.subject, stored.queue, stored.headers) == (message.subject, message.queue, message.headers)
+        assert (stored.subject, stored.queue, stored.headers) == (
+            message.subject,
+            message.queue,
+            message.headers,
+        )
 
 
 def test_each_type_finds_its_own_subscriber(empty_box: Box) -> None:
@@ -119,7 +129,10 @@ def test_prefixes_mean_the_same_everywhere(empty_box: Box) -> None:
     empty_box.publish(*(new(n, type=type) for n, type in enumerate(types)))
     got = {(m.queue, m.type) for m in empty_box.messages()}
     expected = {
-        (f"q{n}", type) for n, pattern in enumerate(patterns) for type in types if names.matches(pattern, type)
+        (f"q{n}", type)
+        for n, pattern in enumerate(patterns)
+        for type in types
+        if names.matches(pattern, type)
     }
     assert got == expected
 
@@ -131,4 +144,3 @@ def test_errors(box: Box) -> None:
     box.settle(*settlements)
     stored = {m.id: [error["text"] for error in m.errors] for m in box.messages()}
     assert stored == {each.leased.message.id: [each.error] for each in settlements}
-

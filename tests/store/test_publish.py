@@ -34,8 +34,18 @@ def test_everything_about_a_message_is_stored_and_handed_out(box: Box) -> None:
         deadline,
     )
     message = box.claim_one().message
-    assert (message.id, message.queue, message.type, message.body) == (given.id, QUEUE, given.type, given.body)
-    assert (message.stream, message.subject, message.headers, message.status) == ("s", "customer 7", '{"k":"v"}', 1)
+    assert (message.id, message.queue, message.type, message.body) == (
+        given.id,
+        QUEUE,
+        given.type,
+        given.body,
+    )
+    assert (message.stream, message.subject, message.headers, message.status) == (
+        "s",
+        "customer 7",
+        '{"k":"v"}',
+        1,
+    )
     assert (message.created_at, message.due_at, message.deadline) == (box.now, None, deadline)
 
 
@@ -187,9 +197,7 @@ def test_a_limited_adoption_leaves_no_subscriber_out(empty_box: Box, count: int)
     adopt_nothing = {"a": ["x"], "b": ["x"], "c": ["x"]}
     box.store.run(lambda now: plans.subscribe(box.store.plans, adopt_nothing, now))
     for queue in "abc":
-        box.query(
-            "insert into {subscription} (pattern, queue) values ('order.placed', :queue)", queue=queue
-        )
+        box.query("insert into {subscription} (pattern, queue) values ('order.placed', :queue)", queue=queue)
     adopted = box.store.run(lambda now: box.store.plans.adopt(count, now))
     assert adopted == count
     for queue in "abc":

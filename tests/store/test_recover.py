@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.store import plans
 from tests.store.box import QUEUE, Box, done, failed, given_back, moved, names
 
 
@@ -281,8 +282,6 @@ def test_nor_does_the_word_of_its_supervisor(box: Box) -> None:
 
 
 def test_a_worker_that_holds_nothing_is_forgotten(box: Box) -> None:
-    from holdfast.store import plans
-
     box.send("m")
     box.claim(worker="busy")
     for name in ("busy", "idle"):

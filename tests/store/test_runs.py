@@ -35,7 +35,10 @@ def test_followers_have_their_own_attempts(box: Box) -> None:
     run = run_of(box, 3)
     box.settle(done(run[0]), failed(run[1], retry="immediate"))
     run = box.claim()
-    assert [(n, each.attempt, each.epoch) for n, each in zip(names(run), run, strict=True)] == [(1, 2, 2), (2, 1, 1)]
+    assert [(n, each.attempt, each.epoch) for n, each in zip(names(run), run, strict=True)] == [
+        (1, 2, 2),
+        (2, 1, 1),
+    ]
 
 
 def test_a_run_done_at_once_leaves_an_empty_stream(box: Box) -> None:
@@ -167,7 +170,11 @@ def test_several_runs_in_one_batch(box: Box) -> None:
     runs = {stream: [each for each in work if each.message.stream == stream] for stream in "abc"}
     a, b, c = runs["a"], runs["b"], runs["c"]
     box.settle(*map(done, a), done(b[0]), failed(c[0]), moves=[(b[0].run, b[1].message.seq)])
-    assert [(s.name, s.open) for s in box.read("stream") if s.queue == QUEUE] == [("a", 0), ("b", 2), ("c", 3)]
+    assert [(s.name, s.open) for s in box.read("stream") if s.queue == QUEUE] == [
+        ("a", 0),
+        ("b", 2),
+        ("c", 3),
+    ]
     assert box.claim(worker="two") == []
     assert box.settle(*map(done, moved(b[1:]))) == set()
 

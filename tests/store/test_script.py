@@ -23,7 +23,7 @@ COUNT = int(os.environ.get("HOLDFAST_TEST_SCRIPTS", "0"))
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED") or wall_clock().strftime("%Y%m%d000"))
 
 # What has to come about in the scripts of one test, or they show nothing.
-ENOUGH = ("claimed", "followers", "settled", "moved", "fenced", "lapsed", "reported", "suspects", "duplicates", "adopted")
+ENOUGH = ("claimed", "followers", "settled", "fenced", "duplicates")
 
 
 def memory_box() -> Box:
@@ -51,9 +51,9 @@ def play(open_boxes: Callable[[], list[Box]], *, count: int, steps: int) -> None
 @pytest.mark.timeout(7200)
 @pytest.mark.one_postgres
 def test_both_databases_do_the_same(postgres_place: str) -> None:
-    play(lambda: [memory_box(), postgres_box(postgres_place)], count=12, steps=80)
+    play(lambda: [memory_box(), postgres_box(postgres_place)], count=4, steps=160)
 
 
 @pytest.mark.timeout(7200)
 def test_nothing_breaks_in_long_scripts() -> None:
-    play(lambda: [memory_box()], count=6, steps=300)
+    play(lambda: [memory_box()], count=3, steps=300)

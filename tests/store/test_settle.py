@@ -7,7 +7,22 @@ from datetime import timedelta
 import pytest
 
 from holdfast.message import Flag, Reason
-from tests.store.box import QUEUE, Box, cancelled, dead, done, failed, given_back, names, new, released, snoozed
+from holdfast.rules.retry import RetryPolicy
+from tests.store.box import (
+    QUEUE,
+    Box,
+    cancelled,
+    dead,
+    done,
+    failed,
+    given_back,
+    names,
+    new,
+    released,
+    snoozed,
+)
+
+ENDLESS = RetryPolicy(attempts_max=100_000)
 
 # --- Done -------------------------------------------------------------------------------------------------------------
 
@@ -78,7 +93,23 @@ def test_the_steps_of_the_last_attempt_are_in_the_history(box: Box) -> None:
 
 
 @pytest.mark.covers(
-    "W1", "W5", "W6", "W8", "W25", "W30", "W31", "W32", "W106", "B30", "B35", "C2", "C10", "C12", "V8", "C35", "X2"
+    "W1",
+    "W5",
+    "W6",
+    "W8",
+    "W25",
+    "W30",
+    "W31",
+    "W32",
+    "W106",
+    "B30",
+    "B35",
+    "C2",
+    "C10",
+    "C12",
+    "V8",
+    "C35",
+    "X2",
 )
 def test_a_failure_is_written_down_and_its_lease_ends(box: Box) -> None:
     id = box.send("m")
@@ -122,17 +153,11 @@ def test_the_last_ten_errors_are_kept(box: Box) -> None:
     id = box.send("m")
     for n in range(13):
         leased = box.claim_one()
-        box.settle(failed(leased, f"error {n}", retry=endless()))
+        box.settle(failed(leased, f"error {n}", retry=ENDLESS))
         box.pass_time(hours=1)
     errors = box.message(id).errors
     assert [error["text"] for error in errors] == [f"RuntimeError: error {n}" for n in range(3, 13)]
     assert errors[0]["at"] < errors[-1]["at"]
-
-
-def endless() -> object:
-    from holdfast.rules.retry import RetryPolicy
-
-    return RetryPolicy(attempts_max=100_000)
 
 
 @pytest.mark.covers("X6")
@@ -143,7 +168,7 @@ def test_ten_thousand_failures_overflow_nothing(box: Box, stream: str | None) ->
     for n in (9999, 10_000, 10_001):
         leased = box.claim_one()
         assert (leased.attempt, leased.epoch) == (n, 20_000 + n - 9998)
-        assert box.settle(failed(leased, retry=endless())) == set()
+        assert box.settle(failed(leased, retry=ENDLESS)) == set()
         stored = box.message(id)
         assert (stored.attempts, stored.failures) == (n, n)
         assert stored.claimable_at == box.now + timedelta(hours=1)
@@ -152,7 +177,9 @@ def test_ten_thousand_failures_overflow_nothing(box: Box, stream: str | None) ->
     assert [d.failures for d in box.read("dead")] == [10_002]
 
 
-@pytest.mark.parametrize("text", ["", "\N{PILE OF POO}" * 2000, 'quote " and \\ backslash', "line\nline\t\x7f", "\ud800"])
+@pytest.mark.parametrize(
+    "text", ["", "\N{PILE OF POO}" * 2000, 'quote " and \\ backslash', "line\nline\t\x7f", "\ud800"]
+)
 def test_an_error_text_comes_back_as_it_was(box: Box, text: str) -> None:
     id = box.send("m")
     settlement = failed(box.claim_one(), text)

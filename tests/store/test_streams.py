@@ -39,7 +39,13 @@ def test_a_release_ends_the_lease_and_changes_nothing_else(box: Box) -> None:
     box.settle(failed(m1), released(m2))
     assert box.read("lease") == []
     stored = box.message(m2.message.id)
-    assert (stored.status, stored.attempts, stored.failures, stored.refunds, stored.errors) == (1, 0, 0, 0, None)
+    assert (stored.status, stored.attempts, stored.failures, stored.refunds, stored.errors) == (
+        1,
+        0,
+        0,
+        0,
+        None,
+    )
     assert (stored.stream, stored.position, stored.claimable_at) == ("s", None, box.now)
     assert names(box.claim(worker="another")) == ["M2"]
 

@@ -121,7 +121,14 @@ def test_fired_without_a_subscriber_it_is_kept(empty_box: Box) -> None:
 
 def test_everything_about_it_survives_the_firing(box: Box) -> None:
     given = new(
-        "timer", stream="s", delay=60.0, subject="x", headers='{"h":1}', dedupe="k", deadline=box.now, event=True
+        "timer",
+        stream="s",
+        delay=60.0,
+        subject="x",
+        headers='{"h":1}',
+        dedupe="k",
+        deadline=box.now,
+        event=True,
     )
     box.publish(given)
     due = box.now + timedelta(seconds=60)

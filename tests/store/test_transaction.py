@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.store.runners import recognise
 from tests.store.box import Box, done, names, new
 
 
@@ -15,7 +16,11 @@ from tests.store.box import Box, done, names, new
 def db(box: Box) -> Iterator[Any]:
     """The user's connection, with a table of the user's own."""
     with box.connection() as db:
-        db.execute("create table if not exists public.orders (id int)" if not box.sqlite else "create table orders (id int)")
+        db.execute(
+            "create table if not exists public.orders (id int)"
+            if not box.sqlite
+            else "create table orders (id int)"
+        )
         db.execute("delete from orders")
         db.commit()
         yield db
@@ -94,13 +99,13 @@ def test_a_duplicate_is_known_at_the_call(box: Box, db: Any) -> None:
 
 @pytest.mark.covers("X36")
 def test_a_settlement_in_the_users_transaction_is_applied_with_the_users_writes(box: Box, db: Any) -> None:
-    from holdfast.store.runners import recognise
-
     box.send("a", stream="s")
     leased = box.claim_one()
     for end in (db.rollback, db.commit):
         db.execute("insert into orders values (7)")
-        held = recognise(db).run(box.store.plans.settle([done(leased, new("next", stream="s"))], [], box.store.now()))
+        held = recognise(db).run(
+            box.store.plans.settle([done(leased, new("next", stream="s"))], [], box.store.now())
+        )
         assert held == {leased.message.seq}
         end()
         if end == db.rollback:
@@ -111,8 +116,6 @@ def test_a_settlement_in_the_users_transaction_is_applied_with_the_users_writes(
 
 @pytest.mark.covers("X36")
 def test_a_lost_lease_is_seen_before_the_users_transaction_commits(box: Box, db: Any) -> None:
-    from holdfast.store.runners import recognise
-
     box.send("a")
     leased = box.claim_one()
     box.pass_time(minutes=1)
