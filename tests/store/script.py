@@ -173,10 +173,9 @@ class Script:
         if not self.runs:
             return
         run = self.runs.pop(self.dice.randrange(len(self.runs)))
-        count = self.dice.randint(1, len(run.parts))
-        endings = [self.dice.choice(["done"] * 12 + sorted(ENDINGS)) for _ in range(count)]
+        endings = self.endings(run)
         emitted = tuple(self.fresh() for _ in range(self.dice.choice([0, 0, 1, 3])))
-        front, rest = run.parts[:count], run.parts[count:]
+        front, rest = run.parts[: len(endings)], run.parts[len(endings) :]
         handed = [settlements(front, endings, emitted, n) for n in range(len(self.boxes))]
         going_on = (
             bool(rest) and all(rest_of_run(s) == "continue" for s in handed[0]) and self.dice.random() < 0.8
@@ -199,7 +198,7 @@ class Script:
         answers = self.each_with(hand_in)
         assert answers[0].lost == frozenset(), "a lease was lost that nobody took"
         self.received(run.worker, answers)
-        self.counts["settled"] += count
+        self.counts["settled"] += len(front)
         self.counts["moved"] += going_on
         self.past.append(Run(run.worker, front if going_on else run.parts))
         if going_on:
@@ -208,6 +207,15 @@ class Script:
             assert lease not in self.seen, "a lease was given a second time"
             self.seen.add(lease)
             self.runs.append(run)
+
+    def endings(self, run: Run) -> list[str]:
+        """How the first messages of a run ended: after some endings the worker does not start the next."""
+        chosen: list[str] = []
+        for pair in run.parts[: self.dice.randint(1, len(run.parts))]:
+            chosen.append(self.dice.choice(["done"] * 12 + sorted(ENDINGS)))
+            if rest_of_run(ENDINGS[chosen[-1]](pair[0])) == "give back":
+                break
+        return chosen
 
     def settle_from_the_past(self) -> None:
         """Whoever comes back with a lease that has ended changes nothing."""

@@ -190,10 +190,11 @@ def test_a_halted_stream_stops_and_new_messages_wait(box: Box) -> None:
 
 
 @pytest.mark.covers("X37")
-def test_an_emptied_halted_stream_stays_halted(box: Box) -> None:
+@pytest.mark.parametrize("publish", [Box.publish, Box.publish_deferred])
+def test_an_emptied_halted_stream_stays_halted(box: Box, publish: object) -> None:
     box.send("M1", stream="s")
     box.settle(dead(box.claim_one(), on_dead="halt"))
-    box.send("M2", stream="s")
+    publish(box, new("M2", stream="s"))  # type: ignore[operator]
     assert box.claim() == []
 
 
