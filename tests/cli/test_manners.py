@@ -74,7 +74,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_an_application_by_argument_option_or_environment(holdfast: Shell, shop: str, tmp_path: Path) -> None:
-    assert holdfast("init", f"{shop}:app", database=False).out == "sqlite:///shop.db: migrated to version 1\n"
+    assert holdfast("init", f"{shop}:app", database=False).out.startswith(
+        "sqlite:///shop.db: migrated to version "
+    )
     assert (tmp_path / "shop.db").exists()
     assert "keep" in holdfast("status", f"{shop}:app", database=False).out
     assert "keep" in holdfast("status", shop, database=False).out  # `app` is the usual name

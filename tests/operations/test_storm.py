@@ -176,6 +176,7 @@ class Storm:
             operations.housekeeping()
             if not operations.messages.find(limit=1) and not operations.dead.list(limit=1):
                 return
+            self.over.wait(0.01)  # for leases of those that vanished
         raise AssertionError(f"left over: {operations.status().states}")
 
     def verify(self) -> None:

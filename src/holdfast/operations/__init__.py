@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ..message import Flag
 from ..settings import Settings
 from ..store import Store
 from ..store import operator_queries as queries
@@ -141,8 +140,7 @@ class Operations:
 
     def why(self, id: UUID | str) -> list[str]:
         """Why a message is where it is: a sentence for each of its deliveries."""
-        at, queues, _ = self.queues.survey()
-        return why(self._desk, as_id(id), at, list(queues))
+        return why(self._desk, as_id(id))
 
     def doctor(self) -> list[Finding]:
         """What is wrong or will be, and what to do about it. Changes nothing."""
@@ -152,18 +150,7 @@ class Operations:
 
     def poison_candidates(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Delivery]:
         """Failed messages that have been tried so often, and would be again: most attempts first."""
-        active = [state for state in STATES if state != "parked"]
-        rows = self._desk.ask(
-            lambda now: queries.find(
-                self._desk.plans,
-                states=active,
-                attempts=attempts,
-                flags=int(Flag.FAILED),
-                order="attempts",
-                limit=limit,
-                now=now,
-            )
-        )
+        rows = self._desk.ask(lambda now: queries.poison_candidates(self._desk.plans, attempts, limit, now))
         return [results.delivery(row) for row in rows]
 
     def poison_count(self, *, attempts: int = POISON_ATTEMPTS) -> int:

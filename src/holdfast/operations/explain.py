@@ -7,20 +7,23 @@ from uuid import UUID
 
 from ..message import Reason
 from ..store import operator_queries as queries
+from ..store.operator_plans import at as instant
 from ..store.plans_sqlite import TIMER
 from . import results
 from .desk import Desk
+from .queues import Queues
 from .results import OPERATOR, Delivery, Ended, Letter, QueueState, StreamState
 from .streams import Streams
 
 AHEAD_MAX = 10_000
 
 
-def why(desk: Desk, id: UUID, at: datetime, queues: list[QueueState]) -> list[str]:
+def why(desk: Desk, id: UUID) -> list[str]:
     """Sentences about the deliveries of a message: pending ones, dead ones, ended ones."""
+    at = instant(desk.plans, desk.ask(lambda now: queries.moment(desk.plans, now)))
+    assert at is not None
     pending, dead, ended = desk.ask(lambda now: queries.show(desk.plans, id, now), one=False)
-    by_name = {each.name: each for each in queues}
-    told = [_pending(desk, results.delivery(row), by_name, at) for row in pending]
+    told = [_pending(desk, results.delivery(row), at) for row in pending]
     told += [_dead(results.letter(row), at) for row in dead]
     told += [_ended(results.ended(row), at) for row in ended]
     if not told:
@@ -31,14 +34,16 @@ def why(desk: Desk, id: UUID, at: datetime, queues: list[QueueState]) -> list[st
     return told
 
 
-def _pending(desk: Desk, each: Delivery, queues: dict[str, QueueState], at: datetime) -> str:
+def _pending(desk: Desk, each: Delivery, at: datetime) -> str:
     stream = None
     if each.queue is not None and each.stream is not None and each.position is not None:
         found = Streams(desk).list(queue=each.queue, stream=each.stream, limit=1)
         stream = found[0] if found else None
     causes = [_cause(desk, each, stream, at)]
-    queue = queues.get(each.queue) if each.queue is not None else None
-    if queue is not None and each.state not in ("leased", "unrouted") and each.queue != TIMER:
+    queue = None
+    if each.queue not in (None, TIMER) and each.state not in ("leased", "unrouted"):
+        queue = Queues(desk).state(str(each.queue))
+    if queue is not None:
         outer = _of_queue(queue, at)
         # What is otherwise ready waits for nothing but its queue: that is the most exact cause.
         causes = outer or causes if each.state == "ready" else causes + outer

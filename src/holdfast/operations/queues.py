@@ -118,19 +118,41 @@ class Queues:
         log.info("dropped queue %s, %d messages discarded", name, ended)
         return Emptied(name, 0, ended, tuple(unsubscribed))
 
-    def _state(self, name: str) -> QueueState:
-        found = {each.name: each for each in self.list()}
-        if name not in found:
-            there = ", ".join(sorted(found)) or "none"
-            raise NotFound(f"There is no queue {name}; there are: {there}.")
-        return found[name]
+    def state(self, name: str) -> QueueState | None:
+        """A queue without its numbers; None if nobody knows it."""
+        return self._desk.ask(lambda now: self._look(name, now), one=False)
 
-    def _known(self, name: str) -> None:
-        self._state(name)
+    def _look(self, name: str, now: Any) -> Plan[QueueState | None]:
+        p, lease = self._desk.plans, self._desk.settings.lease
+        row = next((each for each in (yield from queries.queues(p)) if each["name"] == name), None)
+        patterns = tuple(pattern for queue, pattern in (yield from queries.subscriptions(p)) if queue == name)
+        pending, dead = yield from queries.queue_pending(p, name, 1)
+        if row is None and not (patterns or pending or dead):
+            return None
+        live = yield from queries.worker_names(p, name, lease, WORKERS_MAX, now)
+        return QueueState(
+            name=name,
+            states={},
+            depth=pending,
+            oldest_at=None,
+            dead=dead,
+            paused_at=row["paused_at"] if row is not None else None,
+            paused_why=row["paused_why"] if row is not None else None,
+            subscriptions=patterns,
+            workers=tuple(live),
+            is_orphaned=False,
+        )
+
+    def _known(self, name: str) -> QueueState:
+        found = self.state(name)
+        if found is None:
+            there = ", ".join(each.name for each in self.list()) or "none"
+            raise NotFound(f"There is no queue {name}; there are: {there}.")
+        return found
 
     def _idle(self, name: str) -> None:
         """Refused while workers take from the queue: they would go on while it is emptied."""
-        state = self._state(name)
+        state = self._known(name)
         if name.startswith(INTERNAL):
             raise Refused(f"Queue {name} is the engine's own: its messages are cancelled one by one.")
         if state.workers and state.paused_at is None:

@@ -39,14 +39,26 @@ class Streams:
     def show(self, queue: str, stream: str, *, limit: int = 200) -> StreamOrder:
         """A stream in its order; what is out of the order comes last."""
         states = self.list(queue=queue, stream=stream, limit=1)
-        rows = self._desk.ask(
-            lambda now: queries.find(
-                self._desk.plans, queue=queue, stream=stream, order="position", limit=limit, now=now
-            )
-        )
+        rows = self._messages(queue, stream, True, limit)
+        if len(rows) < limit:
+            rows = [*rows, *self._messages(queue, stream, False, limit - len(rows))]
         if not states and not rows:
             raise NotFound(f"There is no stream {stream} with pending messages in queue {queue}.")
-        return StreamOrder(states[0] if states else None, tuple(results.delivery(row) for row in rows))
+        return StreamOrder(states[0] if states else None, tuple(rows))
+
+    def _messages(self, queue: str, stream: str, ordered: bool, limit: int) -> Sequence[Delivery]:
+        rows = self._desk.ask(
+            lambda now: queries.find(
+                self._desk.plans,
+                queue=queue,
+                stream=stream,
+                ordered=ordered,
+                order="position" if ordered else "oldest",
+                limit=limit,
+                now=now,
+            )
+        )
+        return [results.delivery(row) for row in rows]
 
     def blocking_message(self, queue: str, stream: str, *, attempts: int = POISON_ATTEMPTS) -> Blocking:
         """What stands first in a stream, and whether it has been tried so often that it may be poison."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -66,42 +67,50 @@ def _value(plans: Plans, name: str, value: Any) -> Any:
 # -- messages
 
 
+ORDERS = {
+    "newest": "order by d.seq desc",
+    "oldest": "order by d.seq",
+    "position": "order by d.position",
+}
+CONDITIONS = {
+    "queue": "d.queue = :queue",
+    "type": "d.type = :type",
+    "stream": "d.stream = :stream",
+    "reason": "d.reason = :reason",
+    "states": "d.state in (select value from json_each(:states))",
+}
+PLACES = {None: "true", True: "d.position is not null", False: "d.position is null"}
+
+
 def find(
     plans: Plans,
     *,
-    queue: str | None = None,
-    type: str | None = None,
-    stream: str | None = None,
-    reason: int | None = None,
-    states: Sequence[str] | None = None,
-    attempts: int = 0,
-    flags: int = 0,
     order: str = "newest",
     limit: int = 50,
+    ordered: bool | None = None,
     now: Any,
+    **wanted: Any,
 ) -> Plan[list[Row]]:
-    """Pending deliveries that match."""
-    orders = {
-        "newest": "order by d.seq desc",
-        "oldest": "order by d.seq",
-        "position": "order by d.position is null, d.position, d.seq",
-        "attempts": "order by d.attempts desc, d.created_at, d.seq",
-    }
-    rows = yield statement(
-        plans,
-        "op_delivery",
-        "op_find",
-        f"{orders[order]} limit :limit",
-        queue=queue,
-        type=type,
-        stream=stream,
-        reason=reason,
-        states=None if states is None else many(plans, states),
-        attempts=attempts,
-        flags=flags,
-        limit=limit,
-        now=now,
-    )
+    """Pending deliveries that match; `wanted` by the names in CONDITIONS, None does not count.
+
+    Conditions that do not count are left out, and the limit is written into the statement: both databases plan a
+    statement without its parameters, and would read and join the whole table.
+    """
+    params = {name: value for name, value in wanted.items() if value is not None}
+    conditions = [PLACES[ordered], *(CONDITIONS[name] for name in params)]
+    if "states" in params:
+        params["states"] = many(plans, params["states"])
+        if isinstance(plans, PostgresPlans):
+            conditions[conditions.index(CONDITIONS["states"])] = "d.state = any (:states::text[])"
+    tail = f" where {' and '.join(conditions)} {ORDERS[order]} limit {int(limit)}"
+    rows = yield statement(plans, "op_delivery", "op_find", tail, **params, now=now)
+    return shape(plans, DELIVERY, rows)
+
+
+def poison_candidates(plans: Plans, attempts: int, limit: int, now: Any) -> Plan[list[Row]]:
+    """Failed messages that were tried so often and will be again, most attempts first."""
+    tail = sql(plans, "op_poison").sql
+    rows = yield statement(plans, "op_delivery", "op_find", tail, attempts=attempts, limit=limit, now=now)
     return shape(plans, DELIVERY, rows)
 
 
@@ -132,20 +141,11 @@ def ahead(plans: Plans, seq: int, limit: int) -> Plan[int]:
 # -- dead letters
 
 
-def letters(
-    plans: Plans,
-    *,
-    queue: str | None = None,
-    type: str | None = None,
-    stream: str | None = None,
-    reason: int | None = None,
-    newest: bool = True,
-    limit: int = 50,
-) -> Plan[list[Row]]:
+def letters(plans: Plans, *, newest: bool = True, limit: int = 50, **wanted: Any) -> Plan[list[Row]]:
     """Dead letters that match."""
-    found = sql(plans, "op_dead_find", queue=queue, type=type, stream=stream, reason=reason, limit=limit)
+    found = sql(plans, "op_dead_find", **wanted)
     order = "order by d.died_at desc, d.seq desc" if newest else "order by d.died_at, d.seq"
-    rows = yield Statement(f"{found.sql}\n{order} limit :limit", found.params)
+    rows = yield Statement(f"{found.sql}\n{order} limit {int(limit)}", found.params)
     return shape(plans, LETTER, rows)
 
 
@@ -194,9 +194,29 @@ def streams(
 
 
 def counts(plans: Plans, now: Any) -> Plan[list[Row]]:
-    """Pending deliveries by queue and state."""
-    rows = yield statement(plans, "op_delivery", "op_counts", "", now=now)
-    return shape(plans, "queue state count oldest_at", rows)
+    """Pending deliveries by queue and state: `find` would count the same, but joins every row with others."""
+    rows = yield sql(plans, "op_counts", now=now)
+    oldest: dict[str, Any] = {}
+    found: Counter[tuple[str, str]] = Counter()
+    for row in shape(plans, "queue state count oldest_at", rows):
+        found[row["queue"], row["state"]] = row["count"]
+        if row["oldest_at"] is not None:
+            oldest[row["queue"]] = min(row["oldest_at"], oldest.get(row["queue"], row["oldest_at"]))
+    for queue, state, live, count, followers in (yield sql(plans, "op_counts_leased", now=now)):
+        if queue is not None and (live or state in ("ready", "retrying", "scheduled")):
+            found[queue, state] -= count
+            found[queue, "leased" if live else "suspect"] += count
+            found[queue, "waiting"] -= int(followers)
+            found[queue, "leased"] += int(followers)
+    for name, sign in (("op_counts_blocked", 1), ("op_counts_parked", -1)):
+        for queue, count in (yield sql(plans, name, now=now)):
+            found[queue, "waiting"] -= sign * int(count)
+            found[queue, "blocked"] += sign * int(count)
+    return [
+        {"queue": queue, "state": state, "count": count, "oldest_at": oldest.get(queue)}
+        for (queue, state), count in sorted(found.items())
+        if count > 0
+    ]
 
 
 def queues(plans: Plans) -> Plan[list[Row]]:
@@ -206,6 +226,17 @@ def queues(plans: Plans) -> Plan[list[Row]]:
 def subscriptions(plans: Plans) -> Plan[list[tuple[str, str]]]:
     rows = yield sql(plans, "subscription_list")
     return sorted((queue, pattern) for pattern, queue in rows)
+
+
+def worker_names(plans: Plans, queue: str, seconds: float, limit: int, now: Any) -> Plan[list[str]]:
+    """The workers that take from a queue and were seen within so many seconds."""
+    since = yield from ago(plans, seconds, now)
+    rows = yield sql(plans, "op_workers", limit=limit)
+    return [
+        row["name"]
+        for row, raw in zip(shape(plans, WORKER, rows), rows, strict=True)
+        if raw[3] >= since and queue in (row["queues"] or ())
+    ]
 
 
 def queue_pending(plans: Plans, queue: str, cap: int) -> Plan[tuple[int, int]]:

@@ -1,0 +1,9 @@
+-- How many of those that wait behind others in op_counts are blocked: their stream is halted, or its head can neither
+-- be claimed now nor is it held by anybody. Streams with nothing behind their head are not looked at.
+select s.queue, sum(s.open - (case when h.seq is null then 0 else 1 end))
+  from holdfast_stream s
+  left join holdfast_message h on h.queue = s.queue and h.stream = s.name and h.head and h.position is not null
+  left join holdfast_lease l on l.seq = h.seq
+ where (s.open > 1 or (s.open > 0 and s.halted_by is not null))
+   and (h.seq is null or l.until < :now or (l.seq is null and (h.claimable_at > :now or h.vanished > 0)))
+ group by s.queue
