@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from .board import Board
 from .child import Death, Task, run, tell_deaths
+from .errors import StoreUnavailable
+from .exchanges import PAUSE_MAX, PAUSE_MIN
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -96,8 +98,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Work until told to stop; the exit code."""
-        self.app.prepare()
-        self.app.close()
+        self._prepare()
         capacity = 8 * self.app.settings.claim + self.app.settings.concurrency
         self.children = [Child(Board.create(capacity), False) for _ in range(self.processes)]
         self.children.append(Child(Board.create(capacity), True))
@@ -117,6 +118,19 @@ class Supervisor:
             for child in self.children:
                 child.board.close()
         return 0
+
+    def _prepare(self) -> None:
+        """A machine that comes up again may have its workers before its database: wait for it."""
+        pause = PAUSE_MIN
+        while True:
+            try:
+                self.app.prepare()
+                break
+            except StoreUnavailable as error:
+                log.warning("The database is not there yet: %s", error)
+                threading.Event().wait(pause)
+                pause = min(pause * 2, PAUSE_MAX)
+        self.app.close()
 
     def _listen_to_signals(self) -> int:
         read, write = os.pipe()

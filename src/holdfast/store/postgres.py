@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -90,7 +91,11 @@ class PostgresStore:
     def _take(self) -> psycopg.Connection[Any] | None:
         with self._lock:
             self._forget_after_fork()
-            return self._idle.pop() if self._idle else None
+            while self._idle:
+                if is_alive(connection := self._idle.pop()):
+                    return connection
+                connection.close()
+            return None
 
     @asynccontextmanager
     async def _aconnection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -101,6 +106,9 @@ class PostgresStore:
             idle = self._aidle.setdefault(loop, [])
             connection = idle.pop() if idle else None
         try:
+            if connection is not None and not is_alive(connection):
+                await connection.close()
+                connection = None
             if connection is None:
                 connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **self._options())
                 tune(connection)
@@ -218,6 +226,13 @@ def tune(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> 
     connection.prepare_threshold = 2
     # Lists of text in binary form: as text, each element is searched for what must be quoted.
     connection.adapters.register_dumper(list, ListBinaryDumper)
+
+
+def is_alive(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Nobody talks on an idle connection: if there is something to read, it is the news of its end."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
 
 
 def usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
