@@ -440,6 +440,9 @@ class Pacing:
         """That transaction was committed."""
         self._count_running_out(lane, ran)
         lane.completing = False
+        if lane.handed:  # what is still on its way was settled there, and will find nothing
+            lane.handed = ()
+            self._flight.remove(lane)
         if lane.lost:
             return
         if completion.following is None or completion.after is None:

@@ -1,0 +1,555 @@
+"""What a worker asks for, holds and hands in: tables and properties. The simulation puts it all together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.message import Message
+from holdfast.rules import delivery
+from holdfast.rules.delivery import HandlerPolicy
+from holdfast.rules.pacing import HORIZON, Lane, Limit, Pacing, Stop
+from holdfast.rules.rhythm import BUSY_TURNS, IDLE_AFTER, IDLE_POLL, Rhythm
+from holdfast.settings import Settings
+from holdfast.work import Batch, Leased, Outcome, Report
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def leased(seq: int, *, queue: str = "q", run: int | None = None, epoch: int = 1, body: str = "{}", **more: Any) -> Leased:
+    """A message of its own, or one that follows `run` in a stream."""
+    stream = "s" if run is not None or more.pop("ordered", False) else None
+    fields: dict[str, Any] = {
+        "seq": seq, "id": UUID(int=seq), "queue": queue, "type": "t", "body": body, "stream": stream,
+        "position": seq if stream else None, "subject": None, "headers": None, "status": 1, "attempts": 0, "failures": 0,
+        "vanished": 0, "refunds": 0, "created_at": NOW, "due_at": None, "deadline": None, **more,
+    }  # fmt: skip
+    return Leased(Message(**fields), epoch, fields["attempts"] + 1, run or seq, epoch)
+
+
+def pacing(concurrency: int = 10, **settings: Any) -> Pacing:
+    return Pacing({"q": Limit(concurrency, timeout=100.0)}, Settings(**settings))
+
+
+def take(p: Pacing, *work: Leased, now: float = 0.0, **batch: Any) -> Report:
+    report = p.report(1, now)
+    p.receive(report, Batch(NOW, work, **batch), now)
+    return report
+
+
+def start(p: Pacing, now: float = 0.0) -> list[Lane]:
+    lanes = list(p.starts())
+    for lane in lanes:
+        p.begin(lane, now)
+    return lanes
+
+
+def finish(p: Pacing, lane: Lane, ending: delivery.Ending | None = None) -> None:
+    assert lane.running is not None
+    ending = ending or delivery.Returned()
+    p.end(lane, delivery.conclude(lane.running, ending, HandlerPolicy(), NOW, 0.5))
+
+
+def run_through(p: Pacing, now: float = 0.0, ran: float = 0.0) -> int:
+    """Let everything that may start run to its end; answers how many messages that were."""
+    ended = 0
+    for lane in list(p.starts()):
+        while p.begin(lane, now) is not None:
+            finish(p, lane, delivery.Returned(ran=ran))
+            ended += 1
+    return ended
+
+
+def run_of(*seqs: int) -> list[Leased]:
+    return [leased(seq, run=seqs[0]) for seq in seqs]
+
+
+# --- Asking -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "held", "asked"),
+    [(10, 0, 10), (10, 4, 6), (10, 10, None), (1, 0, 1), (1, 1, None), (5000, 0, 500)],
+)
+def test_it_asks_for_what_it_can_run_at_once(concurrency: int, held: int, asked: int | None) -> None:
+    p = pacing(concurrency)
+    take(p, *(leased(n) for n in range(held)))
+    report = p.report(1, 0.0)
+    assert [want.heads for want in report.want] == ([] if asked is None else [asked])
+
+
+def test_it_asks_for_nothing_beyond_its_bytes() -> None:
+    p = pacing(100, claim_bytes=1000)
+    take(p, leased(1, body="x" * 600))
+    assert p.report(1, 0.0).bytes_max == 400
+    take(p, leased(2, body="x" * 400))
+    assert p.report(1, 0.0).want == []
+    for lane in start(p):
+        finish(p, lane)
+    assert p.report(1, 0.0).bytes_max == 1000
+
+
+def test_it_never_holds_more_than_two_claims() -> None:
+    p = pacing(5000, claim=50)
+    for first in range(0, 200, 50):
+        report = p.report(1, 0.0)
+        p.receive(report, Batch(NOW, [leased(n) for n in range(first, first + report.total)]), 0.0)
+    assert p.held == 100
+    assert p.report(1, 0.0).want == []
+
+
+def test_a_fast_handler_holds_what_it_needs_for_a_moment() -> None:
+    p = pacing(10)
+    for n in range(1000):
+        take(p, leased(n), now=n / 1000)
+        run_through(p, n / 1000, ran=0.001)
+    (want,) = p.report(1, 1.0).want
+    assert want.heads == pytest.approx(10 + 1000 * HORIZON, rel=0.2)
+
+
+def test_a_slow_handler_hoards_nothing() -> None:
+    p = pacing(10)
+    for n in range(20):
+        take(p, leased(n), now=n * 5.0)
+        run_through(p, n * 5.0, ran=5.0)
+    report = p.report(1, 100.0)
+    assert [want.heads for want in report.want] == [11]
+    assert report.run == 1
+
+
+@pytest.mark.parametrize(("seconds", "run"), [(None, 1), (0.0, 50), (0.001, 50), (0.025, 11), (0.1, 3), (10.0, 1)])
+def test_runs_are_as_long_as_a_moment(seconds: float | None, run: int) -> None:
+    p = pacing()
+    if seconds is not None:
+        take(p, leased(1))
+        (lane,) = start(p)
+        finish(p, lane, delivery.Returned(ran=seconds))
+    assert p.report(1, 0.0).run == run
+
+
+def test_heads_are_fewer_where_each_brings_a_run() -> None:
+    p = pacing(100)
+    take(p, leased(0))
+    run_through(p, ran=0.0025)
+    work = [each for head in range(1, 100, 10) for each in run_of(*range(head, head + 10))]
+    take(p, *work)
+    assert run_through(p, ran=0.0025) == 100
+    assert [want.heads for want in p.report(1, 0.0).want] == [20], "200 messages, 10 for each head"
+
+
+def test_the_watermark_moves_while_there_is_more_than_was_asked_for() -> None:
+    p = pacing(2)
+    take(p, leased(1), leased(2), now=0.1, marks={"q": (NOW, 2)})
+    for lane in start(p, 0.1):
+        finish(p, lane)
+    (want,) = p.report(1, 0.2).want
+    assert want.after == (NOW, 2)
+    (want,) = p.report(1, 5.0).want
+    assert want.after is None, "now and then all is looked at: something may have been committed late"
+
+
+def test_all_queues_get_their_turn_to_be_first() -> None:
+    p = Pacing({name: Limit(1) for name in "abc"}, Settings())
+    assert {p.report(1, 0.0).want[0].queue for _ in range(3)} == {"a", "b", "c"}
+
+
+def test_the_quarantine_asks_for_one_suspect_when_it_has_none() -> None:
+    p = Pacing({"q": Limit(50)}, Settings(), quarantine=True)
+    report = p.report(1, 0.0)
+    assert (report.suspects, report.total, [want.heads for want in report.want]) == (True, 1, [1])
+    p.receive(report, Batch(NOW, [leased(1, vanished=1)]), 0.0)
+    assert p.report(1, 0.0).want == []
+    (lane,) = start(p)
+    finish(p, lane)
+    take(p)
+    assert len(p.report(1, 0.0).want) == 1
+
+
+# --- Lanes and leases -------------------------------------------------------------------------------------------------
+
+
+def test_a_message_of_its_own_is_handed_in_and_forgotten() -> None:
+    p = pacing()
+    take(p, leased(1))
+    (lane,) = start(p)
+    finish(p, lane)
+    report = p.report(1, 0.0)
+    assert [(s.leased.message.seq, s.outcome) for s in report.settlements] == [(1, Outcome.DONE)]
+    assert report.moves == []
+    assert p.lanes, "until the store has it, the lease is renewed"
+    p.receive(report, Batch(NOW), 0.0)
+    assert p.idle
+
+
+def test_the_lease_moves_along_a_run() -> None:
+    p = pacing()
+    take(p, *run_of(1, 2, 3, 4))
+    (lane,) = start(p)
+    finish(p, lane)
+    p.begin(lane, 0.0)
+    finish(p, lane)
+    p.begin(lane, 0.0)
+    report = p.report(1, 0.0)
+    assert [(s.leased.message.seq, s.leased.run, s.leased.run_epoch) for s in report.settlements] == [(1, 1, 1), (2, 1, 1)]
+    assert report.moves == [(1, 3)]
+    assert lane.fences == ((1, 1), (3, 1)), "nobody knows yet which of them stands"
+    finish(p, lane)
+    p.begin(lane, 0.0)
+    p.receive(report, Batch(NOW), 0.0)
+    assert lane.fences == ((3, 1),)
+    report = p.report(1, 0.0)
+    assert [(s.leased.message.seq, s.leased.run) for s in report.settlements] == [(3, 3)]
+    assert report.moves == [(3, 4)]
+
+
+def test_what_ends_under_a_lost_lease_is_dropped() -> None:
+    p = pacing()
+    take(p, *run_of(1, 2, 3))
+    (lane,) = start(p)
+    finish(p, lane)
+    p.begin(lane, 0.0)
+    report = p.report(1, 0.0)
+    assert p.receive(report, Batch(NOW, lost=frozenset({1})), 0.0) == [lane]
+    assert lane.lost
+    assert p.idle
+    finish(p, lane)
+    assert p.begin(lane, 0.0) is None
+    assert p.report(1, 0.0).settlements == []
+    assert p.held == 0
+
+
+@pytest.mark.parametrize(
+    ("ending", "policy", "goes_on"),
+    [
+        (delivery.Returned(), HandlerPolicy(), True),
+        (delivery.Raised(RuntimeError()), HandlerPolicy(), False),
+        (delivery.Raised(RuntimeError()), HandlerPolicy(ordering="available"), True),
+        (delivery.Died("no"), HandlerPolicy(), True),
+        (delivery.Died("no"), HandlerPolicy(on_dead="halt"), False),
+        (delivery.Snoozed(1.0), HandlerPolicy(), False),
+        (delivery.Cancelled(), HandlerPolicy(), True),
+    ],
+)
+def test_the_rest_of_a_run_goes_on_or_back(ending: delivery.Ending, policy: HandlerPolicy, goes_on: bool) -> None:
+    p = pacing()
+    take(p, *run_of(1, 2, 3))
+    (lane,) = start(p)
+    assert lane.running is not None
+    p.end(lane, delivery.conclude(lane.running, ending, policy, NOW, 0.5))
+    following = p.begin(lane, 0.0)
+    assert (following is not None) is goes_on
+    report = p.report(1, 0.0)
+    assert report.moves == ([(1, 2)] if goes_on else [])
+    assert p.held == (2 if goes_on else 0)
+
+
+def test_a_message_handed_out_again_at_once_has_a_lane_of_its_own() -> None:
+    """Set aside and claimed again in the same exchange, while its first lane goes on with the run."""
+    p = pacing()
+    take(p, *run_of(1, 2, 3))
+    (lane,) = start(p)
+    assert lane.running is not None
+    aside = HandlerPolicy(ordering="available")
+    p.end(lane, delivery.conclude(lane.running, delivery.Raised(RuntimeError()), aside, NOW, 0.5))
+    p.begin(lane, 0.0)
+    report = p.report(1, 0.0)
+    p.receive(report, Batch(NOW, [leased(1, epoch=2)]), 0.0)
+    assert len(p.lanes) == 2
+    assert [each.message.seq for each in lane.waiting] == [3]
+    (other,) = start(p)
+    assert other.fences == ((1, 2),)
+
+
+# --- Stopping and pausing ---------------------------------------------------------------------------------------------
+
+
+def given_back(report: Report) -> list[tuple[int, bool]]:
+    return [(s.leased.message.seq, s.refunded) for s in report.settlements if not s.started]
+
+
+@pytest.mark.covers("X9")
+def test_stopping_gives_back_what_has_not_begun() -> None:
+    p = pacing(1)
+    take(p, leased(1), leased(2), *run_of(3, 4, 5))
+    (running,) = start(p)
+    p.stop()
+    report = p.report(1, 0.0)
+    assert given_back(report) == [(2, True), (3, True)]
+    assert report.moves == []
+    assert report.want == []
+    assert p.held == 1
+    finish(p, running)
+    p.receive(report, Batch(NOW), 0.0)
+    take(p)
+    assert p.idle
+
+
+def test_what_arrives_after_the_stop_goes_back_too() -> None:
+    p = pacing()
+    report = p.report(1, 0.0)
+    p.stop()
+    p.receive(report, Batch(NOW, [leased(1), *run_of(2, 3)]), 0.0)
+    assert list(p.starts()) == []
+    assert given_back(p.report(1, 0.0)) == [(1, True), (2, True)]
+
+
+def test_a_stopped_run_gives_back_its_rest_with_what_ended() -> None:
+    p = pacing()
+    take(p, *run_of(1, 2, 3))
+    (lane,) = start(p)
+    p.stop()
+    finish(p, lane)
+    assert p.begin(lane, 0.0) is None
+    report = p.report(1, 0.0)
+    assert [(s.leased.message.seq, s.outcome) for s in report.settlements] == [(1, Outcome.DONE)]
+    assert report.moves == []
+
+
+def test_a_pause_gives_back_one_queue_and_leaves_the_other() -> None:
+    p = Pacing({"q": Limit(1), "r": Limit(1)}, Settings())
+    take(p, leased(1), leased(2), leased(3, queue="r"), leased(4, queue="r"))
+    lanes = start(p)
+    take(p, paused=frozenset({"q"}))
+    assert given_back(p.report(1, 0.0)) == [(2, True)]
+    assert p.held == 3
+    for lane in lanes:
+        finish(p, lane)
+    assert [p.begin(lane, 0.0) for lane in lanes] == [None, None]
+    assert [lane.queue for lane in p.starts()] == ["r"]
+
+
+# --- Time -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_that_could_not_be_renewed_is_given_up_by_our_own_clock() -> None:
+    p = pacing(lease=30.0)
+    take(p, leased(1), *run_of(2, 3), leased(4), now=10.0)
+    one, two, four = start(p, 10.0)
+    finish(p, four)
+    assert p.lapsed(39.9) == []
+    assert p.lapsed(40.0) == [one, two]
+    for lane in (one, two):
+        lane.stop = Stop.LAPSED
+    assert p.lapsed(41.0) == []
+    for lane in (one, two):
+        finish(p, lane, delivery.Interrupted())
+    assert [p.begin(lane, 41.0) for lane in (one, two)] == [None, None]
+    report = p.report(1, 41.0)
+    seqs = [s.leased.message.seq for s in report.settlements]
+    assert sorted(seqs) == [1, 2, 4], "what ended is handed in: the fence decides"
+    assert report.moves == []
+
+
+def test_renewals_end_when_the_handlers_time_is_over() -> None:
+    p = Pacing({"q": Limit(10, timeout=50.0)}, Settings(lease=30.0))
+    take(p, leased(1), now=0.0)
+    take(p, leased(2), now=0.0)
+    lane, other = start(p, 5.0)
+    assert [each for each, _ in p.leases(54.9)] == [lane, other]
+    assert p.leases(55.0) == []
+    assert p.overdue(54.9) == []
+    assert p.overdue(55.0) == [lane, other]
+    lane.stop = Stop.TIMEOUT
+    assert p.overdue(56.0) == [other]
+
+
+def test_a_renewal_counts_from_when_it_was_asked_for() -> None:
+    p = pacing(lease=30.0)
+    take(p, leased(1), now=0.0)
+    (lane,) = start(p)
+    assert p.renewed(p.leases(20.0), set(), 20.0) == []
+    assert p.lapsed(49.9) == []
+    assert p.lapsed(50.0) == [lane]
+
+
+def test_the_heartbeat_finds_a_lost_lease() -> None:
+    p = pacing()
+    take(p, leased(1), leased(2))
+    one, two = start(p)
+    assert p.renewed(p.leases(1.0), {2}, 1.0) == [two]
+    assert two.lost
+    assert not one.lost
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_a_heartbeat_does_not_mistake_a_move_for_a_loss(when: str) -> None:
+    """It asks in a thread of its own while exchanges move leases; only what nobody moved is lost."""
+    p = pacing()
+    take(p, *run_of(1, 2, 3))
+    (lane,) = start(p)
+    finish(p, lane)
+    p.begin(lane, 0.0)
+    if when == "before":
+        asked = p.leases(1.0)
+    report = p.report(1, 1.0)
+    if when == "during":
+        asked = p.leases(1.0)
+        assert asked[0][1] == ((1, 1), (2, 1)), "both are asked for"
+    p.receive(report, Batch(NOW), 1.0)
+    if when == "after":
+        asked = p.leases(1.0)
+    # The store has moved the lease to 2: of what was asked, 1 is gone.
+    gone = {seq for _, fences in asked for seq, _ in fences if seq == 1}
+    assert p.renewed(asked, gone, 1.0) == []
+    assert not lane.lost
+
+
+# --- Completion -------------------------------------------------------------------------------------------------------
+
+
+def test_a_completion_settles_what_ended_before_it() -> None:
+    p = pacing()
+    take(p, *run_of(1, 2, 3, 4))
+    (lane,) = start(p)
+    finish(p, lane)
+    p.begin(lane, 0.0)
+    completion = p.open_completion(lane)
+    assert [(fence, [s.leased.message.seq for s in before]) for fence, before in completion.ways] == [((1, 1), [1])]
+    assert completion.after == (3, 1)
+    assert p.report(1, 0.0).settlements == [], "they are in the handler's transaction now"
+    p.complete(lane, completion, 0.0)
+    assert lane.fences == ((3, 1),)
+    assert p.begin(lane, 0.0) is not None
+
+
+def test_a_completion_that_came_to_nothing_gives_back_what_it_took() -> None:
+    p = pacing()
+    take(p, *run_of(1, 2, 3))
+    (lane,) = start(p)
+    finish(p, lane)
+    p.begin(lane, 0.0)
+    completion = p.open_completion(lane)
+    p.undo_completion(lane, completion)
+    finish(p, lane)
+    report = p.report(1, 0.0)
+    assert [s.leased.message.seq for s in report.settlements] == [1, 2]
+    assert lane.fences == ((1, 1), (3, 1))
+
+
+def test_a_completion_while_an_exchange_is_on_its_way_knows_both_leases() -> None:
+    p = pacing()
+    take(p, *run_of(1, 2, 3))
+    (lane,) = start(p)
+    finish(p, lane)
+    p.begin(lane, 0.0)
+    report = p.report(1, 0.0)
+    completion = p.open_completion(lane)
+    assert [(fence, [s.leased.message.seq for s in before]) for fence, before in completion.ways] == [
+        ((2, 1), []),
+        ((1, 1), [1]),
+    ]
+    # It was committed before the exchange arrived, which then finds nothing: that is no loss.
+    assert p.receive(report, Batch(NOW, lost=frozenset({1})), 0.0) == []
+    p.complete(lane, completion, 0.0)
+    assert lane.fences == ((3, 1),)
+    assert p.begin(lane, 0.0) is not None
+
+
+def test_an_exchange_that_lands_after_the_next_completion_moves_nothing() -> None:
+    """Found by seed 1214: the exchange was overtaken by two completions, and its landing took the second one's lease."""
+    p = pacing()
+    take(p, *run_of(1, 2, 3, 4))
+    (lane,) = start(p)
+    finish(p, lane)
+    p.begin(lane, 0.0)
+    report = p.report(1, 0.0)
+    p.complete(lane, p.open_completion(lane), 0.0)
+    p.begin(lane, 0.0)
+    completion = p.open_completion(lane)
+    assert p.receive(report, Batch(NOW, lost=frozenset({1})), 0.0) == []
+    assert lane.fences == ((3, 1), (4, 1))
+    p.undo_completion(lane, completion)
+    assert lane.fences == ((3, 1),)
+
+
+def test_a_lane_closed_during_a_completion_gives_back_what_its_lease_moved_to() -> None:
+    p = pacing()
+    take(p, *run_of(1, 2, 3))
+    (lane,) = start(p)
+    completion = p.open_completion(lane)
+    p.stop()
+    p.complete(lane, completion, 0.0)
+    report = p.report(1, 0.0)
+    assert [(s.leased.message.seq, s.leased.run) for s in report.settlements] == [(2, 2)]
+    assert given_back(report) == [(2, True)]
+    p.receive(report, Batch(NOW), 0.0)
+    assert p.idle
+
+
+# --- Keys -------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    keys=st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=40),
+    order=st.randoms(use_true_random=False),
+    per_key=st.integers(1, 3),
+)
+def test_keys_never_run_more_often_at_once_and_all_run(
+    keys: Sequence[str | None], order: Any, per_key: int
+) -> None:
+    limit = Limit(5, per_key=per_key, key_of=lambda each: each.message.subject)
+    p = Pacing({"q": limit}, Settings())
+    take(p, *(leased(n, subject=key) for n, key in enumerate(keys)))
+    running: list[Lane] = []
+    ended = 0
+    for _ in range(10 * len(keys) + 10):
+        running += start(p)
+        counts = {key: sum(lane.key == key for lane in running) for key in ("a", "b")}
+        assert max(counts.values()) <= per_key
+        assert len(running) <= 5
+        if not running:
+            break
+        lane = running.pop(order.randrange(len(running)))
+        finish(p, lane)
+        assert p.begin(lane, 0.0) is None
+        ended += 1
+    assert ended == len(keys)
+    assert p.paces["q"].keys == {}
+    assert p.paces["q"].barred == {}
+
+
+# --- Rhythm -----------------------------------------------------------------------------------------------------------
+
+
+def test_it_looks_less_and_less_often() -> None:
+    r = Rhythm(0.002, 0.1, worked_at=0.0)
+    rests = [r.rest(1.0, True, None) for _ in range(15)]
+    assert rests[0] == 0.002
+    assert rests == sorted(rests)
+    assert rests[-1] == 0.1
+    assert r.peeks
+    assert r.rest(IDLE_AFTER + 1.0, True, None) == IDLE_POLL
+    r.work_came(IDLE_AFTER + 1.0)
+    assert r.rest(IDLE_AFTER + 1.0, True, None) == 0.002
+
+
+def test_something_due_cuts_the_rest_short() -> None:
+    r = Rhythm(0.002, 0.1, worked_at=0.0)
+    assert r.rest(100.0, True, 0.25) == 0.25
+    assert r.rest(100.0, True, -1.0) == 0.0
+
+
+def test_being_asleep_is_told_with_hesitation() -> None:
+    r = Rhythm(0.002, 0.1, worked_at=0.0)
+    assert r.new_asleep is True
+    r.told(True)
+    assert r.new_asleep is None
+    for turn in range(BUSY_TURNS):
+        assert r.new_asleep is None, turn
+        r.work_came(1.0)
+    assert r.new_asleep is False
+    r.told(False)
+    r.rest(2.0, False, None)
+    assert r.new_asleep is None, "handlers still run"
+    r.rest(2.0, True, None)
+    assert r.new_asleep is True
+
+
+def test_a_worker_without_handlers_asks_for_nothing() -> None:
+    assert Pacing({}, Settings()).report(1, 0.0).want == []
