@@ -25,7 +25,7 @@ from rich.progress import (
 from . import machine, peers
 from .course import Failed
 from .lines import GROUPS, Group, Run
-from .report import Record, document, failures, number, table, write
+from .report import Record, costs_table, document, failures, number, table, write
 from .servers import Servers, settings
 
 QUICK_PEERS = ["pgqueuer", "huey"]
@@ -64,6 +64,7 @@ def main() -> int:
     finally:
         servers.close()
     console.print(table(results))
+    console.print(costs_table(results))
     for line in failures(results):
         console.print(f"[yellow]{line}[/]")
     if not asked.dry:

@@ -73,6 +73,7 @@ def profile(s: Stand, asked: argparse.Namespace) -> None:
     if postgres:
         with psycopg.connect(s.url, autocommit=True) as connection:
             connection.execute("create extension pg_stat_statements")
+            connection.execute("create table business (n integer)")
     begun = s.servers.cpu(s.contestant.database)
     seconds = s.publish(asked.n, streams=asked.streams)["seconds"]
     server = (s.servers.cpu(s.contestant.database) - begun) / asked.n * 1e6

@@ -175,6 +175,34 @@ def table(results: dict[str, Any]) -> Table:
     return made
 
 
+def costs(results: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """CPU and memory of everybody who drained: line, who, microseconds of client and server, megabytes."""
+    rows = []
+    for each in results["measurements"]:
+        for name, shown in {"holdfast": each["ours"], "limit": each["limit"], **each["peers"]}.items():
+            found = (shown or {}).get("facts", {})
+            if "client_us" in found:
+                figures = (
+                    f"{found['client_us']:.1f}",
+                    f"{found['server_us']:.1f}",
+                    f"{found['megabytes']:.0f}",
+                )
+                rows.append((each["title"], name, *figures))
+    return rows
+
+
+COSTS = ("line", "who", "client, µs a message", "server, µs a message", "worker, MB")
+
+
+def costs_table(results: dict[str, Any]) -> Table:
+    made = Table(title="CPU and memory", title_justify="left")
+    for column in COSTS:
+        made.add_column(column, justify="left" if column in ("line", "who") else "right")
+    for row in costs(results):
+        made.add_row(*row)
+    return made
+
+
 def best_peer(measurement: dict[str, Any]) -> str | None:
     measured = {name: shown["median"] for name, shown in measurement["peers"].items() if "median" in shown}
     if not measured:
@@ -262,6 +290,7 @@ def fill(page: str, results: dict[str, Any]) -> str:
         "table": markdown_table(results),
         "bars": bars_table(results),
         "peers": peers_table(results),
+        "costs": costs_markdown(results),
     }
     for name, text in parts.items():
         page = re.sub(
@@ -313,6 +342,11 @@ def bars_table(results: dict[str, Any]) -> str:
             word = "reached" if bar["reached"] else "**missed**"
             rows.append(f"| {each['title']} | {bar['bar']} | {aim} | {figure(bar)} | {word} |")
     return "\n".join(rows)
+
+
+def costs_markdown(results: dict[str, Any]) -> str:
+    rows = [f"| {' | '.join(COSTS)} |", "|---|---|---:|---:|---:|"]
+    return "\n".join([*rows, *(f"| {' | '.join(row)} |" for row in costs(results))])
 
 
 def peers_table(results: dict[str, Any]) -> str:
