@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
+from holdfast.store.statement import Plan, Statement
 from holdfast.work import Report, Want
 from tests import servers
 from tests.conftest import or_exit
@@ -130,14 +130,14 @@ def test_a_backlog_of_a_million(tmp_path: Path) -> None:
         Holdfast(dsn).migrate()
         lab = Lab(dsn, tmp_path)
         fill(dsn, 1000)
-        small = claim_seconds(lab)
+        small = claim_blocks(lab)
         fill(dsn, 1_000_000)
-        large = claim_seconds(lab)
+        large = claim_blocks(lab)
         worker = lab.start(processes=1, target="tests.faults.ledger:app")
         until(lambda: len(lab.query("select 1 from {history} limit 100000")) >= 100_000, lab.said, 600)
         memory = max(resident(pid) for pid in worker.children())
         assert memory < 150_000_000
-        assert large < 2 * small, (small, large)
+        assert large <= 2 * small, (small, large)
         lab.end_processes()
         lab.close()
 
@@ -147,23 +147,26 @@ def fill(dsn: str, count: int) -> None:
         db.execute("truncate holdfast.message, holdfast.lease")
         db.execute(
             "insert into holdfast.message (queue, type, body)"
-            " select 'nothing', 'nothing', '{\"n\": 1, \"x\": \"' || repeat('x', 200) || '\"}' from generate_series(1, %s)",
+            " select 'nothing', 'nothing', json_build_object('x', repeat('x', 200)) from generate_series(1, %s)",
             (count,),
         )
 
 
-def claim_seconds(lab: Lab) -> float:
-    """The median of exchanges that claim a hundred and are then undone by giving everything back."""
+def claim_blocks(lab: Lab) -> int:
+    """How many blocks an exchange touches that claims a hundred: what it costs, whatever else the machine does."""
     worker = lab.query("insert into {worker} (name) values ('measure') returning id")[0][0]
-    plans, store, times = lab.store.plans, lab.store, []
     report = Report(worker, want=[Want("nothing", 100)], total=100)
-    for _ in range(9):
-        begun = time.perf_counter()
-        batch = store.run(lambda now: plans.exchange(report, now), one=True)  # type: ignore[arg-type]
-        times.append(time.perf_counter() - begun)
-        assert len(batch.work) == 100
-    store.run(lambda now: plans.recover(now, worker=worker, count=10_000))  # type: ignore[arg-type]
-    return sorted(times)[len(times) // 2]
+    statement = next(lab.store.plans.exchange(report, None))  # type: ignore[arg-type]
+    explained = Statement(f"explain (analyze, buffers, format json) {statement.sql}", statement.params)
+
+    def explain(_: object) -> Plan[int]:
+        ((plan,),) = yield explained
+        top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+        return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])
+
+    blocks = [lab.store.run(explain, one=True) for _ in range(3)]
+    lab.store.run(lambda now: lab.store.plans.recover(now, worker=worker, count=10_000))  # type: ignore[arg-type]
+    return min(blocks)
 
 
 def resident(pid: int) -> int:
