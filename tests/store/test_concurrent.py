@@ -71,6 +71,7 @@ def test_a_head_that_is_being_claimed_hides_its_whole_stream(pg_box: Box) -> Non
         assert second(exchange(box, worker="two")).work == []
 
 
+@pytest.mark.covers("D10")
 def test_a_claim_that_is_rolled_back_leaves_nothing(pg_box: Box) -> None:
     box = pg_box
     id = box.send("a")

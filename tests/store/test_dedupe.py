@@ -16,7 +16,6 @@ def again(box: Box, key: str = "k", **fields: object) -> tuple[object, bool]:
     return published
 
 
-@pytest.mark.covers("W104")
 def test_a_duplicate_stores_nothing_and_answers_the_first(box: Box) -> None:
     first = box.send("a", dedupe="k")
     assert again(box) == (first, True)

@@ -12,7 +12,7 @@ from tests.store.box import QUEUE, Box, done, failed, names, new
 # --- In a transaction of its own ------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("C15", "W2", "W100")
+@pytest.mark.covers("C15", "W2", "D19", "D20")
 def test_everything_about_a_message_is_stored_and_handed_out(box: Box) -> None:
     deadline = box.now + timedelta(hours=1)
     given = new({"id": 1}, stream="s", subject="customer 7", headers='{"k":"v"}', deadline=deadline)

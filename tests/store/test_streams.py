@@ -166,7 +166,7 @@ def test_one_that_fails_out_of_the_order_stays_out_of_it(box: Box) -> None:
 # --- Death ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("X37", "W53", "D5")
+@pytest.mark.covers("X37", "D5")
 @pytest.mark.parametrize("end", [dead, cancelled])
 def test_a_stream_goes_on_after_the_death_of_its_head(box: Box, end: object) -> None:
     m1, _, _ = three(box)

@@ -49,7 +49,7 @@ def test_a_time_in_the_past_means_now(box: Box) -> None:
     assert leased.message.due_at == yesterday
 
 
-@pytest.mark.covers("X19", "X45", "B12")
+@pytest.mark.covers("X19", "X45")
 def test_the_one_due_first_comes_first(box: Box) -> None:
     for name, minutes in [("c", 30), ("a", 0), ("d", 90), ("b", 15)]:
         box.send(name, delay=60.0 * minutes)
