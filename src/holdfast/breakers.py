@@ -180,7 +180,8 @@ class Breaker:
         circuit, seconds, why = self.circuit, None, None
         if error is not None and result == BAD:
             seconds = classify(error, now=circuit.now()).retry_after
-            why = storable(type(error).__name__, WHY_CHARS)
+            is_timeout = isinstance(error, asyncio.CancelledError)
+            why = "out of time" if is_timeout else storable(type(error).__name__, WHY_CHARS)
         writing = circuit.count(permit.called, result, seconds, why)
         if writing is not None:
             yield writing
@@ -193,7 +194,9 @@ class Breaker:
         if permit.has_failed:
             return BAD
         if isinstance(error, asyncio.CancelledError) and timeout is not None:
-            return BAD if self.circuit.home.monotonic() - permit.began_at >= timeout else VOID
+            # Whoever watches the time began to a moment earlier.
+            is_late = self.circuit.home.monotonic() - permit.began_at >= 0.9 * timeout
+            return BAD if is_late else VOID
         return result_of(error, self.counts)
 
 

@@ -172,7 +172,8 @@ class Circuit:
 
     def room(self) -> int | None:
         """How many calls may begin now; None: any number."""
-        return self._known.room(self.now())
+        known = self._known
+        return None if known.state is State.CLOSED else known.room(self.now())
 
     def now(self) -> datetime:
         """The database's time, as far as one can tell from here."""
@@ -239,7 +240,7 @@ class Circuit:
         """Nobody waits for this trial any more."""
         called = None if taking.cancelled() or taking.exception() is not None else taking.result()
         if called is not None and called.trial:
-            self.home.submit(lambda: self._hand_in(VOID, called, None, None))
+            self.home.submit(lambda: self._hand_in(VOID, called))
 
     # -- results
 
@@ -259,9 +260,8 @@ class Circuit:
             self._handed_in_at = now
             if not called.trial and called.era == self._known.era:
                 self._pending = ""
-            if is_urgent:
-                self._known = ahead  # at once in this process; the row has the last word
-        return self.home.submit(lambda: self._hand_in(calls, called, seconds, why))
+            self._known = ahead  # at once in this process; the row has the last word
+        return self.home.submit(lambda: self._hand_in(calls, called, seconds, why, is_known=True))
 
     def _to_hand_in(self, called: Called, result: str) -> str:
         """The calls that the row should hear of: none if all went well, everywhere."""
@@ -280,23 +280,45 @@ class Circuit:
         with self._lock:
             calls, self._pending = self._pending, ""
             called = Called(self._known.era, trial=False)
-        return self.home.submit(lambda: self._hand_in(calls, called, None, None)) if BAD in calls else None
+        return self.home.submit(lambda: self._hand_in(calls, called)) if BAD in calls else None
 
-    def _hand_in(self, calls: str, called: Called, seconds: float | None, why: str | None) -> None:
-        done = self._change(lambda switch, now: after(switch, calls, now, called.era, seconds, why))
-        if not done and not called.trial:
+    def _hand_in(
+        self,
+        calls: str,
+        called: Called,
+        seconds: float | None = None,
+        why: str | None = None,
+        is_known: bool = False,
+    ) -> None:
+        while calls:
+            handed = calls
+            done = self._change(
+                lambda switch, now: after(switch, handed, now, called.era, seconds, why),  # noqa: B023
+                is_known,
+            )
             with self._lock:
-                if called.era == self._known.era:
-                    self._pending = (calls + self._pending)[-self.policy.window :]
+                calls, is_known = "", False
+                if called.trial or called.era != self._known.era:
+                    return
+                if not done:
+                    self._pending = (handed + self._pending)[-self.policy.window :]
+                    return
+                # With what has ended meanwhile it may open.
+                if after(self._known, self._pending, self.now(), called.era, None, why).era != called.era:
+                    calls, self._pending, seconds = self._pending, "", None
 
-    def _change(self, decide: Decide) -> bool:
-        """False: others changed the row all the time. Without the database the change is made here only."""
+    def _change(self, decide: Decide, is_known: bool = False) -> bool:
+        """False: others changed the row all the time. Without the database the change is made here only.
+
+        `is_known`: here it has been made already.
+        """
         try:
             change = self.home.change(self.name, self.policy, decide)
         except StoreUnavailable as error:
             self._alone(error)
-            with self._lock:
-                self._known = decide(self._known, self.now()) or self._known
+            if not is_known:
+                with self._lock:
+                    self._known = decide(self._known, self.now()) or self._known
             return True
         self.learn(change.after, change.now)
         return change.done

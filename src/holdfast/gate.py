@@ -41,6 +41,11 @@ class Gate:
         self.rates = {queue: shared.name for queue, shared in rates.items()}
         self.hands = {shared.name: Hand(shared.rate) for shared in rates.values()}
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether any of the queues has a breaker or a rate."""
+        return bool(self.breakers or self.rates)
+
     def allowed(self, queue: str) -> int | None:
         """How many messages of a queue may begin now; None: any number."""
         rooms = []

@@ -115,6 +115,30 @@ def test_failures_are_written_at_most_once_a_second(cluster: Cluster) -> None:
     assert cluster.row().state == "open"
 
 
+def test_failures_that_end_while_others_are_handed_in_are_not_forgotten(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them alone opens the breaker, and no call comes afterwards that could."""
+    monkeypatch.setattr("holdfast.breakers.PATIENCE", 0.02)
+    process = cluster.process()
+    llm = process.get("llm")
+    succeed(llm)
+    hold = threading.Event()
+    process._circuits.submit(hold.wait)  # the store is slow
+    for _ in range(5):
+        fail(llm)
+    # Another process has seen four failures meanwhile.
+    other = cluster.process().get("llm")
+    succeed(other)
+    for _ in range(4):
+        fail(other)
+    other.circuit.home.close()
+    hold.set()
+    process._circuits.submit(lambda: None).result()
+    process.close()
+    assert cluster.row().state == "open"
+
+
 def test_what_was_not_handed_in_is_when_the_process_ends(cluster: Cluster) -> None:
     process = cluster.process()
     fail(process.get("llm"), 3)
