@@ -125,3 +125,25 @@ def test_a_lost_lease_is_seen_before_the_users_transaction_commits(box: Box, db:
     assert held == set()
     db.rollback()
     assert len(box.messages()) == 1
+
+
+def test_a_transaction_that_publishes_before_and_after_it_settles_keeps_the_order(box: Box, db: Any) -> None:
+    box.send_all("a", "b", stream="s")
+    (a,) = box.claim(run=1)
+    box.publish_on(db, new("c", stream="s"), new("x", stream="t"))
+    settled = done(a, new("d", stream="s"), new("y", stream="t"))
+    assert recognise(db).run(box.store.plans.settle([settled], [], box.store.now())) == {a.message.seq}
+    box.publish_on(db, new("e", stream="s"), new("z", stream="t"))
+    db.commit()
+    work = box.claim()
+    assert [name for name in names(work) if name in "abcde"] == ["b", "c", "d", "e"]
+    assert [name for name in names(work) if name in "xyz"] == ["x", "y", "z"]
+
+
+def test_a_transaction_may_publish_into_the_stream_that_it_empties(box: Box, db: Any) -> None:
+    box.send("a", stream="s")
+    leased = box.claim_one()
+    box.publish_on(db, new("b", stream="s"))
+    recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))
+    db.commit()
+    assert names(box.claim()) == ["b"]
