@@ -21,6 +21,7 @@ from .calls import Calls
 from .clock import Clock
 from .errors import StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
+from .gate import Gate
 from .handlers import Handler, Handlers
 from .heartbeat import Asked, Heartbeat
 from .rules.pacing import Limit, Pacing, Stop
@@ -66,10 +67,17 @@ class Worker:
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # somebody waits for the quarantine
+        self.gate = Gate(
+            store,
+            clock,
+            {queue: each.breaker for queue, each in self.handlers.items() if each.breaker is not None},
+            {queue: each.rate for queue, each in self.handlers.items() if each.rate is not None},
+        )
         self.pacing = Pacing(
             {queue: _limit(handler) for queue, handler in self.handlers.items()},
             settings,
             quarantine=quarantine,
+            gate=self.gate if self.gate.is_needed else None,
         )
         policies = {queue: handler.policy for queue, handler in self.handlers.items()}
         self.completions = Completions(store, self.pacing, policies, clock, self.now, draft)
@@ -128,6 +136,7 @@ class Worker:
                 pause = min(pause * 2, PAUSE_MAX)
         if self.board is not None:
             self.board.sign(self.number)
+            self.board.turned(self.clock.monotonic())
 
     def stop(self) -> None:
         """Ask for nothing more, give back what has not started, let the rest end within the grace."""
@@ -163,10 +172,12 @@ class Worker:
             if self.calls.broken is not None:
                 raise self.calls.broken
             self._changed.clear()
+            if self.gate.is_needed:
+                await self.gate.look()
             asked_at = self.clock.monotonic()
             report = self._report(asked_at)
             if report is None:
-                await _until(self._changed, LOOK)
+                await _until(self._changed, min(LOOK, self.gate.pause))
                 continue
             try:
                 batch = await self._exchange(report, asked_at)
@@ -183,7 +194,8 @@ class Worker:
         return self.pacing.idle or self._seconds_beyond_grace() > LAST_WORDS
 
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
-        asked_all = report.suspects or (len(report.want) == len(self.handlers) and not batch.suspects)
+        asked = len(report.want) + sum(self.gate.allowed(queue) == 0 for queue in self.handlers)
+        asked_all = report.suspects or (asked >= len(self.handlers) and not batch.suspects)
         return asked_all and not batch.work and self.pacing.idle
 
     def _report(self, now: float) -> Report | None:
