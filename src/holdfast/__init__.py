@@ -1,7 +1,9 @@
 """Holdfast makes sure that what a service has promised to do gets done."""
 
 from .app import Holdfast
+from .breakers import Breaker
 from .errors import (
+    CircuitOpen,
     HoldfastError,
     InvalidMessage,
     InvalidSettings,
@@ -26,6 +28,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "Breaker",
+    "CircuitOpen",
     "Context",
     "Dead",
     "Flag",

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from . import codec, names
+from .breakers import Breaker, Breakers
 from .clock import Clock, SystemClock, wall_clock
 from .errors import InvalidMessage, UsageError
+from .gate import SharedRate
 from .handlers import Handler, Handlers, Key, declare
 from .ids import new_id
 from .message import Event, NewMessage, Published, Reason
 from .rules import delivery
 from .rules.delivery import OnDead, Ordering
+from .rules.rate import rate as read_rate
 from .rules.retry import RetryPolicy
 from .settings import Settings
 from .store import SqlitePlans, Store, open_store, plans
@@ -48,6 +51,7 @@ class Holdfast:
         self.clock: Clock = clock or SystemClock()
         self.handlers = Handlers()
         self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
+        self.breakers = Breakers(lambda: self.store)
         self._subscribed = False
         self._hand_worker: int | None = None
 
@@ -71,6 +75,8 @@ class Holdfast:
         batch: int = 0,
         steps: Sequence[str] = (),
         errors: Mapping[type[BaseException], Reason] | None = None,
+        breaker: str | Breaker | None = None,
+        rate: str | SharedRate | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Declare the function below as the handler of these types (`order.placed`, or a prefix `order.*`).
 
@@ -87,13 +93,25 @@ class Holdfast:
             handler = declare(
                 self, function, types, self.settings, name=name, retry=retry, order=order, on_dead=on_dead,
                 ordered=ordered, timeout=timeout, concurrency=concurrency, per_key=per_key, key=key, batch=batch,
-                steps=steps, errors=errors,
+                steps=steps, errors=errors, rate=rate,
+                breaker=self.breaker(breaker) if isinstance(breaker, str) else breaker,
             )  # fmt: skip
             self.handlers.add(handler)
             self._subscribed = False
             return handler
 
         return register
+
+    def breaker(self, name: str, **options: Any) -> Breaker:
+        """The breaker of a dependency, shared by all processes: `with app.breaker("llm"):`, or `breaker="llm"`.
+
+        Options, given once: window, calls_min, opens_above, cooldown, trials, closes_above, counts (what is a failure).
+        """
+        return self.breakers.get(name, **options)
+
+    def rate(self, name: str, rate: str, *, burst: int | None = None) -> SharedRate:
+        """A rate that several handlers share, such as that of a destination: `rate=app.rate("smtp", "100/s")`."""
+        return SharedRate(name, read_rate(rate, burst))
 
     # -- publishing
 
@@ -340,6 +358,7 @@ class Holdfast:
 
     def close(self) -> None:
         """Close the connections that this process has."""
+        self.breakers.close()
         self.store.close()
 
 

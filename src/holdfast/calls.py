@@ -26,6 +26,7 @@ from .errors import LeaseLost, UsageError
 from .handlers import Context, Dead, Handler, Snooze
 from .message import Reason
 from .rules import delivery
+from .rules.blame import ending_of
 from .rules.delivery import Ending, conclude, verdict
 from .rules.pacing import Lane, Pacing, Stop
 from .transactions import Completions
@@ -255,11 +256,11 @@ class Calls:
         answers: list[Any]
         try:
             if handler.is_async:
-                answer = await handler.function(bodies, **keywords)
+                answer = await handler.run(bodies, **keywords)
             else:
                 loop = asyncio.get_running_loop()
                 answer = await loop.run_in_executor(
-                    self._pool(), lambda: _answer(handler.function(bodies, **keywords))
+                    self._pool(), lambda: _answer(handler.run(bodies, **keywords))
                 )
             each = isinstance(answer, list) and len(answer) == len(bodies)
             answers = answer if each else [answer] * len(bodies)
@@ -311,7 +312,7 @@ class Calls:
             case LeaseLost():
                 log.warning("A handler of %s noticed that its lease is another worker's", lane.queue)
                 return delivery.Lost()
-        return delivery.Raised(error, _flags(context), ran)
+        return ending_of(error, _flags(context), ran) or delivery.Raised(error, _flags(context), ran)
 
     def _cancelled(
         self, lane: Lane, handler: Handler[Any, Any], context: Context | None, error: BaseException
@@ -321,7 +322,7 @@ class Calls:
             case Stop.LOST:
                 return delivery.Lost()
             case Stop.TIMEOUT:
-                return delivery.TimedOut(handler.timeout, flags, ran)
+                return ending_of(error, flags, ran) or delivery.TimedOut(handler.timeout, flags, ran)
             case Stop.CANCELLED:
                 return delivery.Cancelled(flags, ran)
             case Stop.LAPSED | Stop.GRACE:
@@ -450,11 +451,11 @@ class _Resumed:
 def _invoke(handler: Handler[Any, Any], leased: Leased, context: Context | None) -> Any:
     if context is not None and handler.context is not None:
         if handler.takes_body:
-            return handler.function(handler.decode(leased.message.body), **{handler.context: context})
-        return handler.function(**{handler.context: context})
+            return handler.run(handler.decode(leased.message.body), **{handler.context: context})
+        return handler.run(**{handler.context: context})
     if handler.takes_body:
-        return handler.function(handler.decode(leased.message.body))
-    return handler.function()
+        return handler.run(handler.decode(leased.message.body))
+    return handler.run()
 
 
 def _answer(value: Any) -> Any:

@@ -17,9 +17,12 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type
 from uuid import UUID
 
 from . import codec, names
+from .breakers import Breaker
 from .errors import InvalidSettings, UsageError
+from .gate import SharedRate
 from .message import STEP_BITS, NewMessage, Published, Reason
 from .rules.delivery import HandlerPolicy, OnDead, Ordering
+from .rules.rate import rate as read_rate
 from .rules.retry import RetryPolicy, policy
 from .settings import Settings
 from .work import Leased
@@ -206,6 +209,9 @@ class Handler(Generic[P, R]):
     takes_body: bool
     per_key: int
     key_of: Callable[[Leased], Hashable] | None
+    breaker: Breaker | None
+    rate: SharedRate | None
+    run: Callable[..., Any]  # the function, behind its breaker
     app: Publisher
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -241,6 +247,8 @@ def declare(
     batch: int,
     steps: Sequence[str],
     errors: Mapping[type[BaseException], Reason] | None,
+    breaker: Breaker | None = None,
+    rate: str | SharedRate | None = None,
 ) -> Handler[P, R]:
     """Check a declaration and make a handler of it; every mistake is told here, before anything runs."""
     queue = names.queue_name(name or getattr(function, "__name__", ""))
@@ -281,6 +289,11 @@ def declare(
         takes_body=body is not _NOTHING,
         per_key=0 if key is None else per_key or 1,
         key_of=None if key is None else _key_reader(queue, key, decode),
+        breaker=breaker,
+        rate=SharedRate(f"queue/{queue}", read_rate(rate)) if isinstance(rate, str) else rate,
+        run=function
+        if breaker is None
+        else breaker.guard(function, is_async=is_async, timeout=timeout or settings.timeout),
         app=app,
     )
 

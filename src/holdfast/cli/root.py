@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import HoldfastError, UsageError
-from . import dead, messages, overview, queues, running, streams
+from . import breakers, dead, messages, overview, queues, running, streams
 from .show import FAILED, WRONG, complain, plain
 
 
@@ -63,5 +63,6 @@ for name, group in (
     ("dead", dead.app),
     ("streams", streams.app),
     ("queues", queues.app),
+    ("breakers", breakers.app),
 ):
     app.add_typer(group, name=name)

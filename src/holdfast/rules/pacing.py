@@ -43,6 +43,13 @@ class Holding(Protocol):
     def lease(self) -> float: ...
 
 
+class Gate(Protocol):
+    """What of a queue may begin now, whatever a worker has room for; see gate.py."""
+
+    def allowed(self, queue: str) -> int | None: ...
+    def admits(self, queue: str) -> bool: ...
+
+
 class Stop(Enum):
     """Why a running handler is told to stop."""
 
@@ -193,8 +200,15 @@ class Pace:
 class Pacing:
     """The worker as a value that changes: told what happens, it says what to do next."""
 
-    def __init__(self, limits: Mapping[str, Limit], settings: Holding, *, quarantine: bool = False) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        limits: Mapping[str, Limit],
+        settings: Holding,
+        *,
+        quarantine: bool = False,
+        gate: Gate | None = None,
+    ) -> None:
+        self.settings, self.gate = settings, gate
         self.quarantine = quarantine  # ask for one suspect at a time, and for nothing else
         self.paces = {queue: Pace(limit) for queue, limit in limits.items()}
         self.lanes: dict[Fence, Lane] = {}  # by `claimed`
@@ -241,7 +255,8 @@ class Pacing:
     def _wants(self, now: float) -> tuple[list[Want], int, int]:
         """The queues to ask, how many messages at most together, and how many of one stream."""
         if self.quarantine:
-            return ([] if self.lanes else [Want(queue, 1) for queue in self.paces]), 1, 1
+            asked = [] if self.lanes else [queue for queue in self.paces if self._allowed(queue) != 0]
+            return [Want(queue, 1) for queue in asked], 1, 1
         total = min(self.settings.claim, 2 * self.settings.claim - self.held)
         if total <= 0 or self.held_bytes >= self.settings.claim_bytes:
             return [], 0, 1
@@ -255,10 +270,19 @@ class Pacing:
                 continue
             if now - pace.scanned_at > FULL_SCAN:
                 pace.after, pace.scanned_at = None, now
-            heads = max(1, min(self.settings.claim, ceil(room / pace.run)))
-            run = max(run, pace.longest_run)
+            heads, longest = max(1, min(self.settings.claim, ceil(room / pace.run))), pace.longest_run
+            allowed = self._allowed(queue)
+            if allowed is not None:
+                allowed -= pace.held - pace.running  # what waits here already begins first
+                if allowed <= 0:
+                    continue
+                heads, longest = min(heads, allowed), min(longest, allowed)
+            run = max(run, longest)
             wants.append(Want(queue, heads, pace.after))
         return wants, total, min(run, self.settings.run)
+
+    def _allowed(self, queue: str) -> int | None:
+        return None if self.gate is None else self.gate.allowed(queue)
 
     def _measure(self, now: float) -> None:
         passed = now - self._measured_at
@@ -369,6 +393,11 @@ class Pacing:
         """The next message of a lane, which starts now; None when the lane must give up its handler."""
         pace = self.paces[lane.queue]
         if not lane.waiting or (pace.limit.per_key and lane.key is None and not pace.admit(lane)):
+            pace.free_key(lane)
+            pace.running -= 1
+            return None
+        if self.gate is not None and not self.gate.admits(lane.queue):
+            self.close(lane)
             pace.free_key(lane)
             pace.running -= 1
             return None
