@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import sqlite3
 import sys
 import time
@@ -47,6 +48,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     asked = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else 180)
     names = list(peers.PINS) if not asked.quick else QUICK_PEERS
     if asked.peers:
@@ -86,7 +88,16 @@ def prepare(servers: Servers, names: list[str], console: Console, asked: argpars
 
 
 def race(run: Run, groups: list[Group], rounds: int, console: Console) -> Record:
+    """Round by round. Whoever interrupts it (Ctrl-C) is told what was measured until then."""
     record = Record()
+    try:
+        turns(run, groups, rounds, console, record)
+    except KeyboardInterrupt:
+        console.print("[yellow]interrupted[/]")
+    return record
+
+
+def turns(run: Run, groups: list[Group], rounds: int, console: Console, record: Record) -> None:
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -114,7 +125,6 @@ def race(run: Run, groups: list[Group], rounds: int, console: Console) -> Record
                     f"[dim]{run.round + 1} {group.name}: {time.monotonic() - begun:.0f} s[/]"
                 )
                 progress.advance(task)
-    return record
 
 
 def about(servers: Servers, run: Run, rounds: int) -> dict[str, Any]:

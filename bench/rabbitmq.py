@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +20,18 @@ from pathlib import Path
 from tests.servers import ServerMissing, cache_folder, free_port, make_folder_once, platform_release
 
 START_SECONDS = 60.0
+
+# Name server and broker, in a group of their own that ends when our end of the pipe closes, however we end.
+KEEPER = """
+import os, signal, subprocess, sys, threading
+names, server = [subprocess.Popen([each], stdin=subprocess.DEVNULL) for each in sys.argv[1:]]
+def stop():
+    sys.stdin.buffer.read()
+    server.terminate()
+threading.Thread(target=stop, daemon=True).start()
+server.wait()
+os.killpg(0, signal.SIGKILL)
+"""
 
 
 class Unavailable(Exception):
@@ -55,12 +68,12 @@ class RabbitMQ:
         }
         (folder / "plugins").write_text("[].\n")
         (folder / "rabbitmq.conf").write_text("log.console = false\n")
-        output = open(folder / "output", "ab")  # noqa: SIM115 - the server writes to it
-        self.names = subprocess.Popen([erlang / "bin/epmd"], env=environment, stdout=output, stderr=output)
-        self.process = subprocess.Popen(
-            [root / "usr/lib/rabbitmq/bin/rabbitmq-server"], env=environment, stdout=output, stderr=output,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        command = [erlang / "bin/epmd", root / "usr/lib/rabbitmq/bin/rabbitmq-server"]
+        with open(folder / "output", "ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", KEEPER, *map(str, command)], env=environment, stdin=subprocess.PIPE,
+                stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
         self._wait()
 
     @property
@@ -84,15 +97,12 @@ class RabbitMQ:
         raise Unavailable(f"RabbitMQ did not start: {said[0][:200]}")
 
     def close(self) -> None:
-        for process in (self.process, self.names):
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         try:
-            self.process.wait(15)
+            self.process.wait(20)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.names.kill()
-        self.names.wait()
 
 
 def installed() -> Path | None:
