@@ -3,7 +3,7 @@
 Every .cfg says in its first lines what it expects: `pass`, or the invariant that it must violate. A broken one that
 passes is as much a failure as a good one that does not: the model would have lost its teeth.
 
-    python tools/model_check.py                      all of them, about five minutes on one core
+    python tools/model_check.py                      all of them, about five minutes of one core
     python tools/model_check.py --quick              less than 40 seconds
     python tools/model_check.py --trace broken-no-fence     one of them, with the counterexample
 """
@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,7 @@ class Result:
     states: int
     steps: int  # length of the counterexample, 0 when there is none
     seconds: float
+    cpu_seconds: float  # what remains comparable on a machine that is shared
     output: str
 
 
@@ -127,8 +129,8 @@ def digest(path: Path) -> str:
 
 def check(configs: list[Config], java: str, jar: Path, *, trace: bool) -> int:
     width = max((len(config.path.stem) for config in configs), default=0)
-    line = f"{{:{width}}}  {{:17}}  {{:17}}  {{:>9}}  {{:>5}}  {{:>7}}  {{}}"
-    print(line.format("configuration", "expected", "got", "states", "steps", "seconds", "").rstrip())
+    line = f"{{:{width}}}  {{:17}}  {{:17}}  {{:>9}}  {{:>5}}  {{:>7}}  {{:>5}}  {{}}"
+    print(line.format("configuration", "expected", "got", "states", "steps", "seconds", "cpu", "").rstrip())
     differ = 0
     began = time.monotonic()
     for config in configs:
@@ -143,6 +145,7 @@ def check(configs: list[Config], java: str, jar: Path, *, trace: bool) -> int:
             f"{result.states:,}",
             steps,
             f"{result.seconds:.1f}",
+            f"{result.cpu_seconds:.1f}",
         )
         print(line.format(*cells, "" if same else "DIFFERS").rstrip(), flush=True)
         if trace or result.got == "error":
@@ -153,33 +156,13 @@ def check(configs: list[Config], java: str, jar: Path, *, trace: bool) -> int:
 
 def run(config: Config, java: str, jar: Path) -> Result:
     with tempfile.TemporaryDirectory() as folder:
-        short = (
-            ["-XX:TieredStopAtLevel=1"] if config.quick or config.expect != "pass" else []
-        )  # worth it below some ten seconds
-        command = [
-            java,
-            *short,
-            "-XX:+UseSerialGC",
-            "-Xmx2g",
-            f"-Djava.io.tmpdir={folder}",
-            "-cp",
-            str(jar),
-            "tlc2.TLC",
-        ]
-        command += [
-            "-deadlock",
-            "-workers",
-            "1",
-            "-fp",
-            "0",
-            "-metadir",
-            folder,
-            "-config",
-            str(config.path),
-            f"{config.module}.tla",
-        ]
+        # The quick compiler is worth it for runs of some seconds, the good one for longer runs.
+        tiers = ["-XX:TieredStopAtLevel=1"] if config.quick or config.expect != "pass" else []
+        machine = [java, *tiers, "-XX:+UseSerialGC", "-Xmx2g", f"-Djava.io.tmpdir={folder}"]
+        options = ["-deadlock", "-workers", "1", "-fp", "0", "-metadir", folder, "-config", str(config.path)]
+        command = [*machine, "-cp", str(jar), "tlc2.TLC", *options, f"{config.module}.tla"]
         nice = shutil.which("nice")
-        began = time.monotonic()
+        began, cpu_began = time.monotonic(), cpu_of_children()
         try:
             done = subprocess.run(
                 [nice, *command] if nice else command,
@@ -192,10 +175,15 @@ def run(config: Config, java: str, jar: Path) -> Result:
             output = done.stdout + done.stderr
         except subprocess.TimeoutExpired:
             output = f"Error: TLC did not end within {TIMEOUT_SECONDS} s"
-        return understand(output, time.monotonic() - began)
+        return understand(output, time.monotonic() - began, cpu_of_children() - cpu_began)
 
 
-def understand(output: str, seconds: float) -> Result:
+def cpu_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def understand(output: str, seconds: float, cpu_seconds: float) -> Result:
     violated = re.search(r"^Error: (?:Invariant|Action property) (\w+) is violated", output, re.M)
     if violated is not None:
         got = violated[1]
@@ -205,7 +193,7 @@ def understand(output: str, seconds: float) -> Result:
         got = "error"
     states = re.findall(r"([\d,]+) distinct states found", output)
     count = int(states[-1].replace(",", "")) if states else 0
-    return Result(got, count, len(re.findall(r"^State \d+:", output, re.M)), seconds, output)
+    return Result(got, count, len(re.findall(r"^State \d+:", output, re.M)), seconds, cpu_seconds, output)
 
 
 if __name__ == "__main__":
