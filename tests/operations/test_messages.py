@@ -402,6 +402,23 @@ def test_a_refusal_in_one_queue_does_not_stop_the_order_in_another(world: World)
     }
 
 
+@pytest.mark.parametrize("verb", ["retry", "park", "poison", "release", "halt", "set aside"])
+def test_every_order_raises_the_epoch_of_what_it_changes(world: World, verb: str) -> None:
+    first, _ = world.in_stream(2)
+    before = world.one(first).epoch
+    match verb:
+        case "halt":
+            world.operations.streams.halt("q", "s", "wait")
+        case "set aside":
+            world.operations.streams.set_aside("q", "s")
+        case _:
+            order(world, verb, first)
+    if verb == "poison":
+        assert world.operations.dead.list()[0].epoch > before
+    else:
+        assert world.one(first).epoch > before
+
+
 def order(world: World, verb: str, id: UUID) -> None:
     match verb:
         case "retry":

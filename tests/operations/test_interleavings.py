@@ -1,0 +1,227 @@
+"""PostgreSQL: an order meets another transaction at the worst moment, statement by statement."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from holdfast.clock import MovableClock
+from holdfast.errors import Refused
+from holdfast.message import NewMessage
+from holdfast.store import operator_dead, operator_plans, operator_queues
+from holdfast.store.postgres import PostgresStore, execute
+from holdfast.store.statement import Plan
+from holdfast.work import Outcome, Report, Settlement, Want
+from tests.operations.world import NOON, World, make
+
+
+class Transaction:
+    """A plan on a connection of its own, which goes on when the test says so."""
+
+    def __init__(self, dsn: str, plan: Plan[Any]) -> None:
+        self.connection = psycopg.connect(dsn)
+        self.plan = plan
+        self.statement = next(plan)
+        self.answer: Any = None
+
+    def step(self) -> None:
+        """Run one statement."""
+        try:
+            self.statement = self.plan.send(execute(self.connection, self.statement))
+        except StopIteration as end:
+            self.answer = end.value
+            raise
+
+    def finish(self) -> Any:
+        """Run the rest, without the commit."""
+        try:
+            while True:
+                self.step()
+        except StopIteration:
+            return self.answer
+
+    def commit(self) -> None:
+        self.connection.commit()
+        self.connection.close()
+
+
+def blocked(act: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
+    """Start what must wait for a lock, and make sure that it does."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            act()
+        except StopIteration:
+            pass
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive(), "it did not wait"
+    return thread, failures
+
+
+@pytest.fixture
+def world(postgres_dsn: str) -> Iterator[World]:
+    world = make(postgres_dsn, MovableClock(NOON))
+    yield world
+    world.store.close()
+
+
+def plans_of(world: World) -> Any:
+    assert isinstance(world.store, PostgresStore)
+    return world.store.plans
+
+
+@pytest.mark.parametrize("which", ["head", "follower"])
+def test_a_claim_that_is_under_way_is_seen(world: World, postgres_dsn: str, which: str) -> None:
+    ids = world.in_stream(2)
+    report = Report(world.worker(), want=[Want("q", 9)], total=9, run=5)
+    claim = Transaction(postgres_dsn, plans_of(world).exchange(report, NOON))
+    claim.finish()
+    waiting, failures = blocked(lambda: world.operations.messages.park(ids[which == "follower"]))
+    claim.commit()
+    waiting.join(10)
+    assert [type(each) for each in failures] == [Refused]
+    assert set(world.states().values()) == {"leased"}
+
+
+def test_a_settlement_that_is_under_way_is_seen(world: World, postgres_dsn: str) -> None:
+    """The head is being settled: the order waits, and is then about the new head."""
+    first, second, third = world.in_stream(3)
+    (leased,) = world.claim()
+    assert leased.message.id == first
+    settle = Transaction(postgres_dsn, plans_of(world).settle([Settlement(leased, Outcome.DONE)], (), NOON))
+    settle.finish()
+    waiting, failures = blocked(lambda: world.operations.messages.cancel(second))
+    settle.commit()
+    waiting.join(10)
+    assert failures == []
+    assert world.order() == [third]
+    assert world.claimed() == [third]
+    world.healthy()
+
+
+def halted(world: World) -> tuple[UUID, UUID, int]:
+    first, second = world.in_stream(2)
+    world.die(world.claim()[0], halt=True)
+    return first, second, world.one(second).seq
+
+
+def test_a_message_that_came_back_before_the_first_is_noticed(world: World, postgres_dsn: str) -> None:
+    """Else the order would overlook the lease of a run that begins with the one that came back."""
+    first, second, seq = halted(world)
+    redrive = Transaction(postgres_dsn, operator_dead.redrive(plans_of(world), [(first, "q")], False, NOON))
+    redrive.finish()
+    cancel = Transaction(postgres_dsn, operator_plans.cancel(plans_of(world), seq, NOON))
+    cancel.step()  # looks
+    waiting, failures = blocked(cancel.step)  # locks the first in the order, which the redrive holds
+    redrive.commit()
+    waiting.join(10)
+    assert failures == []
+    assert world.claimed(run=2) == [first, second]
+    with pytest.raises(operator_plans.OrderMoved):
+        cancel.finish()
+    cancel.connection.close()
+    with pytest.raises(Refused, match="handed out together"):
+        world.operations.messages.cancel(second)
+
+
+def test_a_redrive_waits_for_the_order_that_holds_the_first(world: World, postgres_dsn: str) -> None:
+    first, second, seq = halted(world)
+    cancel = Transaction(postgres_dsn, operator_plans.cancel(plans_of(world), seq, NOON))
+    cancel.finish()
+    waiting, failures = blocked(lambda: world.operations.dead.redrive(first))
+    cancel.commit()
+    waiting.join(10)
+    assert failures == []
+    assert world.outcome(second) == ["cancelled"]
+    assert world.claimed() == [first]
+    world.healthy()
+
+
+def test_a_message_that_arrives_while_its_stream_is_resumed(world: World, postgres_dsn: str) -> None:
+    """Nothing was in the order when the resume looked: it begins anew instead of waiting in the wrong order."""
+    (only,) = world.in_stream(1)
+    world.die(world.claim()[0], halt=True)
+    resume = Transaction(postgres_dsn, operator_plans.resume(plans_of(world), "q", "s", NOON))
+    resume.step()  # the stream's row
+    resume.step()  # the first in the order: none
+    arrived = world.publish(stream="s", queue="q")
+    with pytest.raises(operator_plans.OrderMoved):
+        resume.finish()
+    resume.connection.close()
+    assert world.operations.streams.resume("q", "s")
+    assert world.claimed() == [arrived]
+    assert [each.id for each in world.operations.dead.list()] == [only]
+    world.healthy()
+
+
+def test_a_message_that_arrives_while_its_stream_is_halted(world: World, postgres_dsn: str) -> None:
+    world.in_stream(1)
+    world.done(world.claim()[0])
+    halt = Transaction(postgres_dsn, operator_plans.halt(plans_of(world), "q", "s", "operator: x", NOON))
+    halt.step()  # the stream's row
+    halt.step()  # its head: none
+    arrived = world.publish(stream="s", queue="q")
+    with pytest.raises(operator_plans.OrderMoved):
+        halt.finish()
+    halt.connection.close()
+    world.operations.streams.halt("q", "s", "x")
+    assert world.claimed() == []
+    assert world.states() == {arrived: "blocked"}
+    world.healthy()
+
+
+def test_housekeeping_and_a_producer_of_the_same_stream(world: World, postgres_dsn: str) -> None:
+    """The producer waits for the row that is being deleted, and then makes a new one with the right count."""
+    world.in_stream(1)
+    world.done(world.claim()[0])
+    prune = Transaction(postgres_dsn, operator_queues.prune(plans_of(world), "streams", None, 10, NOON))
+    prune.finish()
+    arrived: list[UUID] = []
+    waiting, failures = blocked(lambda: arrived.append(world.publish(stream="s", queue="q")))
+    prune.commit()
+    waiting.join(10)
+    assert failures == []
+    assert world.claimed() == arrived
+    world.healthy()
+
+
+def test_a_producer_and_housekeeping_of_the_same_stream(world: World, postgres_dsn: str) -> None:
+    """The row that a producer holds is passed over."""
+    world.in_stream(1)
+    world.done(world.claim()[0])
+    message = NewMessage(uuid4(), "order.placed", body="{}", stream="s", queue="q")
+    publish = Transaction(postgres_dsn, plans_of(world).append([message], NOON))
+    publish.finish()
+    publish.connection.execute("set constraints all immediate")  # places it now instead of at the commit
+    assert world.operations.housekeeping().streams == 0
+    publish.commit()
+    assert world.claimed() == [message.id]
+    world.healthy()
+
+
+@pytest.mark.parametrize("verb", ["move", "drop"])
+def test_a_queue_is_not_emptied_under_a_claim(world: World, postgres_dsn: str, verb: str) -> None:
+    world.subscribe("q", "order.placed")
+    world.subscribe("other", "x")
+    world.in_stream(2)
+    report = Report(world.worker("w1", "elsewhere"), want=[Want("q", 9)], total=9, run=5)
+    claim = Transaction(postgres_dsn, plans_of(world).exchange(report, NOON))
+    claim.finish()
+    queues = world.operations.queues
+    empty = {"move": lambda: queues.move("q", "other"), "drop": lambda: queues.drop("q", force=True)}
+    with pytest.raises(Refused, match="moved 20 times"):
+        empty[verb]()
+    claim.commit()
+    assert set(world.states().values()) == {"leased"}
+    world.healthy()
