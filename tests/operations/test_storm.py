@@ -242,7 +242,7 @@ def storm(url: str, seed: int, seconds: float) -> None:
         store.close()
 
 
-@pytest.mark.covers("W103", "X45")
+@pytest.mark.covers("W103")
 def test_a_short_storm(url: str) -> None:
     storm(url, seed=1, seconds=4.0)
 
