@@ -218,7 +218,7 @@ class SqlitePlans:
                 yield sql("settle_dedupe", seqs=encode([message.seq]), now=now)
                 yield sql("settle_delete", seqs=encode([message.seq]))
         if ordered:
-            _count(streams, message, removed=removed, halt=str(message.id) if s.halt else None)
+            _count(streams, message, removed=removed, halt=str(message.id) if s.halt and s.outcome is Outcome.DEAD else None)
 
     def _with_error(self, errors: str | None, s: Settlement, now: int) -> str:
         known = msgspec.json.decode(errors) if errors else []

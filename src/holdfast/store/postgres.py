@@ -251,10 +251,13 @@ async def aexecute(connection: psycopg.AsyncConnection[Any], statement: Statemen
 
 def quick(params: Mapping[str, object]) -> dict[str, object]:
     """Lists of numbers as literals, which cost a fifth of what the driver spends on them element by element."""
-    return {
-        name: "{" + ",".join(map(str, value)) + "}" if isinstance(value, list) and value and type(value[0]) is int else value
-        for name, value in params.items()
-    }
+    return {name: literal(value) if isinstance(value, list) else value for name, value in params.items()}
+
+
+def literal(values: list[Any]) -> object:
+    if values and type(values[0]) is int and None not in values:
+        return "{" + ",".join(map(str, values)) + "}"
+    return values
 
 
 MISSING = (
