@@ -28,7 +28,8 @@ from .message import Reason
 from .rules import delivery
 from .rules.blame import ending_of
 from .rules.delivery import Ending, conclude, verdict
-from .rules.pacing import Lane, Pacing, Stop
+from .rules.lanes import Lane, Stop
+from .rules.pacing import Pacing
 from .transactions import Completions
 from .work import Leased, Settlement
 

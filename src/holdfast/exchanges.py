@@ -18,8 +18,9 @@ from .clock import Clock
 from .errors import NotMigrated, StoreUnavailable
 from .rules import delivery
 from .rules.delivery import Ending
+from .rules.lanes import Fence, Lane, Stop, stamped
 from .rules.ordering import rest_of_run
-from .rules.pacing import Fence, Lane, Pacing, Stop, stamped
+from .rules.pacing import Pacing
 from .store import Store, plans
 from .work import Batch, Report, Settlement
 

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 
 from .clock import Clock
-from .rules.pacing import Fence, Lane, Pacing
+from .rules.lanes import Fence, Lane
+from .rules.pacing import Pacing
 from .settings import Settings
 from .store import Store
 

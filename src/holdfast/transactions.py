@@ -29,7 +29,8 @@ from .handlers import Context, Transaction
 from .message import NewMessage
 from .rules import delivery
 from .rules.delivery import Ending, HandlerPolicy, conclude
-from .rules.pacing import Completion, Lane, Pacing, stamped
+from .rules.lanes import Completion, Lane, stamped
+from .rules.pacing import Pacing
 from .store import Store, plans
 from .store.runners import recognise
 from .store.statement import Plan

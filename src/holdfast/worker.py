@@ -24,7 +24,8 @@ from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .gate import Gate
 from .handlers import Handler, Handlers
 from .heartbeat import Asked, Heartbeat
-from .rules.pacing import Limit, Pacing, Stop
+from .rules.lanes import Limit, Stop
+from .rules.pacing import Pacing
 from .rules.rhythm import Rhythm
 from .settings import Settings
 from .store import Store, plans

@@ -26,7 +26,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if metafunc.definition.get_closest_marker("one_postgres"):
                 versions = versions[-1:]
             majors = {"old": servers.WANTED_OLD_MAJOR, "new": servers.NEW_MAJOR}
-            places = [pytest.param(each, id=f"pg{majors[each]}", marks=pytest.mark.postgres) for each in versions]
+            places = [
+                pytest.param(each, id=f"pg{majors[each]}", marks=pytest.mark.postgres) for each in versions
+            ]
             if with_sqlite:
                 places.insert(0, pytest.param("sqlite", id="sqlite"))
             metafunc.parametrize(fixture, places, indirect=True)

@@ -132,7 +132,12 @@ class Lab:
     def start(self, *, processes: int = 1, target: str = "tests.worker.trouble:app", **env: Any) -> Process:
         """`holdfast worker` on an application, `LAB_...` in its environment."""
         output = self.folder / f"worker-{len(self.processes)}.log"
-        environment = {**os.environ, "LAB_URL": self.url, "LAB_FOLDER": str(self.folder), "PYTHONPATH": str(ROOT)}
+        environment = {
+            **os.environ,
+            "LAB_URL": self.url,
+            "LAB_FOLDER": str(self.folder),
+            "PYTHONPATH": str(ROOT),
+        }
         environment |= {f"LAB_{name.upper()}": json.dumps(value) for name, value in env.items()}
         with open(output, "wb") as file:
             popen = subprocess.Popen(
@@ -152,7 +157,9 @@ class Lab:
                 with_no_process(lambda pid=process.pid: os.kill(pid, signal.SIGCONT))
                 process.kill_all()
 
-    def publish(self, *bodies: dict[str, Any], type: str = "trouble", queue: str = "trouble", **options: Any) -> None:
+    def publish(
+        self, *bodies: dict[str, Any], type: str = "trouble", queue: str = "trouble", **options: Any
+    ) -> None:
         """Messages for the handlers of tests/worker/trouble.py."""
         for start in range(0, len(bodies), 1000):
             self._own.publish_many(

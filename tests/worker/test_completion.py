@@ -589,9 +589,9 @@ def test_a_stopped_sqlite_writer_holds_its_lock_and_its_lease(sqlite_lab: Lab, p
     lab.publish({"n": 1, "stop": point}, type="effect", queue="effect")
     until(lambda: any(state_of(pid) == "T" for pid in zombie.children()), lab.said)
     (stopped,) = [pid for pid in zombie.children() if state_of(pid) == "T"]
-    with contextlib.closing(sqlite3.connect(lab.url.removeprefix("sqlite:///"), timeout=2.0)) as db:
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
-            db.execute("begin immediate")
+    other = contextlib.closing(sqlite3.connect(lab.url.removeprefix("sqlite:///"), timeout=2.0))
+    with other as db, pytest.raises(sqlite3.OperationalError, match="locked"):
+        db.execute("begin immediate")
     send(stopped, signal.SIGCONT)
     lab.until_empty()
     assert lab.effects() == {1: 1}

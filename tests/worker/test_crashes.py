@@ -167,7 +167,8 @@ def test_innocents_beside_many_killers_keep_a_start(lab: Lab) -> None:
 def test_the_power_fails_and_nobody_is_left_to_tell(lab: Lab) -> None:
     """Supervisor and workers at once: leases lapse, all of a lapsed run counts, and nothing is lost."""
     lab.publish(
-        *({"n": n, "reach": f"reached-{n}", "until": "go"} for n in range(8)), stream=lambda body: f"s{body['n'] % 4}"
+        *({"n": n, "reach": f"reached-{n}", "until": "go"} for n in range(8)),
+        stream=lambda body: f"s{body['n'] % 4}",
     )
     first = lab.start(settings=QUICK)
     for n in range(4):

@@ -393,7 +393,9 @@ async def test_emits_are_stored_with_the_settlement_or_not_at_all(lab: Lab) -> N
 
     @app.handler("order.placed", retry=at_once)
     async def order(body: dict, ctx: Context) -> None:
-        published = ctx.publish("mail.wanted", {"attempt": ctx.attempt}, stream="mail", dedupe=f"m{ctx.attempt}")
+        published = ctx.publish(
+            "mail.wanted", {"attempt": ctx.attempt}, stream="mail", dedupe=f"m{ctx.attempt}"
+        )
         assert not published.duplicate
         if ctx.attempt < 3:
             raise RuntimeError("not yet")
@@ -485,7 +487,10 @@ async def test_the_log_names_the_message_and_never_its_body(
     handling = [r for r in caplog.records if r.levelno == logging.INFO and str(sent.id) in r.getMessage()]
     failing = [r for r in caplog.records if r.levelno == logging.WARNING and str(sent.id) in r.getMessage()]
     assert len(handling) == 3
-    assert ["at attempt 1" in failing[0].getMessage(), "at attempt 2" in failing[1].getMessage()] == [True, True]
+    assert ["at attempt 1" in failing[0].getMessage(), "at attempt 2" in failing[1].getMessage()] == [
+        True,
+        True,
+    ]
     assert "at attempt 3" in failing[2].getMessage()
     assert "ValueError" in failing[0].getMessage()
     assert "SECRET" not in caplog.text

@@ -123,7 +123,9 @@ async def test_a_handler_that_ignores_its_end_holds_nobody_up(lab: Lab) -> None:
     release = asyncio.Event()
     for each in (app, standby):
 
-        @each.handler("a", name="work", timeout=0.3, retry=RetryPolicy(attempts_max=5, base=0.0, factor=1.0, cap=0.0))
+        @each.handler(
+            "a", name="work", timeout=0.3, retry=RetryPolicy(attempts_max=5, base=0.0, factor=1.0, cap=0.0)
+        )
         async def work(body: dict, ctx: Context) -> None:
             attempts.append(ctx.attempt)
             while ctx.attempt == 1 and not release.is_set():

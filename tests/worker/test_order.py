@@ -190,7 +190,8 @@ async def test_two_workers_share_and_never_overlap(lab: Lab) -> None:
     for stream in range(40):
         assert witness.seen[f"s{stream}"] == list(range(stream, 1200, 40))
         assert witness.most[f"s{stream}"] == 1
-    assert witness.seen["first"] and witness.seen["second"]
+    assert witness.seen["first"]
+    assert witness.seen["second"]
     assert {row.attempts for row in lab.rows("history")} == {1}
 
 
@@ -234,7 +235,8 @@ async def test_no_more_of_one_key_at_once_than_allowed(lab: Lab, key: Any) -> No
         witness.end(body["customer"])
 
     app.publish_many(
-        app.message("a", {"n": n, "customer": n % 3}, subject=f"c{n % 3}", stream=f"s{n % 3}") for n in range(120)
+        app.message("a", {"n": n, "customer": n % 3}, subject=f"c{n % 3}", stream=f"s{n % 3}")
+        for n in range(120)
     )
     async with lab.working(app):
         await settled(lab)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from holdfast.message import Message
 from holdfast.rules import delivery
 from holdfast.rules.delivery import HandlerPolicy
-from holdfast.rules.pacing import HORIZON, Lane, Limit, Pacing, Stop
+from holdfast.rules.lanes import HORIZON, Lane, Limit, Stop
+from holdfast.rules.pacing import Pacing
 from holdfast.rules.rhythm import BUSY_TURNS, IDLE_AFTER, IDLE_POLL, Rhythm
 from holdfast.settings import Settings
 from holdfast.work import Batch, Leased, Outcome, Report
@@ -22,13 +23,15 @@ from holdfast.work import Batch, Leased, Outcome, Report
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def leased(seq: int, *, queue: str = "q", run: int | None = None, epoch: int = 1, body: str = "{}", **more: Any) -> Leased:
+def leased(
+    seq: int, *, queue: str = "q", run: int | None = None, epoch: int = 1, body: str = "{}", **more: Any
+) -> Leased:
     """A message of its own, or one that follows `run` in a stream."""
     stream = "s" if run is not None or more.pop("ordered", False) else None
     fields: dict[str, Any] = {
         "seq": seq, "id": UUID(int=seq), "queue": queue, "type": "t", "body": body, "stream": stream,
-        "position": seq if stream else None, "subject": None, "headers": None, "status": 1, "attempts": 0, "failures": 0,
-        "vanished": 0, "refunds": 0, "created_at": NOW, "due_at": None, "deadline": None, **more,
+        "position": seq if stream else None, "subject": None, "headers": None, "status": 1, "attempts": 0,
+        "failures": 0, "vanished": 0, "refunds": 0, "created_at": NOW, "due_at": None, "deadline": None, **more,
     }  # fmt: skip
     return Leased(Message(**fields), epoch, fields["attempts"] + 1, run or seq, epoch)
 
@@ -123,7 +126,9 @@ def test_a_slow_handler_hoards_nothing() -> None:
     assert report.run == 1
 
 
-@pytest.mark.parametrize(("seconds", "run"), [(None, 1), (0.0, 50), (0.001, 50), (0.025, 11), (0.1, 3), (10.0, 1)])
+@pytest.mark.parametrize(
+    ("seconds", "run"), [(None, 1), (0.0, 50), (0.001, 50), (0.025, 11), (0.1, 3), (10.0, 1)]
+)
 def test_runs_are_as_long_as_a_moment(seconds: float | None, run: int) -> None:
     p = pacing()
     if seconds is not None:
@@ -196,7 +201,10 @@ def test_the_lease_moves_along_a_run() -> None:
     finish(p, lane)
     p.begin(lane, 0.0)
     report = p.report(1, 0.0)
-    assert [(s.leased.message.seq, s.leased.run, s.leased.run_epoch) for s in report.settlements] == [(1, 1, 1), (2, 1, 1)]
+    assert [(s.leased.message.seq, s.leased.run, s.leased.run_epoch) for s in report.settlements] == [
+        (1, 1, 1),
+        (2, 1, 1),
+    ]
     assert report.moves == [(1, 3)]
     assert lane.fences == ((1, 1), (3, 1)), "nobody knows yet which of them stands"
     finish(p, lane)
@@ -236,7 +244,9 @@ def test_what_ends_under_a_lost_lease_is_dropped() -> None:
         (delivery.Cancelled(), HandlerPolicy(), True),
     ],
 )
-def test_the_rest_of_a_run_goes_on_or_back(ending: delivery.Ending, policy: HandlerPolicy, goes_on: bool) -> None:
+def test_the_rest_of_a_run_goes_on_or_back(
+    ending: delivery.Ending, policy: HandlerPolicy, goes_on: bool
+) -> None:
     p = pacing()
     take(p, *run_of(1, 2, 3))
     (lane,) = start(p)
@@ -410,7 +420,9 @@ def test_a_completion_settles_what_ended_before_it() -> None:
     finish(p, lane)
     p.begin(lane, 0.0)
     completion = p.open_completion(lane)
-    assert [(fence, [s.leased.message.seq for s in before]) for fence, before in completion.ways] == [((1, 1), [1])]
+    assert [(fence, [s.leased.message.seq for s in before]) for fence, before in completion.ways] == [
+        ((1, 1), [1])
+    ]
     assert completion.after == (3, 1)
     assert p.report(1, 0.0).settlements == [], "they are in the handler's transaction now"
     p.complete(lane, completion, 0.0)
@@ -452,7 +464,7 @@ def test_a_completion_while_an_exchange_is_on_its_way_knows_both_leases() -> Non
 
 
 def test_an_exchange_that_lands_after_the_next_completion_moves_nothing() -> None:
-    """Found by seed 1214: the exchange was overtaken by two completions, and its landing took the second one's lease."""
+    """Found by seed 1214: it was overtaken by two completions, and its landing took the lease of the second."""
     p = pacing()
     take(p, *run_of(1, 2, 3, 4))
     (lane,) = start(p)

@@ -14,7 +14,7 @@ from holdfast.clock import MovableClock
 from holdfast.rules.retry import PROFILES
 from holdfast.testing import Drained
 from tests.store.state import Row
-from tests.worker.lab import Lab
+from tests.worker.lab import Lab, auntil
 
 
 class Bench:
@@ -42,7 +42,9 @@ class Bench:
         end = self.begun + timedelta(**parts)
         while True:
             await self.drain()
-            due = [row.claimable_at for row in self.lab.rows("message") if row.claimable_at > self.clock.instant]
+            due = [
+                row.claimable_at for row in self.lab.rows("message") if row.claimable_at > self.clock.instant
+            ]
             following = min([at for at in due if at <= end], default=None)
             if following is None:
                 break
@@ -98,7 +100,8 @@ async def test_each_profile_starts_so_often_and_waits_so_long(lab: Lab, profile:
     await bench.run_to(days=2)
     assert [attempt for attempt, _ in bench.starts] == list(range(1, len(expected) + 1))
     waits = [0.0] + [
-        (later - earlier).total_seconds() for (_, earlier), (_, later) in zip(bench.starts, bench.starts[1:], strict=False)
+        (later - earlier).total_seconds()
+        for (_, earlier), (_, later) in zip(bench.starts, bench.starts[1:], strict=False)
     ]
     spread = 0.2 if profile == "api" else 0.0
     for waited, nominal in zip(waits, expected, strict=True):
@@ -106,7 +109,12 @@ async def test_each_profile_starts_so_often_and_waits_so_long(lab: Lab, profile:
     if profile == "api":
         assert waits[1:] != expected[1:], "no jitter"
     (dead,) = lab.rows("dead")
-    assert (dead.reason, dead.last_reason, dead.attempts, dead.failures) == (7, 2, len(expected), len(expected))
+    assert (dead.reason, dead.last_reason, dead.attempts, dead.failures) == (
+        7,
+        2,
+        len(expected),
+        len(expected),
+    )
     bench.clock.advance(days=30)
     await bench.drain()
     assert len(bench.starts) == len(expected)
@@ -146,7 +154,9 @@ async def test_retry_after_comes_first(lab: Lab, asked: str, waited: float) -> N
 @pytest.mark.covers("W19", "W18", "X46")
 async def test_a_reason_may_have_a_policy_of_its_own(lab: Lab) -> None:
     patient = RetryPolicy(attempts_max=3, base=100.0, factor=1.0, cap=100.0)
-    bench = Bench(lab, RetryPolicy(attempts_max=2, base=1.0, per_reason={Reason.TRANSPORT_UNAVAILABLE: patient}))
+    bench = Bench(
+        lab, RetryPolicy(attempts_max=2, base=1.0, per_reason={Reason.TRANSPORT_UNAVAILABLE: patient})
+    )
     bench.fails = lambda ctx: ConnectionError("down")
     bench.app.publish("work", {})
     await bench.run_to(minutes=10)
@@ -259,8 +269,7 @@ async def test_results_are_saved_although_the_worker_was_told_to_stop(lab: Lab) 
 
     app.publish_many(app.message("work", {"n": n}) for n in range(3))
     async with lab.working(app) as worker:
-        while len(begun) < 3:
-            await asyncio.sleep(0.01)
+        await auntil(lambda: len(begun) == 3)
         worker.stop()
         go_on.set()
     assert len(lab.rows("history")) == 2

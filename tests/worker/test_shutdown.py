@@ -67,7 +67,9 @@ def test_who_does_not_stop_within_the_grace_is_interrupted(lab: Lab, kind: str) 
     worker.wait()
     assert time.monotonic() - begun < 1.0 + 2.0 + 5.0, "5 s are for a machine that has other things to do"
     (row,) = lab.rows("message")
-    assert (row.attempts, row.vanished, row.failures) == (1, 0, 0), "it has begun, so it counts; nobody is a suspect"
+    assert (row.attempts, row.vanished, row.failures) == (1, 0, 0), (
+        "it has begun, so it counts; nobody is a suspect"
+    )
     assert lab.rows("lease") == []
 
 
@@ -192,12 +194,15 @@ async def test_an_error_in_the_application_stops_the_worker_in_order(lab: Lab) -
         await go_on.wait()
         ended.append(body)
 
-    app.publish("a", {})
-    with pytest.raises(RuntimeError, match="the application's own"):
+    async def application() -> None:
         async with app.running():
             await asyncio.wait_for(begun.wait(), 30)
             asyncio.get_running_loop().call_later(0.05, go_on.set)
             raise RuntimeError("the application's own")
+
+    app.publish("a", {})
+    with pytest.raises(RuntimeError, match="the application's own"):
+        await application()
     assert ended == [{}]
     assert [row.attempts for row in lab.rows("history")] == [1]
 

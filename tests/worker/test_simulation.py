@@ -20,7 +20,8 @@ from holdfast.clock import MovableClock
 from holdfast.message import NewMessage
 from holdfast.rules import delivery
 from holdfast.rules.delivery import HandlerPolicy
-from holdfast.rules.pacing import Completion, Lane, Limit, Pacing, stamped
+from holdfast.rules.lanes import Completion, Lane, Limit, stamped
+from holdfast.rules.pacing import Pacing
 from holdfast.rules.retry import RetryPolicy
 from holdfast.settings import Settings
 from holdfast.store import plans
@@ -220,7 +221,9 @@ class Actor:
         else:
             self.pacing.undo_completion(lane, opened.completion)
             if lane.running is not None:
-                self.finish(lane, delivery.Lost() if lane.lost else delivery.Raised(RuntimeError("rolled back")))
+                self.finish(
+                    lane, delivery.Lost() if lane.lost else delivery.Raised(RuntimeError("rolled back"))
+                )
 
     # -- time
 
@@ -251,7 +254,7 @@ class Actor:
         keys = Counter(lane.key for lane in self.running if lane.running is not None and lane.key is not None)
         assert all(count <= 1 for count in keys.values())
         for lane in lanes:
-            assert len({fence for fence in lane.fences}) == len(lane.fences)
+            assert len(set(lane.fences)) == len(lane.fences)
             assert len(lane.fences) == 1 or lane.completing or lane.lost or self.flight is not None
 
 

@@ -11,23 +11,16 @@ nothing, fast ones are never out of work. Time (`now`) is monotonic and an argum
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import Enum
-from math import ceil, inf
+from collections.abc import Iterable, Iterator, Mapping
+from math import ceil
 from typing import Protocol
-
-from msgspec.structs import replace
 
 from ..work import Batch, Leased, Report, Settlement, Want
 from .delivery import give_back
+from .lanes import HORIZON, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
 
-HORIZON = 0.25  # seconds of work to hold beyond what runs
 FULL_SCAN = 0.25  # seconds after which a watermark is forgotten once, to find what was committed late
-
-Fence = tuple[int, int]  # the seq and the epoch under which a lease stands
 
 
 class Holding(Protocol):
@@ -48,153 +41,6 @@ class Gate(Protocol):
 
     def allowed(self, queue: str) -> int | None: ...
     def admits(self, queue: str) -> bool: ...
-
-
-class Stop(Enum):
-    """Why a running handler is told to stop."""
-
-    LOST = "lost"  # the lease is another worker's
-    LAPSED = "lapsed"  # it could not be renewed in time: it may be another worker's
-    TIMEOUT = "timeout"
-    CANCELLED = "cancelled"  # an operator asked for it
-    GRACE = "grace"  # the worker has stopped, and its patience is over
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """What one lease covers: the messages that are not settled yet, in order.
-
-    `fences` has one lease, but for moments: while an exchange that moves the lease on is on its way, and while the
-    handler settles in a transaction of its own, nobody here knows which of them the store has.
-    """
-
-    claimed: Fence
-    queue: str
-    fences: tuple[Fence, ...]
-    waiting: deque[Leased]
-    leased_until: float
-    running: Leased | None = None
-    started_at: float = 0.0
-    ended: list[Settlement] = field(default_factory=list)  # not handed in yet
-    handed: Sequence[Settlement] = ()  # on their way
-    key: Hashable = None
-    stop: Stop | None = None
-    lost: bool = False
-    completing: bool = False
-
-    @property
-    def following(self) -> Leased | None:
-        """The first message that stays when what ended is settled."""
-        return self.running or (self.waiting[0] if self.waiting else None)
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """What a queue's handler allows: so many at once, so long, and so many at once of one key."""
-
-    concurrency: int
-    timeout: float = inf
-    per_key: int = 0
-    key_of: Callable[[Leased], Hashable] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A handler settles its message in a transaction of its own, and with it what ended before it in the lane.
-
-    `ways` are the leases under which that can be, the likeliest first, each with what else is settled then.
-    """
-
-    ways: list[tuple[Fence, list[Settlement]]]
-    following: Leased | None
-    taken: list[Settlement]
-
-    @property
-    def after(self) -> Fence | None:
-        """Where the lease stands when that transaction has been committed."""
-        return None if self.following is None else (self.following.message.seq, self.following.epoch)
-
-
-@dataclass(slots=True)
-class Pace:
-    """What is known about one queue: its limit, what is held of it, and how fast it goes."""
-
-    limit: Limit
-    held: int = 0
-    running: int = 0
-    ended: int = 0
-    ran: float = 0.0  # seconds that those which ended took together
-    rate: float = 0.0
-    seconds: float | None = None  # that a message takes, once known
-    run: float = 1.0  # messages that a head brings, on average
-    after: tuple[datetime, int] | None = None
-    scanned_at: float = -inf
-    ready: deque[Lane] = field(default_factory=deque)
-    keys: dict[Hashable, int] = field(default_factory=dict)  # how many of each run
-    barred: dict[Hashable, deque[Lane]] = field(default_factory=dict)  # lanes whose key is at its limit
-    patience: int = 1  # full batches to wait before fewer heads are tried again
-    full_batches: int = 0
-
-    def expect_run(self, run: float, full: bool, longest: int) -> None:
-        """Learn how many messages a head brings. A batch full of heads hides it: now and then, ask for fewer heads."""
-        if not full:
-            if run < self.run:
-                self.patience = min(self.patience * 2, 64)
-            self.run, self.full_batches = max(1.0, run), 0
-            return
-        self.full_batches += 1
-        if run > 1.5 or self.full_batches >= self.patience:
-            self.patience = 1 if run > 1.5 else self.patience
-            self.run, self.full_batches = min(float(longest), max(self.run, run) * 2), 0
-
-    def measure(self, passed: float, weight: float) -> None:
-        self.rate += weight * (self.ended / passed - self.rate)
-        if self.ended:
-            self.seconds = self.ran / self.ended
-        self.ended, self.ran = 0, 0.0
-
-    @property
-    def room(self) -> int:
-        """How many more messages are of use: what can run at once, and the need of a moment at this pace."""
-        idle = sum(len(lane.waiting) for lanes in self.barred.values() for lane in lanes)
-        # What one handler ends in a moment is known after the first message, the rate of all only after a while.
-        need = max(ceil(self.rate * HORIZON), self.longest_run - 1)
-        return self.limit.concurrency + need - (self.held - idle)
-
-    @property
-    def longest_run(self) -> int:
-        """How many messages one handler ends within a moment; nothing is hoarded before that is known."""
-        if self.seconds is None:
-            return 1
-        return 1 + int(HORIZON / max(self.seconds, 1e-6))
-
-    # -- keys
-
-    def admit(self, lane: Lane) -> bool:
-        """Let the next message of a lane begin, or bar the lane until one of the same key has ended."""
-        assert self.limit.key_of is not None
-        key = self.limit.key_of(lane.waiting[0])
-        running = self.keys.get(key, 0)
-        if key is not None and running >= self.limit.per_key:
-            self.barred.setdefault(key, deque()).append(lane)
-            return False
-        lane.key = key
-        if key is not None:
-            self.keys[key] = running + 1
-        return True
-
-    def free_key(self, lane: Lane) -> None:
-        key, lane.key = lane.key, None
-        if key is None:
-            return
-        self.keys[key] -= 1
-        barred = self.barred.get(key)
-        if barred:
-            self.ready.appendleft(barred.popleft())
-        if not barred:
-            self.barred.pop(key, None)
-        if not self.keys[key]:
-            del self.keys[key]
 
 
 class Pacing:
@@ -583,13 +429,3 @@ class Pacing:
         ours = standing.intersection(fence for lane in self.lanes.values() for fence in lane.fences)
         waiting = (leased.message.seq for lane in self.lanes.values() for leased in lane.waiting)
         return [*(seq for seq, _ in ours), *waiting]
-
-
-def stamped(fence: Fence, settlements: Sequence[Settlement]) -> list[Settlement]:
-    """The settlements under the lease that covers their lane now."""
-    return [
-        each
-        if (each.leased.run, each.leased.run_epoch) == fence
-        else replace(each, leased=replace(each.leased, run=fence[0], run_epoch=fence[1]))
-        for each in settlements
-    ]
