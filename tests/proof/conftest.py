@@ -10,6 +10,12 @@ from tests import servers
 from tests.proof.counts import COUNTS
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed", type=int, default=None, help="one seed of the simulation (tests/proof/simulation)"
+    )
+
+
 @pytest.fixture(scope="session")
 def explored(postgres_server: servers.Server) -> Iterator[object]:
     from tests.proof.explored import Explored

@@ -7,7 +7,7 @@
     stream h: h2 h3          halted by h1, a dead letter
     stream p: p1 p2          p1 is parked
     stream e                 an empty row, which housekeeping may take away; stream n has no row at all
-    u1 (held by worker 1), u2, u3 (dedupe key), s1 (a suspect): without a stream
+    u1 (held by worker 1), u2, u3 (dedupe key): without a stream; s1 as well, a suspect in queue s
     x1 x2 y1                 a delivery each in the queues q and r, with dedupe keys, held by worker 1 and worker 2
     old                      done; its dedupe key is still held
     d1, d2                   dead letters of the streams a and e, which went on
@@ -67,6 +67,7 @@ def fill(box: Box) -> Contents:
     contents = Contents(box.now)
     box.subscribe("q", "t", "fan")
     box.subscribe("r", "fan")
+    box.subscribe("s", "odd")
     contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
     for part in (_dead_letters, _fan_out, _streams, _loose):
         part(box, contents)
@@ -118,9 +119,9 @@ def _streams(box: Box, c: Contents) -> None:
     _claim(box, c, "one", lease=3600.0)
     _send(box, c, "u1")
     _claim(box, c, "one")
-    _send(box, c, "s1")
-    box.claim("q", worker="three")
-    box.recover("three", running=[m.seq for m in box.messages("q") if m.id == c.ids["s1"]])
+    _send(box, c, "s1", type="odd")
+    box.claim("s", worker="three")
+    box.recover("three", running=[m.seq for m in box.messages("s")])
     _send(box, c, "p1", "p2", stream="p")
     never = "9223372036854775807" if box.sqlite else "'infinity'"
     (seq,) = (m.seq for m in box.messages("q") if m.id == c.ids["p1"])

@@ -22,7 +22,7 @@ def broken(before: Tables, after: Tables, results: Sequence[Any], names: Mapping
         *places(before, after, named),
         *epochs(before, after, named),
         *dedupe(after, named),
-        *answers(after, results, named),
+        *answers(before, after, results, named),
     ]
 
 
@@ -107,7 +107,7 @@ def dedupe(after: Tables, named: Mapping[str, str]) -> Iterator[str]:
     yield from (f"two messages with the key {key}" for key, count in live.items() if count > 1)
 
 
-def answers(after: Tables, results: Sequence[Any], named: Mapping[str, str]) -> Iterator[str]:
+def answers(before: Tables, after: Tables, results: Sequence[Any], named: Mapping[str, str]) -> Iterator[str]:
     """What the operations were told is true, and no lease was given twice."""
     outcomes = [each for each in results if isinstance(each, Outcome)]
     there = {row["id"] for table in ("message", "dead", "history") for row in after[table]}
@@ -116,10 +116,22 @@ def answers(after: Tables, results: Sequence[Any], named: Mapping[str, str]) -> 
     claimed = Counter(token for outcome in outcomes for token in outcome.claimed)
     held = Counter(key for outcome in outcomes for key in outcome.held)
     yield from (f"the lease {token} was given twice" for token, count in claimed.items() if count > 1)
+    rows = {m["seq"]: m for m in after["message"]}
+    standing = {lease["seq"] for lease in after["lease"]}
+    for seq, head in (each for outcome in outcomes for each in outcome.followers):
+        if head in standing and (seq not in rows or rows[seq]["position"] is None):
+            yield f"{seq} was handed out behind {head} and is not in the order"
+    given = {lease["seq"]: lease["epoch"] for lease in before["lease"]}
+    yield from (
+        f"the lease {token} had been given before" for token in claimed if token[1] <= given.get(token[0], -1)
+    )
     yield from (
         f"{named.get(str(key[0]))} was settled {count} times" for key, count in held.items() if count > 1
     )
     for outcome in outcomes:
+        for seq, epoch in outcome.ended:
+            if any(of == seq and later > epoch for of, later in claimed):
+                yield f"{seq} has ended under epoch {epoch}, although it was handed out under a later one"
         for id in outcome.published:
             if str(id) not in there:
                 yield f"{named.get(str(id))} was published and is not there"

@@ -31,6 +31,10 @@ class Outcome:
     held: list[tuple[UUID, str]] = field(default_factory=list)  # settlements that stood
     lost: list[tuple[UUID, str]] = field(default_factory=list)  # and those that did not
     claimed: list[tuple[int, int]] = field(default_factory=list)  # leases: seq and epoch
+    followers: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # handed out: seq, and that of the head of its run
+    ended: list[tuple[int, int]] = field(default_factory=list)  # leases under which a message has ended
     effects: list[UUID] = field(
         default_factory=list
     )  # messages whose effect was committed with their settlement
@@ -146,11 +150,14 @@ def exchange(w: World, whole: Report, seconds: float = 0.0) -> Body:
     outcome = Outcome(
         claimed=[(each.run, each.run_epoch) for each in batch.work if each.run == each.message.seq]
     )
+    outcome.followers = [(each.message.seq, each.run) for each in batch.work if each.run != each.message.seq]
     for s in whole.settlements:
         message = s.leased.message
         (outcome.lost if message.seq in batch.lost else outcome.held).append((message.id, message.queue))
         stands = outcome.refused if message.seq in batch.lost else outcome.published
         stands += [emitted.id for emitted in s.emits if emitted.dedupe is None]
+        if message.seq not in batch.lost and s.outcome in ("done", "dead", "cancelled"):
+            outcome.ended.append((message.seq, s.leased.epoch))
     outcome.note = str([w.names.get(each.message.id) for each in batch.work])
     return outcome
 
@@ -267,7 +274,7 @@ RACE_RR = (TAKEN_OVER, SERIALIZE)
 PLACE = ("append_insert", "append_dedupe", "advance_promote")
 SETTLE = ("settle_streams", "settle_keys")
 CLAIM = ("exchange_claim", "claim_read")
-A, B, N, E, F = ({"stream": name} for name in "abnef")
+A, B, N, E, F, G = ({"stream": name} for name in "abnefg")
 
 
 def operations() -> dict[str, Operation]:
@@ -283,8 +290,11 @@ def operations() -> dict[str, Operation]:
         Operation("publish_event", publish({**A, "event": True}), passed=PLACE),
         Operation("publish_events", publish({**A, "event": True}, {**B, "event": True}), passed=PLACE),
         Operation("publish_events_back", publish({**B, "event": True}, {**A, "event": True}), passed=PLACE),
+        Operation("publish_last", publish(G), passed=PLACE),
+        Operation("transaction_last_rr", publish_in(RR, [G]), (SERIALIZE,), PLACE),
         Operation("insert", insert),
         Operation("transaction_ab", publish_in(RC, [A], [B]), passed=PLACE),
+        Operation("transaction_ba", publish_in(RC, [B], [A]), passed=PLACE),
         Operation("transaction_ba_rr", publish_in(RR, [B], [A]), (SERIALIZE,), PLACE),
         Operation("transaction_new_rr", publish_in(RR, [N], [E]), (SERIALIZE,), PLACE),
         Operation("transaction_key", publish_in(RC, [{**A, "dedupe": "k1"}]), passed=PLACE),
@@ -297,11 +307,14 @@ def operations() -> dict[str, Operation]:
         Operation("claim", claim(run=1), passed=CLAIM),
         Operation("claim_runs", claim(), passed=CLAIM),
         Operation("claim_other", claim("two"), passed=CLAIM),
-        Operation("claim_suspect", claim(suspects=True), passed=CLAIM),
+        Operation("claim_suspect", claim(suspects=True, want=[Want("s", 1), Want("q", 1)]), passed=CLAIM),
         # settling
         Operation("done", settle(done_("a1")), RACE, SETTLE),
         Operation("done_move", settle(done_("a1"), "a2"), RACE, SETTLE),
         Operation("done_run", settle(some(done, "a1", "a2", "a3")), RACE, SETTLE),
+        Operation("done_last", settle(some(done, "g1", "g2")), RACE, SETTLE),
+        Operation("halt_last", settle(halted_last), RACE, SETTLE),
+        Operation("complete_last_rr", complete(RR, some(done, "g1", "g2")), RACE_RR, SETTLE),
         Operation("done_claim", settle(done_("a1"), want=[Want("q", 20)], total=50), RACE, (*SETTLE, *CLAIM)),
         Operation("done_loose", settle(done_("u1")), RACE, SETTLE),
         Operation("emit_b", settle(done_("a1", B, N, E)), RACE),
@@ -314,6 +327,7 @@ def operations() -> dict[str, Operation]:
         Operation("keys_cross", settle(done_("y1", {"type": "fan", "dedupe": "x2"})), RACE),
         Operation("keys_cross_back", keys_cross_back, RACE),
         Operation("hold_key", hold_key),
+        Operation("hold_stream", hold_stream),
         Operation("again", settle(some(failed, "a1")), RACE, SETTLE),
         Operation("again_now", settle(some(failed, "a1", retry="immediate")), RACE, SETTLE),
         Operation("aside", settle(some(failed, "a1", ordering="available", retry="immediate")), RACE, SETTLE),
@@ -347,6 +361,11 @@ def operations() -> dict[str, Operation]:
     return {each.name: each for each in found}
 
 
+def halted_last(w: World) -> list[Settlement]:
+    """The last message of a stream dies and halts it."""
+    return [done(w.leased("g1")), dead(w.leased("g2"), on_dead="halt")]
+
+
 def fan_two(w: World) -> Body:
     """Worker two settles the deliveries of queue r, whose dedupe keys are those of queue q."""
     return exchange(w, report(w, "two", done(w.leased("y1", "r")), done(w.leased("x2", "r"))))
@@ -355,6 +374,12 @@ def fan_two(w: World) -> Body:
 def keys_cross_back(w: World) -> Body:
     emitted = w.new("emitted", type="fan", dedupe="y1")
     return exchange(w, report(w, "two", done(w.leased("x2", "r"), emitted)))
+
+
+def hold_stream(w: World) -> Body:
+    """Somebody holds the row of a stream for a moment, so that those who want several rows stand in between."""
+    yield from own(sql("select 1 from holdfast.stream where queue = 'q' and name = 'b' for update"))
+    return Outcome()
 
 
 def hold_key(w: World) -> Body:

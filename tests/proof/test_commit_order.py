@@ -123,9 +123,7 @@ class Market:
         assert self.faults == []
         for stream, ids in self.handled.items():
             versions = [self.version_of[id] for id in ids]
-            early = [
-                (n, a, b) for n, (a, b) in enumerate(zip(versions, versions[1:], strict=False)) if a >= b
-            ]
+            early = [(n, a, b) for n, (a, b) in enumerate(pairwise(versions)) if a >= b]
             assert not early, (
                 f"stream {stream}: {len(early)} of {len(versions)} out of order, first {early[0]}"
             )

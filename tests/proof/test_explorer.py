@@ -17,7 +17,7 @@ CORE = (
     "publish", "publish_keys", "insert", "transaction_ab", "transaction_ba_rr", "claim", "claim_runs", "done",
     "done_move", "emit_b", "emit_a", "aside", "dead_halt", "give_back", "complete_rr", "renew", "recover", "take_over",
     "report_death", "fire_settle", "adopt", "prune_streams", "order_redrive_halted", "order_set_aside_free",
-    "order_resume",
+    "order_resume", "publish_last", "transaction_last_rr", "done_last", "halt_last",
 )  # fmt: skip
 ALL = tuple(operations())
 LIMIT = 6000
@@ -72,6 +72,29 @@ FOUND = {
 def test_found(explored: Any, names: tuple[str, ...]) -> None:
     for pair in combinations_with_replacement(names, 2):
         explored.check(pair, preemptions=2)
+
+
+@pytest.mark.one_postgres
+def test_followers_are_looked_up_when_their_head_is_held(explored: Any) -> None:
+    """Between the look at a stream and the hold of its head anything may leave it."""
+    for name in ("order_release", "order_set_aside_free", "order_cancel", "claim_other"):
+        explored.check(("claim_runs", name), preemptions=2)
+
+
+SORTED = (
+    ("transaction_ab", "transaction_ba"),
+    ("publish_two", "transaction_ab"),
+    ("emit_b", "emit_a"),
+    ("complete_publish", "complete_publish_back"),
+    ("fire_settle", "fire_settle_other"),
+)
+
+
+@pytest.mark.one_postgres
+@pytest.mark.parametrize("pair", [pytest.param(pair, id="-".join(pair)) for pair in SORTED])
+def test_rows_of_streams_are_taken_in_one_order(explored: Any, pair: tuple[str, str]) -> None:
+    """While somebody holds a row for which both wait, each holds what it took before."""
+    explored.check(("hold_stream", *pair), preemptions=1)
 
 
 @pytest.mark.one_postgres

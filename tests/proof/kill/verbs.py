@@ -103,7 +103,10 @@ class Hands:
         return self.run(make)
 
 
-CLAIM: dict[str, Any] = {"want": [Want("q", 20), Want("r", 20)], "total": 50}
+CLAIM: dict[str, Any] = {"want": [Want("q", 20), Want("r", 20), Want("s", 1)], "total": 50}
+
+
+QUEUES = ("q", "r", "s", "z")
 
 
 def publish_in_transaction(h: Hands) -> None:
@@ -275,12 +278,12 @@ def finish(h: Hands) -> list[tuple[str, str | None, int | None, str]]:
     """Ten years later a new process does everything that is left, and says in which order."""
     h.store.clock.instant = h.contents.now + timedelta(days=3652)  # type: ignore[union-attr]
     p = h.store.plans
-    worker = h.run(lambda now: plans.register_worker(p, "finisher", ["q", "r", "z"], now))
+    worker = h.run(lambda now: plans.register_worker(p, "finisher", list(QUEUES), now))
     h.run(lambda now: plans.subscribe(p, {"q": ["new"], "z": ["new"]}, now))
-    for queue in ("q", "r", "z"):
+    for queue in QUEUES:
         h.order(lambda _, queue=queue: operator_queues.unpause(p, queue))
     for name in "abefghnpxy":
-        for queue in ("q", "r", "z"):
+        for queue in QUEUES:
             try:
                 h.order(lambda now, at=(queue, name): operator_plans.resume(p, *at, now))
             except operator_plans.NotFound:
@@ -288,7 +291,7 @@ def finish(h: Hands) -> list[tuple[str, str | None, int | None, str]]:
     done_: list[tuple[str, str | None, int | None, str]] = []
     for _ in range(60):
         h.run(lambda now: p.recover(now))
-        wanted: dict[str, Any] = {"want": [Want(name, 50) for name in ("q", "r", "z")], "total": 200}
+        wanted: dict[str, Any] = {"want": [Want(name, 50) for name in QUEUES], "total": 200}
         work: list[Any] = []
         for suspects in (False, True):
             report = Report(worker, suspects=suspects, **wanted)

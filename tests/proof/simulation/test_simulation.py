@@ -1,0 +1,95 @@
+"""Seeds of the simulation. A failure names its seed: `pytest tests/proof/simulation --seed=123` plays it again. The
+ordinary suite plays 200 small ones, `faults` many more and larger ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.proof.counts import COUNTS
+from tests.proof.simulation.story import Story
+from tests.proof.simulation.world import World
+
+RARE = (
+    "a lapsed lease is taken over",
+    "a settlement is fenced off",
+    "a completion is fenced off",
+    "a completion without an answer",
+    "an unheard report was done",
+    "an unheard report was not done",
+    "a move was unheard of",
+    "a lane is lost",
+    "a suspect is started",
+    "starts are spent",
+    "a message kills its worker",
+    "a supervisor reports a death",
+    "death between commit and answer",
+    "the answer to a commit is lost",
+    "a process is paused for longer than a lease",
+    "the database's clock jumps",
+    "a run of three or more",
+    "given back unstarted",
+    "set aside",
+    "a stream is halted by a death",
+    "redriven at the head",
+    "redriven at the end",
+    "halted by hand",
+    "resumed by hand",
+    "a handler is stopped: timeout",
+    "a handler is stopped: lapsed",
+    "a handler is stopped: lost",
+    "a handler asks for time",
+    "a duplicate is recognised",
+    "a worker stops as it should",
+    "settled: cancelled",
+)
+
+
+def play(seed: int, messages: int = 24) -> World:
+    world = Story(seed, messages).play()
+    if world.wrong:
+        story = "\n".join(world.lines[-200:])
+        pytest.fail(
+            f"--seed={seed}\n" + "\n".join(world.wrong[:10]) + f"\n{world.faults}\n{story}", pytrace=False
+        )
+    COUNTS.add("simulation", "seeds")
+    COUNTS.add("simulation", "events", len(world.lines))
+    return world
+
+
+def play_all(seeds: range, messages: int = 24) -> Counter[str]:
+    hits: Counter[str] = Counter()
+    for seed in seeds:
+        hits += play(seed, messages).hits
+    return hits
+
+
+def test_seeds(pytestconfig: pytest.Config) -> None:
+    chosen = pytestconfig.getoption("--seed", None)
+    if chosen is not None:
+        play(chosen)
+        return
+    hits = play_all(range(200), messages=14)
+    missing = [state for state in RARE if not hits[state]]
+    COUNTS.add("simulation", "rare states hit", len(RARE) - len(missing))
+    assert not missing, f"never happened: {missing}"
+
+
+def test_a_seed_is_a_whole_story() -> None:
+    """The same seed twice is the same story, to the last event."""
+    for seed in (1, 2, 3, 4, 5, 6):
+        first, second = play(seed), play(seed)
+        assert first.trace.hexdigest() == second.trace.hexdigest(), f"--seed={seed}"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("block", range(10))
+def test_many_seeds(block: int) -> None:
+    play_all(range(1000 + block * 300, 1000 + block * 300 + 300))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("block", range(4))
+def test_large_seeds(block: int) -> None:
+    play_all(range(100_000 + block * 25, 100_000 + block * 25 + 25), messages=150)
