@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import threading
@@ -36,6 +37,8 @@ from .worker import Worker
 
 if TYPE_CHECKING:
     from .operations import Operations
+
+log = logging.getLogger("holdfast")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -231,6 +234,7 @@ class Holdfast:
         await asyncio.to_thread(self.prepare)
         worker = self.worker(**options)
         task = asyncio.create_task(worker.run())
+        task.add_done_callback(_tell_end)
         try:
             await _first(worker.started, task)
             yield worker
@@ -417,6 +421,12 @@ def _aware(instant: Any, name: str) -> datetime | None:
             f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ..."
         )
     return instant.astimezone(UTC)
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
+    """Whoever embeds a worker hears of its end at once, not when the application stops."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("The worker inside this application has ended and handles nothing any more", exc_info=error)
 
 
 async def _first(started: asyncio.Event, task: asyncio.Task[None]) -> None:

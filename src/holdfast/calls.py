@@ -35,7 +35,6 @@ from .work import Leased, Settlement
 
 log = logging.getLogger("holdfast.worker")
 
-THREADS_MAX = 256
 CLOSE_SECONDS = 1.0  # for handlers that do not listen when they are cancelled
 
 
@@ -213,9 +212,9 @@ class Calls:
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._threads is None:
+            # As many as may run at once: a message that waited here for a thread would count as started.
             threads = sum(handler.concurrency for handler in self.handlers.values() if not handler.is_async)
-            size = max(1, min(threads, THREADS_MAX))
-            self._threads = ThreadPoolExecutor(size, thread_name_prefix="holdfast-handler")
+            self._threads = ThreadPoolExecutor(max(1, threads), thread_name_prefix="holdfast-handler")
         return self._threads
 
     # -- many messages in one call

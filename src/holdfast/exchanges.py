@@ -17,7 +17,7 @@ from .calls import Calls
 from .clock import Clock
 from .errors import NotMigrated, StoreUnavailable
 from .rules import delivery
-from .rules.delivery import Ending
+from .rules.delivery import Ending, give_back
 from .rules.lanes import Fence, Lane, Stop, stamped
 from .rules.ordering import rest_of_run
 from .rules.pacing import Pacing
@@ -28,6 +28,7 @@ log = logging.getLogger("holdfast.worker")
 
 PAUSE_MIN = 0.05
 PAUSE_MAX = 2.0
+CULPRIT_WAITS = 60.0  # seconds, for a message of which nothing can be settled
 CONFLICTS_MAX = 20  # serialization failures in a row that are tried again at once
 
 
@@ -165,11 +166,13 @@ class Refusal:
         log.error(
             "The database refused to settle message %s: %s", member.leased.message.id, type(refusal).__name__
         )
-        if rest_of_run(failed) == "continue":
-            await self._once(stamped(fence, [failed]), moves)
+        if rest_of_run(failed) == "continue" and await self._refused(stamped(fence, [failed]), moves) is None:
             return True
         again = [self._concluded(each, delivery.Interrupted(each.flags, each.ran)) for each in rest]
-        await self._once(stamped(fence, [failed, *again]), [])
+        if await self._refused(stamped(fence, [failed, *again]), []) is not None:
+            # Not even its failure can be stored: it waits, and the others of this worker go on.
+            waits = give_back(member.leased, CULPRIT_WAITS)
+            await self._once(stamped(fence, [waits, *again]), [])
         return False
 
     async def _refused(self, settlements: list[Settlement], moves: list[tuple[int, int]]) -> Exception | None:

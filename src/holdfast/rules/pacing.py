@@ -360,7 +360,7 @@ class Pacing:
             lane
             for lane in self.lanes.values()
             if lane.running is not None
-            and lane.stop is None
+            and lane.stop not in (Stop.TIMEOUT, Stop.GRACE)  # a thread does not hear that it is cancelled
             and now - lane.started_at >= self.paces[lane.queue].limit.timeout
         ]
 

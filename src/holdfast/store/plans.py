@@ -13,6 +13,8 @@ from .plans_sqlite import SqlitePlans
 from .statement import Plan, Statement
 
 Plans = SqlitePlans | PostgresPlans
+
+ADOPTED_AT_ONCE = 1000
 Lease = tuple[int, int]  # the seq of the message it stands on, and its epoch
 
 
@@ -53,7 +55,11 @@ def subscribe(
             yield sql(plans, "queue_add", name=queue, ordered=plans.boolean(ordered), now=now)
     for pattern, queue in fresh:
         yield sql(plans, "subscription_add", pattern=pattern, queue=queue, now=now)
-    return (yield from plans.adopt(1000, now)) if fresh else 0
+    adopted, last = 0, ADOPTED_AT_ONCE if fresh else 0
+    while last == ADOPTED_AT_ONCE:  # all of them now: what is published from here on comes behind them
+        last = yield from plans.adopt(ADOPTED_AT_ONCE, now)
+        adopted += last
+    return adopted
 
 
 def read_events(plans: Plans, stream: str, after: int, count: int) -> Plan[list[Event]]:

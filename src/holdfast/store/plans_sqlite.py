@@ -12,7 +12,7 @@ import msgspec
 from ..clock import from_micros, micros
 from ..errors import VersionConflict
 from ..message import Message, NewMessage, Published
-from ..work import Batch, Leased, Outcome, Report, Settlement, Want
+from ..work import Batch, Leased, Outcome, Report, Settlement
 from .settling import admissible, fence
 from .statement import Dialect, Plan, Rows, Statement, load
 
@@ -249,48 +249,53 @@ class SqlitePlans:
         rows = yield sql("timers_due", now=now, count=500)
         if rows:
             yield sql("settle_delete", seqs=encode([row[0] for row in rows]))
-            yield sql("append", messages=encode([_fired(row, now) for row in rows]), now=now)
+            # A timer whose id was used for another message meanwhile gives way: it must not fail the turn of a worker.
+            used = {id for (id,) in (yield sql("timers_used", ids=encode([row[1] for row in rows])))}
+            fired = [_fired(row, now) for row in rows if row[1] not in used]
+            yield sql("append", messages=encode(fired), now=now)
             yield from self.place(now)
 
     def _claim(self, report: Report, now: int) -> Plan[list[Leased]]:
-        wants: Sequence[Want] = report.want
-        if len(wants) > 0:
-            live = {name for (name,) in (yield sql("claim_queues"))}
-            wants = [want for want in wants if want.queue in live]
-        rows: Rows = []
-        heads: list[tuple[int, int | None, int]] = []
-        size = 0
-        for want in wants:
-            room = min(want.heads, report.total - len(rows))
-            if room <= 0 or size >= report.bytes_max:
+        live = {name for (name,) in (yield sql("claim_queues"))}
+        heads: Rows = []
+        budget = report.bytes_max
+        for want in report.want:
+            room = min(want.heads, report.total - len(heads))
+            if want.queue not in live or room <= 0 or budget <= 0:
                 continue
             after_at, after_seq = want.after or (None, -1)
-            for head in (
-                yield sql(
-                    "claim_heads", queue=want.queue, heads=room, now=now, after_at=instant(after_at) or -1, after_seq=after_seq
-                )
-            ):
-                if size >= report.bytes_max:
+            found = yield sql(
+                "claim_heads", queue=want.queue, heads=room, now=now, after_at=instant(after_at) or -1, after_seq=after_seq
+            )
+            for head in found:
+                if budget <= 0:
                     break
-                rows.append(head)
-                size += len(head[4].encode())
-                heads.append((head[0], head[6], head[17]))
-        budget = report.bytes_max - size
-        followers: Rows = []
-        for row in list(rows):
-            room = min(report.run - 1, report.total - len(rows) - len(followers))
-            if row[6] is None or room <= 0 or budget <= 0:
-                continue
-            found = yield sql("claim_followers", queue=row[2], stream=row[5], position=row[6], head=row[0], count=room)
-            for follower in found:
-                if follower[19] > now or follower[12] > 0 or budget <= 0:
-                    break
-                followers.append(follower)
-                budget -= len(follower[4].encode())
-        ends = {row[18]: row[6] for row in followers}
-        leases = [(seq, ends.get(seq, position), epoch) for seq, position, epoch in heads]
+                heads.append(head)
+                budget -= head[3]
+        followers, ends = yield from self._followers(heads, report, budget, now)
+        leases = [(seq, ends.get(seq, position), epoch) for seq, position, epoch, *_ in heads]
         yield from self._lease(report, leases, now)
-        return _leased(rows + followers)
+        chosen = [(head[0], head[0]) for head in heads] + followers
+        return _leased((yield sql("claim_read", chosen=encode(chosen)))) if chosen else []
+
+    def _followers(
+        self, heads: Rows, report: Report, budget: int, now: int
+    ) -> Plan[tuple[list[tuple[int, int]], dict[int, int]]]:
+        """What is handed out behind the heads, as (seq, seq of its head), and where each run ends."""
+        chosen: list[tuple[int, int]] = []
+        ends: dict[int, int] = {}
+        for seq, position, _, _, queue, stream in heads:
+            room = min(report.run - 1, report.total - len(heads) - len(chosen))
+            if position is None or room <= 0 or budget <= 0:
+                continue
+            found = yield sql("claim_followers", queue=queue, stream=stream, position=position, count=room, now=now)
+            for follower, place, size, takeable in found:
+                if not takeable or budget <= 0:
+                    break
+                chosen.append((follower, seq))
+                ends[seq] = place
+                budget -= size
+        return chosen, ends
 
     def _claim_suspect(self, report: Report, now: int) -> Plan[list[Leased]]:
         rows = yield sql("claim_suspect", queues=encode([want.queue for want in report.want]), now=now)

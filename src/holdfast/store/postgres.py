@@ -260,6 +260,10 @@ def literal(values: list[Any]) -> object:
     return values
 
 
+# Lost connections, a server that goes or comes, and one that has no room. A statement that was given up is no such
+# thing: sent again unchanged, it would be given up again.
+AWAY = ("08", "57P", "53")
+
 MISSING = (
     psycopg.errors.UndefinedTable,
     psycopg.errors.UndefinedFunction,
@@ -270,9 +274,12 @@ MISSING = (
 
 def as_ours(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
     if isinstance(error, MISSING) and schema in str(error):
-        return NotMigrated(f"The database has no Holdfast tables of this version in schema {schema}: run `holdfast migrate`.")
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not isinstance(
-        error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected
+        return NotMigrated(
+            f"The database has no Holdfast tables of this version in schema {schema}: run `holdfast migrate`."
+        )
+    if isinstance(error, psycopg.InterfaceError) or (
+        isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(AWAY)
     ):
-        return StoreUnavailable(f"The database did not answer: {str(error).splitlines()[0] if str(error) else type(error).__name__}.")
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return StoreUnavailable(f"The database did not answer: {text}.")
     return error

@@ -36,6 +36,9 @@ begin
                    d.deadline, d.queue, d.target, d.status, d.ordered)::holdfast.draft
           from holdfast.drafts(e.id, e.type, e.body, e.stream, e.subject, e.headers, e.dedupe, e.due, e.delay,
                                e.deadline, e.queue, e.status, p_now) d
-         where d.n <> all (v_duplicates) order by d.n);
+         where d.n <> all (v_duplicates)
+           -- A timer whose id was used for another message meanwhile gives way: it must not fail the turn of a worker.
+           and not exists (select 1 from holdfast.message m where m.id = d.id and m.queue = d.queue)
+         order by d.n);
 end
 $$;

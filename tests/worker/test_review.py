@@ -1,0 +1,124 @@
+"""What a hostile reader found: each was a way to stop workers, lose order or do things twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import tracemalloc
+from uuid import uuid4
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.work import Report, Want
+from tests.worker.lab import Lab
+
+
+def test_a_timer_whose_id_is_used_again_stops_nobody(lab: Lab) -> None:
+    """Its insert was refused in the exchange of every worker, for ever."""
+    app, clock = lab.still()
+    seen: list[str] = []
+
+    @app.handler("a", "b")
+    async def note(body: str) -> None:
+        seen.append(body)
+
+    twice = uuid4()
+    app.publish("a", "timer", stream="s", delay=60, id=twice)
+    app.publish("a", "first", stream="s", id=twice)
+    clock.advance(minutes=2)
+    app.publish("b", "innocent")
+    run_until_idle(app)
+    assert "innocent" in seen
+    assert lab.is_empty()
+
+
+def test_a_message_may_die_twice_under_one_id(lab: Lab) -> None:
+    """The second death was refused by the key of the dead letters, and took the worker with it."""
+    app, _ = lab.still()
+
+    @app.handler("a", retry="immediate")
+    async def fail(body: int) -> None:
+        raise RuntimeError(body)
+
+    twice = uuid4()
+    for n in (1, 2):
+        app.publish("a", n, id=twice)
+        run_until_idle(app)
+    assert [json.loads(row["body"]) for row in lab.rows("dead")] == [2]
+
+
+def test_a_late_subscriber_gets_everything_in_order(lab: Lab) -> None:
+    """More than one helping was adopted in two, and what was published in between overtook."""
+    producer, _ = lab.still()
+    producer.migrate()
+    producer.publish_many(producer.message("n", n, stream="s") for n in range(1500))
+    app, _ = lab.still()
+    seen: list[int] = []
+
+    @app.handler("n")
+    async def note(n: int) -> None:
+        seen.append(n)
+
+    app.prepare()
+    app.publish("n", 1500, stream="s")
+    run_until_idle(app)
+    assert seen == list(range(1501))
+
+
+def test_every_handler_that_may_run_has_a_thread(sqlite_lab: Lab) -> None:
+    """Beyond 256 they waited for a thread, were out of time before they began, and ran all the same."""
+    app, _ = sqlite_lab.still()
+    gate = threading.Barrier(300, timeout=30)
+
+    @app.handler("n", concurrency=300)
+    def meet(n: int) -> None:
+        gate.wait()
+
+    app.publish_many(app.message("n", n) for n in range(300))
+    run_until_idle(app)
+    assert sqlite_lab.is_empty()
+    assert sqlite_lab.rows("dead") == []
+
+
+def test_a_claim_reads_no_more_bodies_than_it_hands_out(sqlite_lab: Lab) -> None:
+    app = sqlite_lab.app()
+    app.migrate()
+    body = "x" * 1_000_000
+    for _ in range(4):
+        app.publish_many(app.message("big", body, queue="q", stream=s) for s in (None, "s") for _ in range(12))
+    report = Report(1, want=[Want("q", 100)], total=500, bytes_max=3_000_000)
+    tracemalloc.start()
+    batch = app.store.run(lambda now: app.store.plans.exchange(report, now))  # type: ignore[arg-type]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(batch.work) == 3
+    assert peak < 12_000_000
+
+
+async def test_the_end_of_an_embedded_worker_is_told_at_once(
+    sqlite_lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = sqlite_lab.app()
+
+    @app.handler("a")
+    async def nothing(body: int) -> None: ...
+
+    async def run_one_that_breaks() -> None:
+        async with app.running() as worker:
+            worker.calls.broken = RuntimeError("broken")
+            worker._changed.set()
+            while not caplog.records:  # noqa: ASYNC110 - a log has no event to wait for
+                await asyncio.sleep(0.01)
+
+    caplog.set_level(logging.CRITICAL, "holdfast")
+    with pytest.raises(RuntimeError, match="broken"):
+        await run_one_that_breaks()
+    assert "handles nothing any more" in caplog.text
+
+
+def run_until_idle(app: Holdfast) -> None:
+    app.prepare()
+    asyncio.run(app.worker(until_idle=True).run())
