@@ -109,7 +109,8 @@ PLock(p) ==
 PCommit(p) ==
   /\ IF Fine THEN ppc[p] = "locked" ELSE Ready(p) /\ rowl = None /\ ~Refused(p)
   /\ \E m \in M :
-     LET head == IF RowUpdated THEN open = 0 /\ (halted = 0 \/ Bug("producer ignores halt"))
+     LET head == IF Bug("row read again") /\ p \in RR /\ ~rowx THEN ~pl[p][2]      \* the deleted row is still in its snapshot
+                 ELSE IF RowUpdated THEN open = 0 /\ (halted = 0 \/ Bug("producer ignores halt"))
                  ELSE IF p \in RR THEN ~pl[p][2] ELSE Ord = {}
          at == IF Bug("position drawn early") THEN pl[p][3] ELSE seq + 1
      IN /\ st[m] = "absent" /\ (\A n \in 1..(m - 1) : st[n] # "absent")     \* numbered in the order of commit
