@@ -54,7 +54,8 @@ begin
     return query
     select m.seq, m.id, m.queue, m.type, m.body, m.stream, m.position, m.subject, m.headers, m.status, m.attempts,
            m.failures, m.vanished, m.refunds, m.created_at, m.due_at, m.deadline, m.epoch + 1, u.run, m.claimable_at
-      from unnest(v_seq, v_run) u (seq, run) join holdfast.message m on m.seq = u.seq
-     where v_count = cardinality(v_head) or u.run = any (v_leased);
+      from unnest(v_seq, v_run) with ordinality u (seq, run, n) join holdfast.message m on m.seq = u.seq
+     where v_count = cardinality(v_head) or u.run = any (v_leased)
+     order by u.n;
 end
 $$;
