@@ -26,7 +26,7 @@ from rich.progress import (
 from . import machine, peers
 from .course import Failed
 from .lines import GROUPS, Group, Run
-from .report import Record, costs_table, document, failures, number, table, write
+from .report import Record, costs_table, document, failures, number, origin, table, write
 from .servers import Servers, settings
 
 QUICK_PEERS = ["pgqueuer", "huey"]
@@ -58,11 +58,12 @@ def main() -> int:
     groups = [group for group in GROUPS if group.quick or not asked.quick]
     if wanted:
         groups = [group for group in GROUPS if any(part in group.name.lower() for part in wanted)]
+    source = origin()
     servers = Servers(asked.postgres)
     try:
         run = prepare(servers, names, console, asked)
         record = race(run, groups, rounds, console)
-        results = document(record, about(servers, run, rounds))
+        results = document(record, {**source, **about(servers, run, rounds)})
     finally:
         servers.close()
     console.print(table(results))
@@ -70,7 +71,10 @@ def main() -> int:
     for line in failures(results):
         console.print(f"[yellow]{line}[/]")
     if not asked.dry:
-        write(results, console, quick=asked.quick or bool(wanted))
+        whole = (
+            not (asked.quick or wanted or asked.peers) and rounds >= 3 and run.scale >= 1 and record.complete
+        )
+        write(results, console, whole=whole)
     return 1 if any("holdfast" in failed for failed in record.failures.values()) else 0
 
 
@@ -93,6 +97,7 @@ def race(run: Run, groups: list[Group], rounds: int, console: Console) -> Record
     try:
         turns(run, groups, rounds, console, record)
     except KeyboardInterrupt:
+        record.complete = False
         console.print("[yellow]interrupted[/]")
     return record
 

@@ -133,12 +133,14 @@ class Stand:
         lines = (self.folder / "errors").read_text(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else "it said nothing"
 
-    def publish(
-        self, n: int, first: int = 0, *, chunk: int | None = None, pause: float = 0.0, streams: int = 0
+    def publish(self, n: int, first: int = 0, **how: Any) -> dict[str, Any]:
+        return self.ask("publish", **self.publishing(n, first, **how))
+
+    def publishing(
+        self, n: int, first: int, *, chunk: int = 0, pause: float = 0.0, streams: int = 0, keep: int = 0
     ) -> dict[str, Any]:
-        return self.ask(
-            "publish", n=n, first=first, chunk=chunk or self.contestant.chunk, pause=pause, streams=streams
-        )
+        chunk = chunk or self.contestant.chunk
+        return {"n": n, "first": first, "chunk": chunk, "pause": pause, "streams": streams, "keep": keep}
 
     def checkpoint(self) -> None:
         """So that full-page images weigh alike on every run."""
@@ -243,20 +245,41 @@ def run_down(s: Stand, n: int, *, processes: int = 1, enough: int | None = None)
     """Drain the backlog that is there; with `enough`, stop when so many of it are handled."""
     workers = s.work(processes)
     s.open_gate()
-    s.wait_for(1, workers)
-    cpu, server, before = cpu_of(workers), s.servers.cpu(s.contestant.database), s.handled()
-    s.wait_for(enough or n, workers)
-    after = s.handled()
-    cpu, server = cpu_of(workers) - cpu, s.servers.cpu(s.contestant.database) - server
-    megabytes = max(peak_megabytes(each) for worker in workers for each in family(worker.pid))
+    shown = watch(s, workers, enough or n)
     s.stop(workers)
     if enough is None and (faults := s.tally.faults()):
         raise Failed(faults)
+    return shown
+
+
+def watch(s: Stand, workers: list[subprocess.Popen[str]], count: int) -> Drained:
+    """Until `count` messages are handled: the rate from the first start to the last, CPU and memory."""
+    s.wait_for(1, workers)
+    cpu, server, before = cpu_of(workers), s.servers.cpu(s.contestant.database), s.handled()
+    s.wait_for(count, workers)
+    handled = max(1, s.handled() - before)
+    cpu, server = cpu_of(workers) - cpu, s.servers.cpu(s.contestant.database) - server
+    megabytes = max(peak_megabytes(each) for worker in workers for each in family(worker.pid))
     if any(mark > 1 for mark in bytes(s.tally.marks)):
         raise Failed("messages were handled more than once")
-    began = sorted(at for at in s.tally.started if at)[: enough or n]
-    seconds, count = began[-1] - began[0], max(1, after - before)
-    return Drained((len(began) - 1) / seconds, cpu / count * 1e6, server / count * 1e6, megabytes, seconds)
+    began = sorted(at for at in s.tally.started if at)[:count]
+    seconds = began[-1] - began[0]
+    return Drained(
+        (len(began) - 1) / seconds, cpu / handled * 1e6, server / handled * 1e6, megabytes, seconds
+    )
+
+
+def at_backlog(s: Stand, size: int, count: int) -> Drained:
+    """Handle `count` messages while a publisher keeps the backlog at `size`; every size has the same company."""
+    workers = s.work()
+    publisher = s.start("publish", **s.publishing(count, size, chunk=500, keep=size))
+    time.sleep(1.0)  # it is there, and waits for the first to be handled
+    s.open_gate()
+    shown = watch(s, workers, count)
+    s.stop(workers)
+    if publisher.poll() is None:
+        s.kill(publisher)
+    return shown
 
 
 def cpu_of(workers: list[subprocess.Popen[str]]) -> float:
@@ -276,11 +299,14 @@ def latency(servers: Servers, contestant: Contestant, n: int, rate: float = 50.0
         s.stop(workers)
         if faults := s.tally.faults():
             raise Failed(faults)
+        calls = sorted(
+            (b - a) * 1000 for a, b in zip(s.tally.called[warm:], s.tally.started[warm:], strict=True)
+        )
         waits = sorted(
             (b - a) * 1000 for a, b in zip(s.tally.published[warm:], s.tally.started[warm:], strict=True)
         )
         cuts = statistics.quantiles(waits, n=100, method="inclusive")
-        return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98]}
+        return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "from_call_p50": statistics.median(calls)}
 
 
 def idle(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import re
 import statistics
@@ -12,6 +13,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+import holdfast
 
 from .charts import bars_chart, waves_chart
 from .course import ROOT, Failed
@@ -28,6 +31,7 @@ class Record:
     def __init__(self) -> None:
         self.told: dict[str, dict[str, dict[int, Facts]]] = {}
         self.failures: dict[str, dict[str, str]] = {}
+        self.complete = True
 
     def add(self, round: int, line: str, contestant: str, shown: Facts | Failed) -> None:
         if isinstance(shown, Failed):
@@ -50,7 +54,8 @@ class Record:
         line, _, contestant = bar.against.rpartition(":")
         fact = bar.fact if (line or bar.line) == bar.line and bar.fact != "healthy" else "value"
         theirs = self.runs(line or bar.line, contestant, fact)
-        return [value / theirs[round] for round, value in ours.items() if theirs.get(round)]
+        # A broker may deliver before it confirms: a latency below zero is a figure, but nothing to divide by.
+        return [value / theirs[round] for round, value in ours.items() if theirs.get(round, 0.0) > 0]
 
 
 def spread(values: list[float]) -> dict[str, float] | None:
@@ -127,13 +132,28 @@ def say(bar: Bar) -> str:
     )
 
 
-def document(record: Record, about: dict[str, Any]) -> dict[str, Any]:
+def origin() -> dict[str, str]:
+    """Which code is measured. Asked before the run: the tree may change while it lasts."""
+    package = Path(holdfast.__file__).parent
+    git = ["git", "-C", str(package)]
     commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+        [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
     ).stdout.strip()
+    changed = subprocess.run(
+        [*git, "status", "--porcelain", "--", "."], capture_output=True, text=True
+    ).stdout
+    digest = hashlib.sha256()
+    for file in sorted([*package.rglob("*.py"), *package.rglob("*.sql")]):
+        digest.update(file.read_bytes())
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit,
+        "commit": (commit or "a copy outside git") + (" with changes" if changed else ""),
+        "source_sha256": digest.hexdigest()[:16],
+    }
+
+
+def document(record: Record, about: dict[str, Any]) -> dict[str, Any]:
+    return {
         **about,
         "measurements": [shown for line in LINES if (shown := result(record, line))],
     }
@@ -204,7 +224,9 @@ def costs_table(results: dict[str, Any]) -> Table:
 
 
 def best_peer(measurement: dict[str, Any]) -> str | None:
-    measured = {name: shown["median"] for name, shown in measurement["peers"].items() if "median" in shown}
+    measured = {
+        name: shown["median"] for name, shown in measurement["peers"].items() if shown.get("median", 0.0) > 0
+    }
     if not measured:
         return None
     choose = max if measurement["more_is_better"] else min
@@ -231,12 +253,12 @@ def failures(results: dict[str, Any]) -> list[str]:
     return lines
 
 
-def write(results: dict[str, Any], console: Console, *, quick: bool) -> Path:
-    """A short run is written beside the whole one and draws nothing: the docs show whole runs."""
+def write(results: dict[str, Any], console: Console, *, whole: bool) -> Path:
+    """A run of less is written beside the whole one and draws nothing: the docs show whole runs."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / ("quick.json" if quick else "latest.json")
+    path = RESULTS / ("latest.json" if whole else "partial.json")
     path.write_text(json.dumps(results, indent=1) + "\n")
-    if not quick:
+    if whole:
         draw(results)
         if PAGE.exists():
             PAGE.write_text(fill(PAGE.read_text(), results))

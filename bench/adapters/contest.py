@@ -1,8 +1,8 @@
 """What all contestants share: the body, the tally of what was handled, the starting gate, the command line.
 
-The tally is a file in shared memory with one byte for each message, which counts how often it was handled, and two
-instants (CLOCK_MONOTONIC, the same for all processes): when its publish returned and when its handler began. It
-outlives a process that is killed. Standard library only, because it runs in every contestant's environment.
+The tally is a file in shared memory with one byte for each message, which counts how often it was handled, and three
+instants (CLOCK_MONOTONIC, the same for all processes): when its publish was called, when that returned, and when its
+handler began. It outlives a process that is killed. Standard library only: it runs in everybody's environment.
 """
 
 from __future__ import annotations
@@ -31,16 +31,20 @@ class Tally:
         self.n = n
         room = -(-n // 8) * 8
         with open(path, "r+b") as file:
-            file.truncate(max(file.seek(0, 2), room + 16 * n))
-            self.map = mmap.mmap(file.fileno(), room + 16 * n)
+            file.truncate(max(file.seek(0, 2), room + 24 * n))
+            self.map = mmap.mmap(file.fileno(), room + 24 * n)
         view = memoryview(self.map)
         self.marks = view[:n]
-        self.published = view[room : room + 8 * n].cast("d")
-        self.started = view[room + 8 * n :].cast("d")
+        self.called = view[room : room + 8 * n].cast("d")
+        self.published = view[room + 8 * n : room + 16 * n].cast("d")
+        self.started = view[room + 16 * n :].cast("d")
 
     def saw(self, n: int) -> None:
         self.marks[n] += 1
         self.started[n] = time.monotonic()
+
+    def handled(self) -> int:
+        return self.n - bytes(self.marks).count(0)
 
     def faults(self, first: int = 0, count: int | None = None) -> str | None:
         """What is wrong with messages first .. first+count: lost or doubled ones. None: each was handled once."""
@@ -73,16 +77,22 @@ def publish(
     one: Callable[[dict[str, Any]], Any],
     many: Callable[[Sequence[Any]], Any] | None = None,
 ) -> dict[str, Any]:
-    """Publish n bodies one by one (`pause` seconds apart), or chunk by chunk; the seconds it took."""
+    """Publish n bodies one by one (`pause` seconds apart), or chunk by chunk; the seconds it took.
+
+    With `keep`, a chunk waits until fewer messages than that are left to handle: the backlog keeps its size.
+    """
     seen = tally()
     begun = time.monotonic()
     if params.chunk > 1 and many is not None:
         for part in chunks(params):
+            while params.keep and part[0]["n"] - seen.handled() >= params.keep:
+                time.sleep(0.0005)
             many(part)
     else:
         for n in range(params.first, params.first + params.n):
             if params.pause:
                 time.sleep(max(0.0, begun + (n - params.first) * params.pause - time.monotonic()))
+            seen.called[n] = time.monotonic()
             one(body(n))
             seen.published[n] = time.monotonic()
     return {"seconds": time.monotonic() - begun, "n": params.n}
@@ -103,6 +113,7 @@ async def apublish(
         for n in range(params.first, params.first + params.n):
             if params.pause:
                 await asyncio.sleep(max(0.0, begun + (n - params.first) * params.pause - time.monotonic()))
+            seen.called[n] = time.monotonic()
             await one(body(n))
             seen.published[n] = time.monotonic()
     return {"seconds": time.monotonic() - begun, "n": params.n}

@@ -12,7 +12,7 @@ from bench.adapters import contest
 from bench.course import Failed
 from bench.lines import BARS, LINES, Bar
 from bench.peers import PINS
-from bench.report import Record, document, fill, judge, table
+from bench.report import Record, best_peer, document, fill, judge, origin, table
 
 ADAPTERS = sorted((Path(__file__).resolve().parents[2] / "bench" / "adapters").glob("*.py"))
 SHARED = {"__init__", "contest"}
@@ -112,9 +112,19 @@ def test_a_line_whose_check_failed_has_no_figure() -> None:
     assert "1 were not handled" in shown["ours"]["not measured"]
 
 
+def test_nothing_is_divided_by_a_latency_below_zero() -> None:
+    made = Record()
+    made.add(0, "latency", "holdfast", {"value": 1.0})
+    made.add(0, "latency", "celery", {"value": -0.5})
+    made.add(0, "latency", "pgqueuer", {"value": 2.0})
+    (shown,) = document(made, {})["measurements"]
+    assert set(shown["ratios"]) == {"pgqueuer"}
+    assert best_peer(shown) == "pgqueuer"
+
+
 def test_the_document_has_its_shape() -> None:
-    results = document(record(), {"rounds": 3})
-    assert {"date", "commit", "rounds", "measurements"} <= set(results)
+    results = document(record(), {**origin(), "rounds": 3})
+    assert {"date", "commit", "source_sha256", "rounds", "measurements"} <= set(results)
     (shown,) = results["measurements"]
     assert {"name", "title", "unit", "ours", "limit", "peers", "ratios", "bars"} <= set(shown)
     assert shown["ours"]["median"] == 30_000.0
@@ -135,6 +145,7 @@ def test_bars_are_about_lines() -> None:
 
 def test_the_page_is_filled_between_its_marks() -> None:
     about = {
+        **origin(),
         "rounds": 3,
         "machine": {"cpus": "2", "cpu": "", "memory": "", "system": ""},
         "versions": {"postgresql": "15", "sqlite": "3", "python": "3.11"},
