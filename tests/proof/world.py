@@ -18,10 +18,6 @@ from tests.proof import instrument
 from tests.proof.contents import fill
 from tests.store.box import Box
 
-TABLES = (
-    "message", "lease", "stream", "queue", "subscription", "dead", "history", "dedupe", "event_stream", "event",
-    "worker",
-)  # fmt: skip
 VACUUM_EVERY = 150  # restorations
 
 
@@ -76,11 +72,15 @@ class World:
     def _remember(self) -> None:
         run = self.connection.execute
         run("insert into proof.business values ('one', 0), ('two', 0)")
-        for table in TABLES:
+        found = run(
+            "select tablename from pg_tables where schemaname = 'holdfast' and tablename <> 'schema_version'"
+        )
+        self.tables = sorted(name for (name,) in found)
+        for table in self.tables:
             run(f"create table proof.{table} as table holdfast.{table}".encode())
         run("set session_replication_role = replica")  # rows come back as they were, without triggers
-        statements = [f"delete from holdfast.{table}" for table in TABLES]
-        statements += [f"insert into holdfast.{table} select * from proof.{table}" for table in TABLES]
+        statements = [f"delete from holdfast.{table}" for table in self.tables]
+        statements += [f"insert into holdfast.{table} select * from proof.{table}" for table in self.tables]
         statements += ["delete from proof.effect", "delete from proof.business"]
         statements += ["insert into proof.business values ('one', 0), ('two', 0)"]
         statements += [f"select setval('proof.pause_{n}', 1, false)" for n in (1, 2, 3)]
@@ -91,17 +91,17 @@ class World:
         self.connection.execute(self._restoring)
         self.restored += 1
         if self.restored % VACUUM_EVERY == 0:
-            tables = ", ".join(f"holdfast.{table}" for table in TABLES)
+            tables = ", ".join(f"holdfast.{table}" for table in self.tables)
             self.connection.execute(f"vacuum (analyze) {tables}".encode())
 
     def read(self) -> dict[str, list[dict[str, Any]]]:
         """All tables in one round trip."""
         columns = ", ".join(
-            f"(select coalesce(json_agg(t), '[]') from holdfast.{table} t)" for table in TABLES
+            f"(select coalesce(json_agg(t), '[]') from holdfast.{table} t)" for table in self.tables
         )
         extra = "(select coalesce(json_agg(t), '[]') from proof.effect t), (select json_agg(t) from proof.business t)"
         (row,) = self.connection.execute(f"select {columns}, {extra}".encode()).fetchall()
-        return dict(zip((*TABLES, "effect", "business"), row, strict=True))
+        return dict(zip((*self.tables, "effect", "business"), row, strict=True))
 
 
 def later(moment: datetime, seconds: float) -> datetime:

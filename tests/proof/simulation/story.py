@@ -218,7 +218,7 @@ class Story(Handling):
         """The machine or a supervisor starts it again; a supervisor also tells what it had begun."""
         w = self.world
         running, ended, number = sorted(worker.board.running), sorted(worker.board.ended), worker.number
-        if self.supervised:
+        if self.supervised and number:
             w.after(w.dice.uniform(0.05, 1.0), self.people, lambda: self.report(number, running, ended, 20))
         w.after(w.dice.uniform(0.1, 2.0), worker.process, worker.start)
 
@@ -283,12 +283,19 @@ class Story(Handling):
         if found := self.some("select id, queue, stream from holdfast_dead order by 1, 2"):
             key = (UUID(found[0]), found[1])
             halts = w.query("select 1 from holdfast_stream where halted_by = ?", found[0])
-            w.transact(
-                "people", lambda now: operator_dead.redrive(w.plans, [key], w.dice.random() < 0.3, now)
-            )
+            out = w.dice.random() < 0.3
+            w.transact("people", lambda now: self.redriving(key, out, bool(halts), now))
+
+    def redriving(self, key: tuple[UUID, str], out: bool, halts: bool, now: int) -> Plan[None]:
+        back = yield from operator_dead.redrive(self.world.plans, [key], out, now)
+
+        def count_anew() -> None:
             self.starts[key] = self.refunds[key] = 0
             self.mended.add(key)
-            w.hits["redriven at the head" if halts else "redriven at the end"] += 1
+            self.world.hits["redriven at the head" if halts else "redriven at the end"] += 1
+
+        if back:
+            self.world.on_commit.append(count_anew)
 
     def unblock(self) -> None:
         w = self.world

@@ -64,6 +64,7 @@ class SimulatedWorker:
         self.queues = sorted(handling.policies)
         self.board = Board()
         self.number = self.planned = 0
+        self.up = False
         self.on_death: Callable[[SimulatedWorker], None] = lambda _: None
 
     def __str__(self) -> str:
@@ -72,7 +73,7 @@ class SimulatedWorker:
     # -- life
 
     def start(self) -> None:
-        self.board = Board()
+        self.board, self.number = Board(), 0
         self.calls: dict[int, Lane] = {}  # running, by seq
         self.unheard: Report | None = None  # handed in, and nobody knows what became of it
         self.stopping_at: float | None = None
@@ -85,6 +86,7 @@ class SimulatedWorker:
         except StoreUnavailable:
             self.later(1.0, self.start)
             return
+        self.up = True
         self.world.tell(f"{self} starts")
         self.turn_soon()
         self.later(SETTINGS.heartbeat, self.beat)
@@ -99,6 +101,7 @@ class SimulatedWorker:
 
     def die(self) -> None:
         self.process.life += 1
+        self.up = False
         self.on_death(self)
 
     def later(self, seconds: float, do: Callable[[], None]) -> None:
@@ -110,7 +113,7 @@ class SimulatedWorker:
 
     def stop(self) -> None:
         """A deploy: finish what runs, give the rest back."""
-        if self.stopping_at is None:
+        if self.up and self.stopping_at is None:
             self.world.tell(f"{self} is told to stop")
             self.stopping_at = self.clock
             self.pacing.stop()
@@ -170,7 +173,9 @@ class SimulatedWorker:
             self.world.hits["a run of three or more"] += any(
                 sum(each.run == other.run for other in batch.work) > 2 for each in batch.work
             )
-            self.world.tell(f"{self} gets {[(each.message.seq, each.epoch) for each in batch.work]}")
+            self.world.tell(
+                f"{self} gets {[(each.message.seq, each.epoch, each.attempt) for each in batch.work]}"
+            )
         self.start_lanes()
         if batch.work or report.settlements or self.pacing.has_results:
             self.turn_soon()
@@ -397,6 +402,7 @@ class SimulatedWorker:
             return
         self.world.hits["a worker stops as it should"] += 1
         self.process.life += 1
+        self.up = False
         self.later(1.0, self.start)
 
 

@@ -42,6 +42,7 @@ class Faults:
     unavailable: float = 0.0
     pause: float = 0.0  # of a process, longer than its lease
     jump: float = 0.0  # of the database's clock
+    outage: float = 0.0  # of the database, longer than a lease
     budget: int = 6  # crashes and pauses together
 
     @classmethod
@@ -49,7 +50,7 @@ class Faults:
         def some(chance: float) -> float:
             return chance if dice.random() < 0.6 else 0.0
 
-        return cls(some(0.03), some(0.05), some(0.05), some(0.02), some(0.05))
+        return cls(some(0.03), some(0.05), some(0.05), some(0.02), some(0.05), some(0.03))
 
 
 @dataclass
@@ -70,6 +71,7 @@ class World:
     skew: float = 0.0  # of the database's clock
     calm: bool = False  # faults are over
     spent: int = 0
+    away_until: float = 0.0  # the database is not there
     hits: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
@@ -141,7 +143,7 @@ class World:
         `hint`: it may have made work, so whoever sleeps is woken.
         """
         faulty = faulty and not self.calm
-        if faulty and self.chance(self.faults.unavailable):
+        if faulty and (self.time < self.away_until or self.chance(self.faults.unavailable)):
             self.hits["the database does not answer"] += 1
             raise StoreUnavailable("not there")
         die_at = self.dice.randrange(1, 14) if faulty and self._may_spend(self.faults.crash) else 0
@@ -204,6 +206,11 @@ class World:
             victim.paused_until = self.time + seconds
             self.hits["a process is paused for longer than a lease"] += 1
             self.tell(f"{victim.name} is paused for {seconds:.1f} s")
+        if self._may_spend(self.faults.outage):
+            self.spent += 1
+            self.away_until = self.time + self.dice.uniform(31, 60)
+            self.hits["the database is away for longer than a lease"] += 1
+            self.tell(f"the database is away until {self.away_until:.1f}")
         if self.chance(self.faults.jump):
             self.skew = self.dice.choice((0.0, -3600.0, 3600.0, 20.0, -20.0))
             self.hits["the database's clock jumps"] += 1
