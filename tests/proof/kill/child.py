@@ -60,8 +60,16 @@ def watch_sqlite(points: Points) -> None:
             found: sqlite3.Cursor = points.around(sql, lambda: sqlite3.Connection.execute(self, sql, *args))
             return found
 
+    cursor = sqlite3.Cursor
+
+    class WatchedCursor(sqlite3.Cursor):  # for statements on the user's own connection
+        def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+            found: sqlite3.Cursor = points.around(sql, lambda: cursor.execute(self, sql, *args))
+            return found
+
     plain = sqlite3.connect
     sqlite3.connect = lambda *args, **options: plain(*args, factory=Watched, **options)  # type: ignore[assignment]
+    sqlite3.Cursor = WatchedCursor  # type: ignore[misc]
 
 
 def watch_postgres(points: Points) -> None:
