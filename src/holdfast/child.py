@@ -10,9 +10,11 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .board import Board
 from .errors import InvalidSettings, StoreUnavailable
@@ -83,12 +85,28 @@ def load_app(target: str) -> Holdfast:
     return app
 
 
-def run(app: Holdfast, task: Task, board: Board) -> int:
-    """Work as the supervisor asks; the exit code. A board that is not wiped at the end tells of a death."""
-    code = asyncio.run(work(app, task, board))
+def run(app: Holdfast, task: Task, board: Board) -> NoReturn:
+    """Work as the supervisor asks, and leave. A board that is not wiped then tells of a death."""
+    try:
+        asyncio.run(_work_and_leave(app, task, board))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _leave(1)
+
+
+async def _work_and_leave(app: Holdfast, task: Task, board: Board) -> None:
+    code = await work(app, task, board)
     if code == 0:
         board.wipe()
-    return code
+    _leave(code)  # from here: threads that do not come back would keep the loop, and then the process
+
+
+def _leave(code: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code)
 
 
 async def work(app: Holdfast, task: Task, board: Board) -> int:
@@ -102,20 +120,19 @@ async def work(app: Holdfast, task: Task, board: Board) -> int:
             announced.append(loop.create_task(worker.announce_stop()))
 
     loop.add_signal_handler(signal.SIGTERM, told_to_stop)
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # a terminal sends it to all; the supervisor passes on what it means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the supervisor passes it on
     orphaned = threading.Thread(
         target=_watch_supervisor, args=(task.alive, loop, told_to_stop, app.settings.grace), daemon=True
     )
     orphaned.start()
     await tell_deaths(app, task.deaths, lambda: bool(announced))
     board.tell()
-    if task.quarantine:
-        announced_end = loop.create_task(_end_when_empty(worker))
-        announced_end.add_done_callback(lambda _: None)
+    if any(death.running for death in task.deaths):
+        board.suspects_wait(True)
+        os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor looks at once
+    ending = loop.create_task(_end_when_empty(worker)) if task.quarantine else None
     await worker.run()
-    await asyncio.gather(*announced, return_exceptions=True)
+    await asyncio.gather(*announced, *([ending] if ending is not None else []), return_exceptions=True)
     if worker.stuck:
         return STUCK_EXIT
     await app.store.aclose()
@@ -167,10 +184,7 @@ def main() -> None:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     task = Task.from_json(text)
-    code = run(load_app(target), task, Board(task.board, task.capacity))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # a thread that cannot be stopped would keep the process
+    run(load_app(target), task, Board(task.board, task.capacity))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ which counts when messages kill one after another. If the application itself has
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -19,7 +20,6 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.supervisor")
 
 LOOK = 0.5  # seconds between looks at the children; a death wakes the parent at once
-RESTART_MAX = 5.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+RESTART_MIN, RESTART_MAX = 0.1, 5.0
+QUARANTINE_PAUSE = 1.0  # somebody else may have the suspects that wait
 KILL_AFTER = 1.0  # seconds beyond the grace after which children that have not stopped are killed
 TELL_SECONDS = 1.0  # for the last reports
 FORK_LOOKS = 50
@@ -81,6 +83,7 @@ class Child:
     died_at: float = 0.0
     pause: float = 0.0  # before it is started again
     deaths: list[Death] = field(default_factory=list)
+    told: int = 0  # how often it was told to stop
 
 
 @dataclass
@@ -139,7 +142,7 @@ class Supervisor:
         signal.set_wakeup_fd(write)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._told_to_stop)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it only wakes
         return read
 
     # -- the children
@@ -148,6 +151,7 @@ class Supervisor:
         for child in self.children:
             self._reap(child, now)
             if child.process is not None:
+                self._pass_on(child)
                 self._kill_if_stuck(child, now)
             elif not self.stops and now >= child.died_at + child.pause and self._is_needed(child):
                 self._start(child, now)
@@ -162,27 +166,23 @@ class Supervisor:
         board, alive = child.board, self._pipe[0]
         task = Task(board.fileno, board.capacity, alive, child.quarantine, self.queues, tuple(child.deaths))
         child.process = self._fork(child, task) if can_fork() else self._spawn(task)
-        child.started_at = now
+        child.started_at, child.told = now, 0
 
     def _fork(self, child: Child, task: Task) -> Process:
         sys.stdout.flush()
         sys.stderr.flush()
+        # A signal that comes before the child listens to it ends the child: it holds nothing yet.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         pid = os.fork()
-        if pid:
-            return Forked(pid)
-        code = 1
-        try:
+        if pid == 0:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        if pid == 0:
             os.close(self._pipe[1])
-            code = run(self.app, task, child.board)
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
+            run(self.app, task, child.board)
+        return Forked(pid)
 
     def _spawn(self, task: Task) -> Process:
         command = [sys.executable, "-m", "holdfast.child", self.target, task.to_json()]
@@ -193,15 +193,16 @@ class Supervisor:
         code = None if process is None else process.poll()
         if process is None or code is None:
             return
-        child.process, child.died_at, child.pause = None, now, 0.0
+        child.process, child.died_at = None, now
         if child.board.told:
             child.deaths.clear()
         worker, running, ended, frail = child.board.read()
         if code == 0 and not worker:
+            child.pause = QUARANTINE_PAUSE if child.quarantine else 0.0
             return
         # Whoever dies of a message is started again at once; whoever cannot even begin is not.
-        if not running and now - child.started_at < RESTART_MAX:
-            child.pause = min(max(0.1, child.pause * 2), RESTART_MAX)
+        quick = running or now - child.started_at > RESTART_MAX
+        child.pause = 0.0 if quick else min(max(RESTART_MIN, child.pause * 2), RESTART_MAX)
         log.warning("Worker process %d ended with %d while %d messages ran", process.pid, code, len(running))
         if worker and self.stops:  # nobody is a suspect for a death that was ordered
             child.deaths.append(Death(worker, [], running + ended))
@@ -232,14 +233,16 @@ class Supervisor:
     def _told_to_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stops += 1
         self._stop_at = min(self._stop_at, self.app.clock.monotonic())
-        for child in self.children:
-            if child.process is not None:
-                child.process.send_signal(signal.SIGTERM if self.stops == 1 else signal.SIGKILL)
+
+    def _pass_on(self, child: Child) -> None:
+        """The first word to stop asks, the second kills."""
+        assert child.process is not None
+        if child.told < self.stops:
+            child.told = self.stops
+            child.process.send_signal(signal.SIGTERM if self.stops == 1 else signal.SIGKILL)
 
     def _tell_last_deaths(self) -> None:
         """Nobody is left to report them but we."""
-        import asyncio
-
         deaths = [death for child in self.children for death in child.deaths]
         if not deaths:
             return

@@ -319,7 +319,9 @@ async def test_a_slow_queue_does_not_delay_another(lab: Lab) -> None:
     app.publish_many(app.message("quick", {"n": n}) for n in range(300))
     async with lab.working(app):
         await auntil(lambda: len(seen) == 300, lab.describe)
-        held = lab.query("select count(*) from {lease} l join {message} m on m.seq = l.seq where m.queue = 'slow'")[0][0]
+        ((held,),) = lab.query(
+            "select count(*) from {lease} l join {message} m on m.seq = l.seq where m.queue = 'slow'"
+        )
         go_on.set()
         await settled(lab)
     assert held <= 10, "slow handlers hoard nothing"

@@ -88,7 +88,9 @@ def test_a_claim_reads_no_more_bodies_than_it_hands_out(sqlite_lab: Lab) -> None
     app.migrate()
     body = "x" * 1_000_000
     for _ in range(4):
-        app.publish_many(app.message("big", body, queue="q", stream=s) for s in (None, "s") for _ in range(12))
+        app.publish_many(
+            app.message("big", body, queue="q", stream=s) for s in (None, "s") for _ in range(12)
+        )
     report = Report(1, want=[Want("q", 100)], total=500, bytes_max=3_000_000)
     tracemalloc.start()
     batch = app.store.run(lambda now: app.store.plans.exchange(report, now))  # type: ignore[arg-type]
