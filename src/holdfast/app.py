@@ -426,7 +426,9 @@ def _aware(instant: Any, name: str) -> datetime | None:
 def _tell_end(task: asyncio.Task[None]) -> None:
     """Whoever embeds a worker hears of its end at once, not when the application stops."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("The worker inside this application has ended and handles nothing any more", exc_info=error)
+        log.critical(
+            "The worker inside this application has ended and handles nothing any more", exc_info=error
+        )
 
 
 async def _first(started: asyncio.Event, task: asyncio.Task[None]) -> None:

@@ -33,7 +33,7 @@ class SystemClock:
         return None
 
     def roll(self) -> float:
-        return random.random()  # noqa: S311 - spreads retries, guards nothing
+        return random.random()
 
 
 @dataclass
@@ -41,7 +41,7 @@ class MovableClock:
     """A clock for tests: time stands until it is moved, and the dice are seeded."""
 
     instant: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    dice: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311
+    dice: random.Random = field(default_factory=lambda: random.Random(0))
 
     def monotonic(self) -> float:
         return (self.instant - EPOCH).total_seconds()

@@ -81,7 +81,8 @@ class VersionConflict(HoldfastError):
         self.stream, self.expected, self.actual = stream, expected, actual
         found = "another version" if actual is None else f"version {actual}"
         super().__init__(
-            f"Event stream {stream!r} was expected at version {expected} and is at {found}: read it again and decide anew."
+            f"Event stream {stream!r} was expected at version {expected} and is at {found}: "
+            "read it again and decide anew."
         )
 
 
@@ -106,7 +107,9 @@ class CircuitOpen(HoldfastError):
     def __init__(self, breaker: str, retry_in: float, why: str | None = None) -> None:
         self.breaker, self.retry_in, self.why = breaker, retry_in, why
         told = f" ({why})" if why else ""
-        super().__init__(f"Breaker {breaker} is open{told}: nothing was called. Ask again in {retry_in:.1f} s.")
+        super().__init__(
+            f"Breaker {breaker} is open{told}: nothing was called. Ask again in {retry_in:.1f} s."
+        )
 
 
 class PoisonError(HoldfastError):
@@ -119,10 +122,15 @@ class PoisonError(HoldfastError):
     category = "poison"
     retryable = False
 
-    def __init__(self, *, attempts: int, attempts_max: int, message_type: str, message_id: str, message: str) -> None:
+    def __init__(
+        self, *, attempts: int, attempts_max: int, message_type: str, message_id: str, message: str
+    ) -> None:
         self.attempts, self.attempts_max = attempts, attempts_max
         self.message_type, self.message_id, self.message = message_type, message_id, message
-        super().__init__(f"Message {message_id} of type {message_type} is poison: {attempts} attempts, at most {attempts_max} allowed.")
+        super().__init__(
+            f"Message {message_id} of type {message_type} is poison: "
+            f"{attempts} attempts, at most {attempts_max} allowed."
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Everything about the error as plain values; `PoisonError(**error.to_dict())` gives it back."""

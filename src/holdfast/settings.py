@@ -40,7 +40,8 @@ class Settings:
                 raise InvalidSettings(f"Setting {field.name}={value!r} must be a positive number.")
         if self.heartbeat * 2 > self.lease:
             raise InvalidSettings(
-                f"heartbeat={self.heartbeat} must be at most half of lease={self.lease}, or leases lapse while handlers run."
+                f"heartbeat={self.heartbeat} must be at most half of lease={self.lease}, "
+                "or leases lapse while handlers run."
             )
         if self.poll_min > self.poll_max:
             raise InvalidSettings(f"poll_min={self.poll_min} is above poll_max={self.poll_max}.")

@@ -40,7 +40,11 @@ def test_events_are_numbered_without_gaps_in_each_stream(app: Holdfast) -> None:
         app.publish("opened", {"n": n}, stream="a", event=True)
     app.publish("opened", {"n": 1}, stream="b", event=True)
     app.publish("noise", {}, stream="a")
-    assert versions(app, "a") == [(1, "opened", '{"n":1}'), (2, "opened", '{"n":2}'), (3, "opened", '{"n":3}')]
+    assert versions(app, "a") == [
+        (1, "opened", '{"n":1}'),
+        (2, "opened", '{"n":2}'),
+        (3, "opened", '{"n":3}'),
+    ]
     assert versions(app, "b") == [(1, "opened", '{"n":1}')]
     assert [event.version for event in app.events("a", after=1, limit=1)] == [2]
 

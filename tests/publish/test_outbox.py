@@ -49,12 +49,15 @@ def stored(target: str) -> tuple[list[int], list[tuple[str, str, str, bool]]]:
     if target.startswith("postgres"):
         with psycopg.connect(target) as db:
             orders = db.execute("select id from orders order by 1").fetchall()
-            messages = db.execute("select stream, queue, body, head from holdfast.message order by 1, 2").fetchall()
+            messages = db.execute(
+                "select stream, queue, body, head from holdfast.message order by 1, 2"
+            ).fetchall()
     else:
         with closing(sqlite3.connect(target)) as lite:
             orders = lite.execute("select id from orders order by 1").fetchall()
             try:
-                messages = lite.execute("select stream, queue, body, head from holdfast_message order by 1, 2").fetchall()
+                rows = lite.execute("select stream, queue, body, head from holdfast_message order by 1, 2")
+                messages = rows.fetchall()
             except sqlite3.OperationalError:
                 messages = []
     return [id for (id,) in orders], [(s, q, b, bool(h)) for s, q, b, h in messages]
@@ -129,16 +132,20 @@ class TestPostgres(Outbox):
 
 def test_a_connection_that_commits_by_itself_is_refused(tmp_path: Path) -> None:
     app = application(f"sqlite:///{tmp_path / 'shop.db'}")
-    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as db:
-        with pytest.raises(NotInTransaction, match="(?i)begin"):
-            app.publish("order.placed", {}, on=db)
+    with (
+        closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as db,
+        pytest.raises(NotInTransaction, match=r"(?i)begin"),
+    ):
+        app.publish("order.placed", {}, on=db)
 
 
 def test_a_handle_of_another_database_is_refused(tmp_path: Path) -> None:
     app = Holdfast("postgresql://nobody@127.0.0.1:1/none")
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as db:
-        with pytest.raises(UsageError, match="lives in postgres and was given a handle of sqlite"):
-            app.publish("order.placed", {}, on=db)
+    with (
+        closing(sqlite3.connect(tmp_path / "shop.db")) as db,
+        pytest.raises(UsageError, match="lives in postgres and was given a handle of sqlite"),
+    ):
+        app.publish("order.placed", {}, on=db)
 
 
 def test_a_handle_of_no_known_kind_is_refused(tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def migrate(dialect: Dialect, schema: str = DEFAULT_SCHEMA) -> Plan[list[int]]:
 
 
 def _migrate_sqlite() -> Plan[list[int]]:
-    yield Statement("create table if not exists holdfast_schema (version integer primary key, applied_at text not null)")
+    yield Statement(
+        "create table if not exists holdfast_schema (version integer primary key, applied_at text not null)"
+    )
     ((reached,),) = yield Statement("select coalesce(max(version), 0) from holdfast_schema")
     check_not_newer("sqlite", reached)
     taken = []
@@ -71,7 +73,8 @@ def _migrate_sqlite() -> Plan[list[int]]:
             for statement in split(text):
                 yield Statement(statement)
             yield Statement(
-                "insert into holdfast_schema (version, applied_at) values (:version, datetime('now'))", {"version": version}
+                "insert into holdfast_schema (version, applied_at) values (:version, datetime('now'))",
+                {"version": version},
             )
             taken.append(version)
     return taken
@@ -80,7 +83,9 @@ def _migrate_sqlite() -> Plan[list[int]]:
 def _migrate_postgres(schema: str) -> Plan[list[int]]:
     # The lock makes a second migrator wait for the first and then find nothing to do.
     yield Statement("select pg_advisory_xact_lock(hashtext(:name))", {"name": f"{schema} migrate"})
-    ((present,),) = yield Statement("select to_regclass(:name) is not null", {"name": f"{schema}.schema_version"})
+    ((present,),) = yield Statement(
+        "select to_regclass(:name) is not null", {"name": f"{schema}.schema_version"}
+    )
     reached, digest = 0, ""
     if present:
         rows = yield Statement(in_schema("select version, functions from holdfast.schema_version", schema))
@@ -103,18 +108,20 @@ def _postgres_statements(schema: str, reached: int, digest: str) -> Iterator[str
         return
     if reached == 0:
         yield f"create schema if not exists {in_schema('holdfast.', schema)[:-1]}"
-        yield in_schema("create table holdfast.schema_version (version int not null, functions text not null)", schema)
+        yield in_schema(
+            "create table holdfast.schema_version (version int not null, functions text not null)", schema
+        )
         yield in_schema("insert into holdfast.schema_version values (0, '')", schema)
     for version, text in steps("postgres"):
         if version > reached:
             yield from (in_schema(statement, schema) for statement in split(text))
-            yield in_schema(f"update holdfast.schema_version set version = {version}", schema)
+            yield in_schema(f"update holdfast.schema_version set version = {version}", schema)  # noqa: S608 - an int
     text, current = functions()
     if digest != current:
         # A function with other parameters would stand beside the old one of its name, and calls be ambiguous.
         yield in_schema(DROP_FUNCTIONS, schema)
         yield from (in_schema(statement, schema) for statement in split(text))
-        yield in_schema(f"update holdfast.schema_version set functions = '{current}'", schema)
+        yield in_schema(f"update holdfast.schema_version set functions = '{current}'", schema)  # noqa: S608 - a digest
 
 
 def check_not_newer(dialect: Dialect, reached: int) -> None:
@@ -129,17 +136,27 @@ def migration_sql(dialect: Dialect, schema: str = DEFAULT_SCHEMA, since: int = 0
     """What `migrate` would run, as one script for those who use Alembic, Django migrations or psql."""
     if dialect == "postgres":
         # Not `set local`: psql commits each statement by itself.
-        whole = ["set check_function_bodies = off", *_postgres_statements(schema, since, ""), "reset check_function_bodies"]
+        whole = [
+            "set check_function_bodies = off",
+            *_postgres_statements(schema, since, ""),
+            "reset check_function_bodies",
+        ]
         return ";\n".join(whole) + ";\n"
-    lines = ["create table if not exists holdfast_schema (version integer primary key, applied_at text not null)"]
+    lines = [
+        "create table if not exists holdfast_schema (version integer primary key, applied_at text not null)"
+    ]
     for version, text in steps("sqlite"):
         if version > since:
             lines += split(text)
-            lines.append(f"insert into holdfast_schema (version, applied_at) values ({version}, datetime('now'))")
+            lines.append(
+                f"insert into holdfast_schema (version, applied_at) values ({version}, datetime('now'))"  # noqa: S608
+            )
     return ";\n".join(lines) + ";\n"
 
 
-TOKEN = re.compile(r"\$\w*\$.*?\$\w*\$|'(?:[^']|'')*'|--[^\n]*|\bbegin\b(?=\s)|\bend\b(?=\s*;)|;", re.DOTALL | re.IGNORECASE)
+TOKEN = re.compile(
+    r"\$\w*\$.*?\$\w*\$|'(?:[^']|'')*'|--[^\n]*|\bbegin\b(?=\s)|\bend\b(?=\s*;)|;", re.DOTALL | re.IGNORECASE
+)
 
 
 def split(text: str) -> list[str]:

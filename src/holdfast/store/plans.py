@@ -47,7 +47,12 @@ def subscribe(
 ) -> Plan[int]:
     """Queues subscribe to types or prefixes; what waited for a first subscriber is adopted. Idempotent."""
     known = {(pattern, queue) for pattern, queue in (yield sql(plans, "subscription_list"))}
-    fresh = [(p, q) for q, patterns in sorted(subscriptions.items()) for p in sorted(patterns) if (p, q) not in known]
+    fresh = [
+        (p, q)
+        for q, patterns in sorted(subscriptions.items())
+        for p in sorted(patterns)
+        if (p, q) not in known
+    ]
     queues = {name: bool(ordered) for name, ordered in (yield sql(plans, "queue_names"))}
     for queue in sorted(subscriptions):
         ordered = queue not in unordered

@@ -138,11 +138,15 @@ class PostgresPlans:
             paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
         )
 
-    def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: datetime | None) -> Plan[set[int]]:
+    def settle(
+        self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: datetime | None
+    ) -> Plan[set[int]]:
         ((held,),) = yield self.sql("settle", **self._settlements(admissible(settlements), moves), now=now)
         return set(held)
 
-    def _settlements(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> dict[str, object]:
+    def _settlements(
+        self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]
+    ) -> dict[str, object]:
         # Heads come before their followers: locks are taken in that order everywhere, so a run whose head cannot go
         # the short way goes the long way as a whole.
         ordered = sorted(settlements, key=_lock_order)
@@ -167,7 +171,12 @@ class PostgresPlans:
         self, worker: int, leases: Sequence[tuple[int, int]], lease: float, now: datetime | None
     ) -> Plan[tuple[set[int], set[int]]]:
         rows = yield self.sql(
-            "renew", worker=worker, seq=[seq for seq, _ in leases], epoch=[epoch for _, epoch in leases], lease=lease, now=now
+            "renew",
+            worker=worker,
+            seq=[seq for seq, _ in leases],
+            epoch=[epoch for _, epoch in leases],
+            lease=lease,
+            now=now,
         )
         return {seq for seq, lost in rows if lost}, {seq for seq, lost in rows if not lost}
 
@@ -182,7 +191,13 @@ class PostgresPlans:
         count: int = 1000,
     ) -> Plan[int]:
         rows = yield self.sql(
-            "recover", worker=worker, running=list(running), ended=list(ended), known=list(known), count=count, now=now
+            "recover",
+            worker=worker,
+            running=list(running),
+            ended=list(ended),
+            known=list(known),
+            count=count,
+            now=now,
         )
         return int(rows[0][0])
 
@@ -251,8 +266,7 @@ def _emit(by: Fence, m: NewMessage) -> dict[str, object]:
 def _leased(rows: Rows, first: int) -> list[Leased]:
     epochs = {row[0]: row[17] for row in rows}
     return [
-        Leased(Message(*row[:17]), row[17], row[10] + 1, row[18], epochs[row[18]])
-        for row in rows[first:]
+        Leased(Message(*row[:17]), row[17], row[10] + 1, row[18], epochs[row[18]]) for row in rows[first:]
     ]
 
 

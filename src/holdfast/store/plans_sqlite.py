@@ -103,7 +103,9 @@ class SqlitePlans:
         late: dict[int, UUID] = {}
         for n, scope, key, holder in (yield sql("dedupe_holders", messages=messages)):
             if (scope, key) in fresh:
-                fresh.remove((scope, key))  # this one took it; another with that key in the same call comes too late
+                fresh.remove(
+                    (scope, key)
+                )  # this one took it; another with that key in the same call comes too late
             else:
                 late[n] = UUID(holder)
         return late
@@ -154,7 +156,9 @@ class SqlitePlans:
             paused=frozenset(name for (name,) in paused),
         )
 
-    def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: int) -> Plan[set[int]]:
+    def settle(
+        self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: int
+    ) -> Plan[set[int]]:
         """Apply the settlements whose lease still stands; the answer names them by seq."""
         settlements = admissible(settlements)
         held = set((yield sql("settle_held", settled=encode([fence(s) for s in settlements]))))
@@ -163,7 +167,11 @@ class SqlitePlans:
         streams: dict[tuple[str, str], _Stream] = {}
         if done:
             seqs = encode([s.leased.message.seq for s in done])
-            yield sql("settle_history", now=now, done=encode([(s.leased.message.seq, round(s.ran * 1000), s.flags) for s in done]))
+            yield sql(
+                "settle_history",
+                now=now,
+                done=encode([(s.leased.message.seq, round(s.ran * 1000), s.flags) for s in done]),
+            )
             yield sql("settle_dedupe", seqs=seqs, now=now)
             yield sql("settle_delete", seqs=seqs)
             for s in done:
@@ -214,15 +222,29 @@ class SqlitePlans:
                 yield sql("settle_delete", seqs=encode([message.seq]))
             case _:
                 counters = {key: counters[key] for key in ("flags", "counted", "failed")}
-                yield sql("settle_ended", seq=message.seq, outcome=str(s.outcome), ran=round(s.ran * 1000), now=now, **counters)
+                yield sql(
+                    "settle_ended",
+                    seq=message.seq,
+                    outcome=str(s.outcome),
+                    ran=round(s.ran * 1000),
+                    now=now,
+                    **counters,
+                )
                 yield sql("settle_dedupe", seqs=encode([message.seq]), now=now)
                 yield sql("settle_delete", seqs=encode([message.seq]))
         if ordered:
-            _count(streams, message, removed=removed, halt=str(message.id) if s.halt and s.outcome is Outcome.DEAD else None)
+            _count(
+                streams,
+                message,
+                removed=removed,
+                halt=str(message.id) if s.halt and s.outcome is Outcome.DEAD else None,
+            )
 
     def _with_error(self, errors: str | None, s: Settlement, now: int) -> str:
         known = msgspec.json.decode(errors) if errors else []
-        known.append({"at": from_micros(now).isoformat(), "reason": s.last_reason or s.reason, "text": s.error})
+        known.append(
+            {"at": from_micros(now).isoformat(), "reason": s.last_reason or s.reason, "text": s.error}
+        )
         return encode(known[-self.errors_kept :])
 
     def _unlease(self, stood: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Plan[None]:
@@ -265,7 +287,12 @@ class SqlitePlans:
                 continue
             after_at, after_seq = want.after or (None, -1)
             found = yield sql(
-                "claim_heads", queue=want.queue, heads=room, now=now, after_at=instant(after_at) or -1, after_seq=after_seq
+                "claim_heads",
+                queue=want.queue,
+                heads=room,
+                now=now,
+                after_at=instant(after_at) or -1,
+                after_seq=after_seq,
             )
             for head in found:
                 if budget <= 0:
@@ -288,7 +315,9 @@ class SqlitePlans:
             room = min(report.run - 1, report.total - len(heads) - len(chosen))
             if position is None or room <= 0 or budget <= 0:
                 continue
-            found = yield sql("claim_followers", queue=queue, stream=stream, position=position, count=room, now=now)
+            found = yield sql(
+                "claim_followers", queue=queue, stream=stream, position=position, count=room, now=now
+            )
             for follower, place, size, takeable in found:
                 if not takeable or budget <= 0:
                     break
@@ -309,7 +338,9 @@ class SqlitePlans:
 
     # -- leases
 
-    def renew(self, worker: int, leases: Sequence[tuple[int, int]], lease: float, now: int) -> Plan[tuple[set[int], set[int]]]:
+    def renew(
+        self, worker: int, leases: Sequence[tuple[int, int]], lease: float, now: int
+    ) -> Plan[tuple[set[int], set[int]]]:
         """The heartbeat: leases last longer. The answer: which are lost, and which are asked to be cancelled."""
         yield sql("worker_seen", worker=worker, now=now)
         text = encode(leases)
@@ -358,7 +389,9 @@ class _Stream:
         self.halt: str | None = None
 
 
-def _count(streams: dict[tuple[str, str], _Stream], message: Message, *, removed: bool, halt: str | None = None) -> None:
+def _count(
+    streams: dict[tuple[str, str], _Stream], message: Message, *, removed: bool, halt: str | None = None
+) -> None:
     if message.position is None or message.stream is None:
         return
     stream = streams.setdefault((message.queue, message.stream), _Stream())
@@ -387,7 +420,19 @@ def _draft(message: NewMessage, now: int) -> dict[str, object]:
 
 
 def _fired(row: tuple[Any, ...], now: int) -> dict[str, object]:
-    names = ("id", "type", "body", "stream", "subject", "headers", "due", "deadline", "queue", "status", "dedupe")
+    names = (
+        "id",
+        "type",
+        "body",
+        "stream",
+        "subject",
+        "headers",
+        "due",
+        "deadline",
+        "queue",
+        "status",
+        "dedupe",
+    )
     return dict(zip(names, row[1:], strict=True))
 
 

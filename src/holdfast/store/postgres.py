@@ -110,7 +110,9 @@ class PostgresStore:
                 await connection.close()
                 connection = None
             if connection is None:
-                connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **self._options())
+                connection = await psycopg.AsyncConnection.connect(
+                    self.url, autocommit=True, **self._options()
+                )
                 tune(connection)
             yield connection
         except psycopg.Error as error:
@@ -166,7 +168,9 @@ class PostgresStore:
         """Wake whenever a message is announced. Only a hint: polling finds what it misses."""
         while True:
             try:
-                connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **self._options())
+                connection = await psycopg.AsyncConnection.connect(
+                    self.url, autocommit=True, **self._options()
+                )
                 async with connection:
                     await connection.execute("listen holdfast")
                     async for _ in connection.notifies():
@@ -182,7 +186,9 @@ class PostgresStore:
             yield connection, lambda plan: drive(plan, lambda s: execute(connection, s))
 
     @asynccontextmanager
-    async def atransaction(self) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], Callable[[Plan[Any]], Awaitable[Any]]]]:
+    async def atransaction(
+        self,
+    ) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], Callable[[Plan[Any]], Awaitable[Any]]]]:
         async with self._aconnection() as connection, connection.transaction():
             yield connection, lambda plan: adrive(plan, lambda s: aexecute(connection, s))
 
@@ -195,7 +201,9 @@ class PostgresStore:
         """Refuse a database without our tables, or with those of another version."""
 
         def version(_: datetime | None) -> Plan[tuple[int, str]]:
-            rows = yield Statement(in_schema("select version, functions from holdfast.schema_version", self.schema))
+            rows = yield Statement(
+                in_schema("select version, functions from holdfast.schema_version", self.schema)
+            )
             return rows[0][0], rows[0][1]
 
         reached, digest = self.run(version, one=True)
@@ -245,7 +253,9 @@ def execute(connection: psycopg.Connection[Any], statement: Statement) -> Rows:
 
 
 async def aexecute(connection: psycopg.AsyncConnection[Any], statement: Statement) -> Rows:
-    cursor = await connection.execute(compile(statement.sql, "pyformat").sql, quick(statement.params), binary=True)
+    cursor = await connection.execute(
+        compile(statement.sql, "pyformat").sql, quick(statement.params), binary=True
+    )
     return await cursor.fetchall() if cursor.description else []
 
 

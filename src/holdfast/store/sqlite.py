@@ -82,10 +82,14 @@ class SqliteStore:
         self._asks = SimpleQueue()
         self._thread = None
         self._lock = threading.Lock()
-        self._turn = threading.Lock()  # to write in this process: its thread's, or that of a handler's transaction
+        self._turn = (
+            threading.Lock()
+        )  # to write in this process: its thread's, or that of a handler's transaction
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
-        self._idle: list[sqlite3.Connection] = []  # for handlers' transactions, of which there is one at a time
+        self._idle: list[
+            sqlite3.Connection
+        ] = []  # for handlers' transactions, of which there is one at a time
         self._pid = os.getpid()
 
     def _write(self, asks: SimpleQueue[Ask | None]) -> None:
@@ -203,7 +207,9 @@ class SqliteStore:
             self._end(connection)
 
     @asynccontextmanager
-    async def atransaction(self) -> AsyncIterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Awaitable[Any]]]]:
+    async def atransaction(
+        self,
+    ) -> AsyncIterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Awaitable[Any]]]]:
         """The same for async handlers: waiting for the lock and for the disk does not hold up the loop."""
         self._notice_fork()
         loop = asyncio.get_running_loop()
@@ -228,7 +234,9 @@ class SqliteStore:
 
     def _begin(self) -> sqlite3.Connection:
         if self.in_memory:
-            raise UsageError("ctx.transaction() needs a database file: one in memory has a single connection.")
+            raise UsageError(
+                "ctx.transaction() needs a database file: one in memory has a single connection."
+            )
         self._notice_fork()
         # Waiting for one's turn is fair and quick; SQLite's own waiting for a locked file is neither.
         self._turn.acquire()
@@ -260,6 +268,7 @@ class SqliteStore:
 
     def check(self) -> None:
         """Refuse a database without our tables, or with those of another version."""
+
         def version(_: int) -> Plan[int]:
             ((reached,),) = yield Statement("select coalesce(max(version), 0) from holdfast_schema")
             return int(reached)
@@ -339,7 +348,8 @@ def as_ours(error: Exception, path: str) -> Exception:
             return NotMigrated(f"{path} has no Holdfast tables: run `holdfast migrate` on it.")
         if "locked" in text or "busy" in text:
             return StoreUnavailable(
-                f"{path} has been locked for {BUSY_SECONDS:.0f} s by another connection that writes: end its transaction."
+                f"{path} has been locked for {BUSY_SECONDS:.0f} s by another connection that writes: "
+                "end its transaction."
             )
         if "disk" in text or "I/O" in text or "unable to open" in text or "readonly" in text:
             return StoreUnavailable(f"{path} cannot be used: {text}.")
