@@ -280,8 +280,9 @@ class Worker:
 
     def _beside(self) -> list[Coroutine[Any, Any, None]]:
         step = min([LOOK, self.settings.lease / 4, *(each.timeout / 4 for each in self.handlers.values())])
-        beside = [self.store.listen(self._changed), _every(step, self._watch)]
-        if not self.quarantine:
+        beside = [_every(step, self._watch)]
+        if not self.quarantine:  # which lives for moments, and looks all the time
+            beside.append(self.store.listen(self._changed))
             beside.append(_every(LOOK, self._look_for_lapses))
             if self.housekeeping is not None:
                 beside.append(_every(HOUSEKEEPING, self._keep_house))

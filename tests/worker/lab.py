@@ -37,8 +37,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30.0  # seconds that anything may take on a machine that has other things to do
 
 RUN = """
-import logging, os, sys
-logging.basicConfig(level=os.environ.get("LAB_LOG", "INFO"), format="%(process)d %(levelname)s %(message)s")
+import json, logging, os, sys
+level = json.loads(os.environ.get("LAB_LOG", '"INFO"'))
+logging.basicConfig(level=level, format="%(process)d %(levelname)s %(message)s")
 from holdfast.child import load_app
 from holdfast.supervisor import run_worker
 sys.exit(run_worker(load_app(sys.argv[1]), sys.argv[1], processes=int(sys.argv[2])))
