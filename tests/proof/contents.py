@@ -9,6 +9,7 @@
     stream e                 an empty row, which housekeeping may take away; stream n has no row at all
     u1 (held by worker 1), u2, u3 (dedupe key): without a stream; s1 as well, a suspect in queue s
     x1 x2 y1                 a delivery each in the queues q and r, with dedupe keys, held by worker 1 and worker 2
+    m1 m2 m3                 in queue m, the first two in its stream a, the third in b
     old                      done; its dedupe key is still held
     d1, d2                   dead letters of the streams a and e, which went on
     t1, t2                   timers for the streams a and b, due a minute later
@@ -68,6 +69,7 @@ def fill(box: Box) -> Contents:
     box.subscribe("q", "t", "fan")
     box.subscribe("r", "fan")
     box.subscribe("s", "odd")
+    box.subscribe("m", "moved")
     contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
     for part in (_dead_letters, _fan_out, _streams, _loose):
         part(box, contents)
@@ -134,4 +136,6 @@ def _loose(box: Box, c: Contents) -> None:
     _send(box, c, "u3", dedupe="u3")
     _send(box, c, "t1", stream="a", delay=120)
     _send(box, c, "t2", stream="b", delay=120)
+    _send(box, c, "m1", "m2", type="moved", stream="a")
+    _send(box, c, "m3", type="moved", stream="b")
     _send(box, c, "unrouted", type="new", stream="a")

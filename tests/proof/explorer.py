@@ -214,8 +214,11 @@ class Explorer:
             session.state = "ready"
         except StopIteration as end:
             self._finish(session, end.value)
-        except Restart:
-            self._again(session, "begun anew")
+        except Restart as overtaken:
+            if session.retries < RETRIES:
+                self._again(session, "begun anew")
+            else:  # an operator is told to try again later
+                self._finish(session, overtaken)
         except HoldfastError as refusal:
             self._finish(session, refusal)
         except Exception as error:  # a mistake in the operation or in the engine's Python

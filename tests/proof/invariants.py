@@ -79,7 +79,7 @@ def places(before: Tables, after: Tables, named: Mapping[str, str]) -> Iterator[
     now = {id for id, _ in (*ended, *pending, *dead)}
     keys = ended.keys() | pending.keys() | dead.keys()
     for row in (*before["message"], *before["dead"]):
-        moves = row["queue"] in (None, TIMER)
+        moves = row["queue"] in (None, TIMER, "m")
         if (row["id"], row["queue"]) not in keys and not (moves and row["id"] in now):
             yield f"{named.get(row['id'])} in {row['queue']} is lost"
 

@@ -268,7 +268,7 @@ def some(make: Callable[..., Settlement], *names: str, **how: Any) -> Callable[[
 
 # --- All of them ------------------------------------------------------------------------------------------------------
 
-RC, RR = "read committed", "repeatable read"
+RC, RR, SERIALIZABLE = "read committed", "repeatable read", "serializable"
 RACE = (TAKEN_OVER,)
 RACE_RR = (TAKEN_OVER, SERIALIZE)
 PLACE = ("append_insert", "append_dedupe", "advance_promote")
@@ -291,9 +291,12 @@ def operations() -> dict[str, Operation]:
         Operation("publish_events", publish({**A, "event": True}, {**B, "event": True}), passed=PLACE),
         Operation("publish_events_back", publish({**B, "event": True}, {**A, "event": True}), passed=PLACE),
         Operation("publish_last", publish(G), passed=PLACE),
+        Operation("publish_moved", publish({**A, "type": "moved"}, A), passed=PLACE),
+        Operation("publish_halted", publish({"stream": "h"}), passed=PLACE),
         Operation("transaction_last_rr", publish_in(RR, [G]), (SERIALIZE,), PLACE),
         Operation("insert", insert),
         Operation("transaction_ab", publish_in(RC, [A], [B]), passed=PLACE),
+        Operation("transaction_ab_serializable", publish_in(SERIALIZABLE, [A], [B]), (SERIALIZE,), PLACE),
         Operation("transaction_ba", publish_in(RC, [B], [A]), passed=PLACE),
         Operation("transaction_ba_rr", publish_in(RR, [B], [A]), (SERIALIZE,), PLACE),
         Operation("transaction_new_rr", publish_in(RR, [N], [E]), (SERIALIZE,), PLACE),
@@ -307,6 +310,7 @@ def operations() -> dict[str, Operation]:
         Operation("claim", claim(run=1), passed=CLAIM),
         Operation("claim_runs", claim(), passed=CLAIM),
         Operation("claim_other", claim("two"), passed=CLAIM),
+        Operation("claim_moved", claim(want=[Want("m", 10)]), passed=CLAIM),
         Operation("claim_suspect", claim(suspects=True, want=[Want("s", 1), Want("q", 1)]), passed=CLAIM),
         # settling
         Operation("done", settle(done_("a1")), RACE, SETTLE),
@@ -339,6 +343,7 @@ def operations() -> dict[str, Operation]:
         Operation("cancelled", settle(some(cancelled, "a1")), RACE, SETTLE),
         Operation("complete", complete(RC, done_("a1")), RACE, SETTLE),
         Operation("complete_rr", complete(RR, done_("a1")), RACE_RR, SETTLE),
+        Operation("complete_serializable", complete(SERIALIZABLE, done_("a1")), RACE_RR, SETTLE),
         Operation("complete_emit_rr", complete(RR, done_("a1", B, E)), RACE_RR, SETTLE),
         Operation("complete_publish", complete(RC, done_("a1"), B), RACE, SETTLE),
         Operation("complete_publish_back", complete(RC, done_("b1"), A), RACE, SETTLE),
@@ -435,6 +440,8 @@ def orders() -> list[Operation]:
         stream("halt", lambda w: o.halt(w.plans, "q", "a", "me", w.now)),
         stream("halt_free", lambda w: o.halt(w.plans, "q", "f", "me", w.now)),
         stream("resume", lambda w: o.resume(w.plans, "q", "h", w.now)),
+        stream("move", lambda w: operator_queues.move(w.plans, "m", "q", 10, w.now)),
+        stream("empty", lambda w: operator_queues.empty(w.plans, "m", 10, w.now)),
         redrive("redrive", "d1"),
         redrive("redrive_empty", "d2"),
         redrive("redrive_halted", "h1"),

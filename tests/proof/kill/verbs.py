@@ -106,7 +106,7 @@ class Hands:
 CLAIM: dict[str, Any] = {"want": [Want("q", 20), Want("r", 20), Want("s", 1)], "total": 50}
 
 
-QUEUES = ("q", "r", "s", "z")
+QUEUES = ("m", "q", "r", "s", "z")
 
 
 def publish_in_transaction(h: Hands) -> None:
@@ -178,7 +178,7 @@ def prune(what: str) -> Verb:
 
 def unwanted(h: Hands) -> None:
     """A queue that nobody holds anything of is emptied."""
-    h.order(lambda now: operator_queues.empty(h.store.plans, "holdfast/timer", 10, now))
+    h.order(lambda now: operator_queues.empty(h.store.plans, "m", 10, now))
 
 
 def trip(h: Hands) -> None:
@@ -258,7 +258,7 @@ def verbs() -> dict[str, Verb]:
         ),
         "queue_pause": lambda h: h.order(lambda now: q.pause(h.store.plans, "q", "why", now)),
         "queue_resume": lambda h: h.order(lambda _: q.unpause(h.store.plans, "q")),
-        "queue_move": lambda h: h.order(lambda now: q.move(h.store.plans, "holdfast/timer", "z", 10, now)),
+        "queue_move": lambda h: h.order(lambda now: q.move(h.store.plans, "m", "q", 10, now)),
         "queue_empty": unwanted,
         "queue_unsubscribe": lambda h: h.order(lambda _: q.unsubscribe(h.store.plans, "r")),
         "queue_forget": lambda h: h.order(lambda _: q.forget(h.store.plans, "nobody")),
