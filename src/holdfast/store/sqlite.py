@@ -32,7 +32,8 @@ Ask = tuple[Callable[[int], Plan[Any]], "Future[Any]"]
 
 GROUP_MAX = 64  # plans in one transaction: bounds how long other processes wait
 BUSY_SECONDS = 30.0
-WATCH_STEP = 0.001  # seconds between looks at the file's change counter
+WATCH_STEP = 0.001  # seconds between looks at the file's change counter, at least
+WATCH_LOOKS = 50  # in one wait, at most
 
 
 class SqliteStore:
@@ -175,19 +176,19 @@ class SqliteStore:
         return bool(version != before)
 
     async def wait(self, seconds: float, woken: asyncio.Event) -> None:
-        """Return after so long, or earlier when woken or when somebody has committed: only a hint."""
+        """Return after so long, or earlier when woken or when somebody has committed: only a hint.
+
+        Who is ready to wait long, for lack of work, looks at the file less often.
+        """
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        step = WATCH_STEP
-        while not woken.is_set() and (left := begun + seconds - loop.time()) > 0:
+        end, step = loop.time() + seconds, max(WATCH_STEP, seconds / WATCH_LOOKS)
+        while not woken.is_set() and (left := end - loop.time()) > 0:
             try:
                 async with asyncio.timeout(min(step, left)):
                     await woken.wait()
             except TimeoutError:
                 if self.changed():
                     return
-            if loop.time() - begun > 0.1:
-                step = WATCH_STEP * 10
 
     async def listen(self, woken: asyncio.Event) -> None:
         """Nothing announces commits here: `wait` watches the file."""
