@@ -69,6 +69,17 @@ def test_a_heartbeat_renews_what_it_was_given_and_nothing_later(store: PostgresS
 
 
 @pytest.mark.one_postgres
+def test_a_heartbeat_waits_for_nobody(store: PostgresStore) -> None:
+    """An exchange that changes the worker's row may itself wait, for as long as a user's transaction lasts."""
+    hasty = PostgresStore(store.url, Settings(lease=0.6, heartbeat=0.3), SystemClock())
+    number = hasty.run(lambda now: plans.register_worker(hasty.plans, "one", ["q"], now))
+    with closing(psycopg.connect(store.url)) as busy:
+        busy.execute("update holdfast.worker set asleep = true")
+        assert hasty.run(lambda now: hasty.plans.renew(number, [], 30.0, now), one=True) == (set(), set())
+    hasty.close()
+
+
+@pytest.mark.one_postgres
 def test_a_producer_with_an_old_snapshot_does_not_believe_a_row_that_is_gone(store: PostgresStore) -> None:
     """It sees the row of the stream that housekeeping took away, beside its own: found by the explorer."""
     store.run(lambda now: store.plans.append([message(stream="s")], now))

@@ -1,5 +1,6 @@
 -- The heartbeat of a worker: its leases last longer. Answers those that are lost, and those asked to be cancelled.
--- A lease that is being settled at this moment is passed over, so that the heartbeat never waits.
+-- What somebody changes at this moment is passed over, a lease that is being settled or the worker's own row in an
+-- exchange that waits itself: the heartbeat never waits.
 create or replace function holdfast.renew(p_worker bigint, p_seq bigint[], p_epoch int[], p_lease float8, p_now timestamptz)
 returns table (seq bigint, lost boolean)
 language plpgsql
@@ -9,7 +10,8 @@ as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 begin
-    update holdfast.worker w set seen_at = v_now where w.id = p_worker;
+    update holdfast.worker w set seen_at = v_now
+     where w.id = (select x.id from holdfast.worker x where x.id = p_worker for no key update skip locked);
     update holdfast.lease l set until = greatest(l.until, v_now + p_lease * interval '1 second')
      where l.seq = any (array(
         select x.seq from unnest(p_seq, p_epoch) u (seq, epoch)
