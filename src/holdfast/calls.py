@@ -13,6 +13,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import Context as Variables
 from contextvars import copy_context
 from datetime import datetime
@@ -140,15 +141,14 @@ class Calls:
         context: Context | None = None
         if handler.context is not None:
             context = Context(leased, lane, handler.steps, self.completions)
+        ending: Ending | None
         if handler.is_async:
-            ending: Ending | None = await self._call_async(lane, leased, handler, context)
+            ending = await self._call_async(lane, leased, handler, context)
         else:
             ending = await self._call_in_thread(lane, leased, handler, context)
-        return (
-            ending
-            if context is None or ending is None
-            else await self._settled(lane, leased, context, ending)
-        )
+        if context is not None and context.completed and ending is not None:
+            ending = await self._settled(lane, leased, context, ending)
+        return ending
 
     async def _call_async(
         self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
@@ -179,10 +179,7 @@ class Calls:
         finally:
             del self._task_of[lane]
             self.changed.set()
-            while (
-                task.uncancel()
-            ):  # a cancellation was meant for this handler, not for the next in this runner
-                pass
+            _forget_cancellation(task)
 
     async def _call_in_thread(
         self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
@@ -269,8 +266,7 @@ class Calls:
         except BaseException as error:
             answers = [error] * len(bodies)
         finally:
-            while task.uncancel():
-                pass
+            _forget_cancellation(task)
         for (lane, context, _), value in zip(started, answers, strict=True):
             self._task_of.pop(lane, None)
             self._in_thread.discard(lane)
@@ -288,9 +284,9 @@ class Calls:
             ending = self._raised(lane, value, context)
         else:
             ending = self._returned(lane, value, context)
-        settled = await self._settled(lane, context.leased, context, ending)
-        if settled is not None:
-            self._end(lane, context.leased, settled)
+        left = await self._settled(lane, context.leased, context, ending) if context.completed else ending
+        if left is not None:
+            self._end(lane, context.leased, left)
 
     # -- endings
 
@@ -331,9 +327,7 @@ class Calls:
                 return delivery.Raised(error, flags, ran)
 
     async def _settled(self, lane: Lane, leased: Leased, context: Context, ending: Ending) -> Ending | None:
-        """What is left to settle, if the handler may have done it in a transaction of its own."""
-        if not context.completed:
-            return ending
+        """What is left to settle of a message that its handler has settled, if that was committed: nothing."""
         left = await self.completions.verify(context, ending)
         if left is None:
             if isinstance(ending, delivery.Raised):
@@ -414,6 +408,14 @@ class Calls:
             if lane.running is not None and not lane.completing:
                 self._abandon(lane, delivery.Interrupted(0, self.clock.monotonic() - lane.started_at))
 
+    async def quiet(self, seconds: float) -> None:
+        """Wait until no async handler runs any more, but not longer than so."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._task_of:
+                    self.changed.clear()
+                    await self.changed.wait()
+
     async def close(self) -> None:
         """Nothing runs any more, but for threads that do not come back."""
         for task in self._tasks:
@@ -446,6 +448,12 @@ class _Resumed:
                 value = self.variables.run(step, argument)
             except StopIteration as end:
                 return end.value
+
+
+def _forget_cancellation(task: asyncio.Task[Any]) -> None:
+    """It was meant for the handler that has just ended, not for the next one in this runner."""
+    while task.uncancel():
+        pass
 
 
 def _invoke(handler: Handler[Any, Any], leased: Leased, context: Context | None) -> Any:

@@ -20,6 +20,7 @@ from .board import Board
 from .errors import InvalidSettings, StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN
 from .store import plans
+from .worker import LAST_WORDS
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -132,7 +133,10 @@ async def work(app: Holdfast, task: Task, board: Board) -> int:
         os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor looks at once
     ending = loop.create_task(_end_when_empty(worker)) if task.quarantine else None
     await worker.run()
-    await asyncio.gather(*announced, *([ending] if ending is not None else []), return_exceptions=True)
+    if announced:
+        await asyncio.wait(announced, timeout=LAST_WORDS)
+    if ending is not None:
+        ending.cancel()
     if worker.stuck:
         return STUCK_EXIT
     await app.store.aclose()

@@ -40,10 +40,11 @@ class Exchanges:
     ) -> None:
         self.store, self.pacing, self.calls, self.clock = store, pacing, calls, clock
         self.patient = patient  # whether there is still time to wait for the database
+        self.unanswered: Report | None = None
 
     async def exchange(self, report: Report, asked_at: float) -> Batch:
         """Hand in and receive; StoreUnavailable only when there is no time left to wait for the database."""
-        handed, batch = report.settlements, None
+        self.unanswered, batch = report, None
         landed = self.calls.completions.landed
         landed.clear()
         try:
@@ -55,9 +56,17 @@ class Exchanges:
                     asked_at = self.clock.monotonic()
         finally:
             landed.set()
-        self.calls.forget(settlement.leased.message.seq for settlement in handed)
+        self.calls.forget(settlement.leased.message.seq for settlement in self.unanswered.settlements)
+        self.unanswered = None
         self.lose(self.pacing.receive(report, batch, asked_at))
         return batch
+
+    async def finish(self) -> None:
+        """Find out what became of an exchange that was broken off, and hand in what was not done of it."""
+        if self.unanswered is not None:
+            report = replace(self.unanswered, want=[], total=0)
+            settlements, moves = await self._look(report.worker)
+            await self.exchange(replace(report, settlements=settlements, moves=moves), self.clock.monotonic())
 
     async def _whole_or_in_parts(self, report: Report) -> Batch:
         try:
@@ -82,7 +91,7 @@ class Exchanges:
 
     async def _reconcile(self, report: Report, error: StoreUnavailable) -> Report:
         """What still stands was not settled and is handed in again; what was handed out unheard of goes back."""
-        pause, number = PAUSE_MIN, report.worker
+        pause = PAUSE_MIN
         while True:
             log.warning("The database did not answer; looking again in %.2f s: %s", pause, error)
             if not self.patient():
@@ -90,16 +99,19 @@ class Exchanges:
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX)
             try:
-                standing = await self.store.arun(lambda _: plans.standing(self.store.plans, number))
-                settlements, moves, lost = self.pacing.reconcile(standing)
-                self.lose(lost)
-                await self._give_back_unknown(number, self.pacing.known(standing))
+                settlements, moves = await self._look(report.worker)
                 return replace(report, settlements=settlements, moves=moves)
             except StoreUnavailable as again:
                 error = again
 
-    async def _give_back_unknown(self, number: int, known: list[int]) -> None:
+    async def _look(self, number: int) -> tuple[list[Settlement], list[tuple[int, int]]]:
+        """Where our leases stand: what was not done is answered, what we never heard of is given back."""
+        standing = await self.store.arun(lambda _: plans.standing(self.store.plans, number))
+        settlements, moves, lost = self.pacing.reconcile(standing)
+        self.lose(lost)
+        known = self.pacing.known(standing)
         await self.store.arun(lambda now: self.store.plans.recover(now, worker=number, known=known), one=True)  # type: ignore[arg-type]
+        return settlements, moves
 
     def lose(self, lanes: list[Lane]) -> None:
         for lane in lanes:

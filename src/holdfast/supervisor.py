@@ -39,7 +39,7 @@ LOOK = 0.5  # seconds between looks at the children; a death wakes the parent at
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 RESTART_MIN, RESTART_MAX = 0.1, 5.0
 QUARANTINE_PAUSE = 1.0  # somebody else may have the suspects that wait
-KILL_AFTER = 1.0  # seconds beyond the grace after which children that have not stopped are killed
+KILL_AFTER = 1.5  # seconds beyond the grace after which children that have not stopped are killed
 TELL_SECONDS = 1.0  # for the last reports
 FORK_LOOKS = 50
 
@@ -101,12 +101,12 @@ class Supervisor:
 
     def run(self) -> int:
         """Work until told to stop; the exit code."""
+        woken = self._listen_to_signals()
         self._prepare()
         capacity = 8 * self.app.settings.claim + self.app.settings.concurrency
         self.children = [Child(Board.create(capacity), False) for _ in range(self.processes)]
         self.children.append(Child(Board.create(capacity), True))
         self._pipe = os.pipe()
-        woken = self._listen_to_signals()
         gc.freeze()
         try:
             while not self.stops or any(child.process is not None for child in self.children):
@@ -125,7 +125,7 @@ class Supervisor:
     def _prepare(self) -> None:
         """A machine that comes up again may have its workers before its database: wait for it."""
         pause = PAUSE_MIN
-        while True:
+        while not self.stops:
             try:
                 self.app.prepare()
                 break

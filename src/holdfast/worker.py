@@ -82,7 +82,7 @@ class Worker:
         )
         policies = {queue: handler.policy for queue, handler in self.handlers.items()}
         self.completions = Completions(store, self.pacing, policies, clock, self.now, draft)
-        self._changed = asyncio.Event()
+        self._changed, self._stopped = asyncio.Event(), asyncio.Event()
         self.calls = Calls(
             self.handlers, self.pacing, self.completions, clock, self.now, self._changed, board
         )
@@ -114,11 +114,12 @@ class Worker:
             heartbeat.stop()
             for task in beside:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.wait(beside, timeout=LAST_WORDS / 2)
             await self.calls.close()
             await asyncio.to_thread(heartbeat.join, LAST_WORDS)
-            with suppress(StoreUnavailable):
-                await self.store.arun(lambda _: plans.retire_worker(self.store.plans, self.number))
+            with suppress(StoreUnavailable, TimeoutError):
+                async with asyncio.timeout(LAST_WORDS):
+                    await self.store.arun(lambda _: plans.retire_worker(self.store.plans, self.number))
 
     async def _register(self) -> None:
         pause = PAUSE_MIN
@@ -145,6 +146,7 @@ class Worker:
             self._stop_at = self.clock.monotonic() + self.settings.grace
             self.pacing.stop()
             self._changed.set()
+            self._stopped.set()
 
     @property
     def stuck(self) -> bool:
@@ -158,18 +160,37 @@ class Worker:
 
     async def _leave_in_haste(self) -> None:
         """Cancelled from outside, or broken: hand in what there is, once, and give the rest back."""
-        self._stop_at = self.clock.monotonic()
+        self._stop_at = now = self.clock.monotonic()
         self.pacing.stop()
         self.calls.stop_all()
-        await asyncio.sleep(0)
+        await self.calls.quiet(LAST_WORDS / 2)
         with suppress(Exception):  # whatever it is, there is a worse one on its way
             async with asyncio.timeout(LAST_WORDS):
-                await self._exchanges.exchange(self.pacing.report(self.number, self._stop_at), self._stop_at)
+                await self._exchanges.finish()
+                await self._exchanges.exchange(self.pacing.report(self.number, now), now)
 
     # -- the loop
 
     async def _turn_until_over(self) -> None:
-        while not self._is_over():
+        """The loop has a task of its own, so that nobody waits longer for it than for its last words."""
+        turns, stopped = asyncio.create_task(self._turn()), asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait({turns, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not turns.done():
+                asyncio.get_running_loop().call_later(self.settings.grace, self.calls.stop_all)
+                await asyncio.wait({turns}, timeout=self.settings.grace + LAST_WORDS)
+            if not turns.done():
+                log.error("Stopped before everything had ended or been handed in: leases are left to lapse")
+        finally:
+            stopped.cancel()
+            if not turns.done():
+                turns.cancel()
+                await asyncio.wait({turns}, timeout=LAST_WORDS / 2)
+        if turns.done() and not turns.cancelled():
+            turns.result()
+
+    async def _turn(self) -> None:
+        while not (self.pacing.stopping and self.pacing.idle):
             if self.calls.broken is not None:
                 raise self.calls.broken
             self._changed.clear()
@@ -188,11 +209,6 @@ class Worker:
             if self.until_idle and self._found_nothing(report, batch):
                 return
             await self._rest(report, batch, asked_at)
-
-    def _is_over(self) -> bool:
-        if not self.pacing.stopping:
-            return False
-        return self.pacing.idle or self._seconds_beyond_grace() > LAST_WORDS
 
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
         asked = len(report.want) + sum(self.gate.allowed(queue) == 0 for queue in self.handlers)
@@ -301,7 +317,7 @@ class Worker:
             self.calls.stop(lane, Stop.LAPSED)
         if self.pacing.has_results:
             self._changed.set()
-        if self._seconds_beyond_grace() > 0:
+        if self._stop_at is not None and now > self._stop_at:
             self.calls.stop_all()
         return 0.0
 
@@ -324,13 +340,8 @@ class Worker:
         await asyncio.to_thread(self.housekeeping)
         return 0.0
 
-    # -- patience
-
-    def _seconds_beyond_grace(self) -> float:
-        return float("-inf") if self._stop_at is None else self.clock.monotonic() - self._stop_at
-
     def _is_patient(self) -> bool:
-        return self._seconds_beyond_grace() < LAST_WORDS
+        return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS
 
 
 def _limit(handler: Handler[Any, Any]) -> Limit:

@@ -28,6 +28,8 @@ class Proxy:
         self._asked: Heard = never  # cut off whoever asks this, when the server has answered
         self._answered: Heard = never  # cut off who would hear this
         self._at_once: Heard = never  # cut off whoever asks this, before the server can have answered
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -42,7 +44,12 @@ class Proxy:
         """The server gets the question; nobody waits for its answer."""
         self._at_once = lambda data: text in data
 
+    def go_silent(self) -> None:
+        """Every connection stays, and nothing comes through any more: a network that swallows packets."""
+        self._flowing.clear()
+
     def close(self) -> None:
+        self._flowing.set()
         self._listener.close()
         for each in self._sockets:
             each.close()
@@ -60,7 +67,7 @@ class Proxy:
             threading.Thread(target=self._answer, args=(server, client, doomed), daemon=True).start()
 
     def _ask(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
-        while data := receive(client):
+        while (data := receive(client)) and self._flowing.wait():
             if self._once("_asked", data):
                 doomed.set()
             send(server, data)
@@ -70,7 +77,7 @@ class Proxy:
         cut(server)
 
     def _answer(self, server: socket.socket, client: socket.socket, doomed: threading.Event) -> None:
-        while data := receive(server):
+        while (data := receive(server)) and self._flowing.wait():
             if doomed.is_set() or self._once("_answered", data):
                 cut(client)
                 return

@@ -278,6 +278,64 @@ async def test_a_worker_stops_although_the_database_is_gone(faulty: tuple[Lab, s
     await asyncio.wait_for(task, 0.5 + 2.0 + 10.0)  # 10 s for a machine that has other things to do
 
 
+async def test_a_worker_stops_although_the_network_swallows_everything(proxied: Any) -> None:
+    """No error comes, and no answer: what the worker waits for is left, soon after the grace is over."""
+    lab, proxy, _ = proxied
+    app = Holdfast(proxy.dsn, grace=0.5)
+    begun = asyncio.Event()
+
+    @app.handler("a")
+    async def work(body: dict) -> None:
+        begun.set()
+        await asyncio.sleep(600)
+
+    app.publish("a", {})
+    worker = app.worker()
+    task = asyncio.create_task(worker.run())
+    await asyncio.wait_for(begun.wait(), 30)
+    proxy.go_silent()
+    worker.stop()
+    await asyncio.wait_for(task, 0.5 + 2.0 + 10.0)  # 10 s for a machine that has other things to do
+    (row,) = lab.rows("message")
+    assert row.attempts == 0
+    assert len(lab.rows("lease")) == 1, "nobody could be told: it will lapse"
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_worker_cancelled_in_the_middle_of_an_exchange(proxied: Any, done: bool) -> None:
+    """It finds out what became of it before it leaves, and hands in what was not done."""
+    lab, proxy, app = proxied
+    starts: list[int] = []
+
+    @app.handler("a")
+    async def work(body: dict, ctx: Context) -> None:
+        starts.append(body["n"])
+        ctx.publish("nobody", {"mark": f"mark {body['n']}."})
+
+    held = psycopg.connect(lab.url)
+    app.publish("a", {"n": 1})
+    app.prepare()
+    if not done:
+        held.execute("lock table holdfast.history in exclusive mode")
+    else:
+        proxy.lose_answer_to(b"mark 1.")
+    task = asyncio.create_task(app.worker().run())
+    await auntil(lambda: starts)
+    waiting = "select count(*) from pg_locks where not granted"
+    if not done:
+        await auntil(lambda: lab.execute(waiting)[0][0] == 1)
+    else:
+        await auntil(lambda: proxy.cuts == 1)
+    task.cancel()
+    held.rollback()
+    held.close()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert lab.rows("lease") == []
+    assert starts == [1]
+    assert [row.outcome for row in lab.rows("history")] == ["done"]
+
+
 # --- SQLite, locked ---------------------------------------------------------------------------------------------------
 
 

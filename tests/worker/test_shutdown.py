@@ -141,6 +141,7 @@ def rolling_restarts(lab: Lab, restarts: int, messages: int) -> None:
         until(lambda seen=seen: len(lab.starts()) > seen + 5 or lab.is_empty(), lab.said)
         workers.append(lab.start(settings=QUICK, options={"concurrency": 10}))
         old = workers[turn]
+        until(old.children, lab.said)
         old.send(signal.SIGTERM)
         assert old.wait() == 0
     lab.until_empty(120)

@@ -15,7 +15,7 @@ begin
            array_agg(x.subject) as subject, array_agg(x.headers) as headers, array_agg(x.dedupe) as dedupe,
            array_agg(case when x.by is not null then x.dedupe end) as new_keys,
            array_agg(x.due_at) as due, array_agg(x.delay) as delay, array_agg(x.deadline) as deadline,
-           array_agg(x.queue) as queue, array_agg(x.status) as status,
+           array_agg(x.queue) as queue, array_agg(x.status) as status, array_agg(x.by is null) as timer,
            count(x.dedupe) filter (where x.by is not null) as keys
       into e
       from json_to_recordset(p_emits) as x (
@@ -38,7 +38,8 @@ begin
                                e.deadline, e.queue, e.status, p_now) d
          where d.n <> all (v_duplicates)
            -- A timer whose id was used for another message meanwhile gives way: it must not fail the turn of a worker.
-           and not exists (select 1 from holdfast.message m where m.id = d.id and m.queue = d.queue)
+           -- What a handler emits is refused instead: it must not be lost in silence.
+           and not (e.timer[d.n] and exists (select 1 from holdfast.message m where m.id = d.id and m.queue = d.queue))
          order by d.n);
 end
 $$;
