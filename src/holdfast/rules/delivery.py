@@ -30,6 +30,7 @@ from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
 
 DELAY_MAX = 10 * 366 * 86_400.0
 PROGRESS = int(Flag.FAILED) - 1
+PUBLISHED = int(Flag.PUBLISHED)
 
 Ordering = Literal["strict", "available"]
 OnDead = Literal["continue", "halt"]
@@ -211,11 +212,11 @@ def conclude(
     leased: Leased, ending: Ending, policy: HandlerPolicy, now: datetime, roll: float
 ) -> Settlement | None:
     """What becomes of the message: the one table of the engine. None only when the lease is lost."""
+    if isinstance(ending, Returned):  # first, and without a judge: nearly all of them
+        flags = ending.flags & PROGRESS | PUBLISHED
+        return Settlement(leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran)
     judge = _Judge(leased, policy, now, roll)
     match ending:
-        case Returned(flags, emits, ran):
-            flags = flags & PROGRESS | int(Flag.PUBLISHED)
-            return Settlement(leased, Outcome.DONE, flags=flags, emits=emits, ran=ran)
         case Lost() | Raised(LeaseLost()):
             return None
         case Raised(error, flags, ran):
