@@ -133,7 +133,7 @@ class Supervisor:
                 log.warning("The database is not there yet: %s", error)
                 threading.Event().wait(pause)
                 pause = min(pause * 2, PAUSE_MAX)
-        self.app.worker()  # what it imports, children need not
+        _ = self.app.operations  # imported here, so that no child needs to
         self.app.close()
 
     def _listen_to_signals(self) -> int:

@@ -161,7 +161,7 @@ async def test_hundreds_of_answers_are_lost(proxied: Any) -> None:
     starts: Counter[int] = Counter()
     dice = random.Random(3)
 
-    @app.handler("a", retry=at_once)
+    @app.handler("a", retry=at_once.but(attempts_max=10))
     async def work(body: dict, ctx: Context) -> None:
         starts[body["n"]] += 1
         if body["n"] % 3 == 0:
@@ -179,9 +179,12 @@ async def test_hundreds_of_answers_are_lost(proxied: Any) -> None:
     async with lab.working(app):
         await auntil(lab.is_empty, lab.describe, 600)
     assert proxy.cuts > 100
-    assert set(lab.effects().values()) == {1}
-    assert set(starts.values()) == {1}
-    assert {(row.attempts, row.outcome) for row in lab.rows("history")} == {(1, "done")}
+    assert lab.rows("dead") == []
+    assert lab.effects() == dict.fromkeys(range(0, 3000, 3), 1)
+    assert {row.outcome for row in lab.rows("history")} == {"done"}
+    assert len(lab.rows("history")) == 3000
+    # A handler whose connection breaks before its COMMIT fails, and is tried again; nothing else starts twice.
+    assert {n for n, count in starts.items() if count > 1} <= set(range(0, 3000, 3))
 
 
 # --- A server that is killed ------------------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ def test_postgresql_is_killed_twice_under_load(faulty: tuple[Lab, servers.Server
 @pytest.mark.faults
 @pytest.mark.covers("X36")
 def test_postgresql_is_killed_again_and_again(faulty: tuple[Lab, servers.Server]) -> None:
-    kills(*faulty, times=20, messages=10_000)
+    kills(*faulty, times=20, messages=4000)
 
 
 async def test_a_worker_waits_for_a_database_that_is_not_there_yet(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,11 @@ MEGABYTE = 1024 * 1024
 
 
 def memory_of(pid: int) -> int:
-    """Resident bytes of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096
+    """The bytes that a process has for itself: not those of the database file, which SQLite maps into its memory."""
+    with suppress(OSError):
+        found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return int(found[1]) * 1024 if found else 0
+    return 0
 
 
 def backlog(app: Holdfast, count: int, size: int, **options: Any) -> None:
