@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "holdfast"
 ORDER = [
     ["errors"],
     ["message"],
-    ["work"],
+    ["failure", "work"],
     ["clock", "settings", "ids", "board"],
     ["names"],
     ["rules", "store"],

@@ -18,6 +18,7 @@ from .errors import (
     VersionConflict,
     WrongHandle,
 )
+from .failure import Category, FailureDescription
 from .handlers import Context, Dead, Handler, Snooze
 from .message import Flag, Message, NewMessage, Published, Reason
 from .rules.retry import RetryPolicy
@@ -29,9 +30,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch",
     "Breaker",
+    "Category",
     "CircuitOpen",
     "Context",
     "Dead",
+    "FailureDescription",
     "Flag",
     "Handler",
     "Holdfast",

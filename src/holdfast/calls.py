@@ -28,7 +28,7 @@ from .handlers import Context, Dead, Handler, Snooze
 from .message import Reason
 from .rules import delivery
 from .rules.blame import ending_of
-from .rules.delivery import Ending, conclude, verdict
+from .rules.delivery import Ending, conclude, goes_alone, verdict
 from .rules.lanes import Lane, Stop
 from .rules.pacing import Pacing
 from .transactions import Completions
@@ -217,10 +217,13 @@ class Calls:
     # -- many messages in one call
 
     async def _run_batches(self, lanes: list[Lane], handler: Handler[Any, Any]) -> None:
-        """One message of each lane in one call, as long as there are any."""
+        """One message of each lane in one call, as long as there are any. What has failed before is called alone."""
         while lanes:
             started: list[tuple[Lane, Context, Any]] = []
-            for lane in lanes:
+            alone = next((lane for lane in lanes if lane.waiting and goes_alone(lane.waiting[0])), None)
+            together = lanes if alone is None else [alone]
+            lanes = [] if alone is None else [lane for lane in lanes if lane is not alone]
+            for lane in together:
                 if (leased := self._begin(lane)) is None:
                     continue
                 ending = self._before(lane, leased, handler)
@@ -234,7 +237,7 @@ class Calls:
                 self._end(lane, leased, ending)
             if started:
                 await self._call_batch(handler, started)
-            lanes = [lane for lane, *_ in started]
+            lanes += [lane for lane, *_ in started]
             while len(lanes) < handler.batch and (more := self.pacing.start(handler.queue)) is not None:
                 lanes.append(more)
         self.changed.set()
@@ -251,6 +254,7 @@ class Calls:
         else:
             self._in_thread.update(lane for lane, *_ in started)
         answers: list[Any]
+        is_shared = False
         try:
             if handler.is_async:
                 answer = await handler.run(bodies, **keywords)
@@ -265,15 +269,16 @@ class Calls:
             raise
         except BaseException as error:
             answers = [error] * len(bodies)
+            is_shared = len(bodies) > 1
         finally:
             _forget_cancellation(task)
         for (lane, context, _), value in zip(started, answers, strict=True):
             self._task_of.pop(lane, None)
             self._in_thread.discard(lane)
-            await self._end_of_many(handler, lane, context, value)
+            await self._end_of_many(handler, lane, context, value, is_shared)
 
     async def _end_of_many(
-        self, handler: Handler[Any, Any], lane: Lane, context: Context, value: Any
+        self, handler: Handler[Any, Any], lane: Lane, context: Context, value: Any, is_shared: bool
     ) -> None:
         if lane in self.stuck:
             self.stuck.discard(lane)
@@ -285,6 +290,10 @@ class Calls:
         else:
             ending = self._returned(lane, value, context)
         left = await self._settled(lane, context.leased, context, ending) if context.completed else ending
+        if is_shared and isinstance(left, delivery.Unreadable):  # what the handler itself could not read
+            left = delivery.Raised(left.error, _flags(context), 0.0)
+        if is_shared and isinstance(left, delivery.Raised | delivery.TimedOut):
+            left = delivery.BatchFailed(left)
         if left is not None:
             self._end(lane, context.leased, left)
 

@@ -21,7 +21,7 @@ never contains a payload.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class HoldfastError(Exception):
@@ -123,21 +123,35 @@ class PoisonError(HoldfastError):
     retryable = False
 
     def __init__(
-        self, *, attempts: int, attempts_max: int, message_type: str, message_id: str, message: str
+        self,
+        *,
+        attempt_count: int,
+        max_attempts: int | None,
+        message_type: str,
+        message_id: str,
+        message: str,
     ) -> None:
-        self.attempts, self.attempts_max = attempts, attempts_max
+        self.attempt_count, self.max_attempts = attempt_count, max_attempts
         self.message_type, self.message_id, self.message = message_type, message_id, message
+        allowed = "more than" if max_attempts is None else f"at most {max_attempts}"
         super().__init__(
             f"Message {message_id} of type {message_type} is poison: "
-            f"{attempts} attempts, at most {attempts_max} allowed."
+            f"{attempt_count} attempts, {allowed} allowed."
         )
 
     def to_dict(self) -> dict[str, object]:
         """Everything about the error as plain values; `PoisonError(**error.to_dict())` gives it back."""
         return {
-            "attempts": self.attempts,
-            "attempts_max": self.attempts_max,
+            "attempt_count": self.attempt_count,
+            "max_attempts": self.max_attempts,
             "message_type": self.message_type,
             "message_id": self.message_id,
             "message": self.message,
         }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _poison, (self.to_dict(),)
+
+
+def _poison(values: dict[str, Any]) -> PoisonError:
+    return PoisonError(**values)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from holdfast import FailureDescription
 from holdfast.message import Reason
 from tests.cli.conftest import Shell
 from tests.operations.world import World
@@ -127,6 +129,10 @@ def test_dead_list_show_redrive_discard(world: World, holdfast: Shell) -> None:
     assert holdfast("dead", "list", "--reason", "1", "--json").json == []
     (shown,) = holdfast("dead", "show", first, "--json").json
     assert shown["body"] == {"n": 1}
+    failure = FailureDescription.from_json(json.dumps(shown["failure"]))
+    assert (failure.category, failure.retryable, failure.attempt_count) == ("poison", False, 1)
+    assert json.loads(json.loads(failure.message)["body"]) == {"n": 1}
+    assert (shown["told"], "the end" in shown["told"]) == (str(failure), False)
     assert "the end" in holdfast("dead", "show", first).out
     assert holdfast("dead", "redrive", first).out == f"{first} in queue q: redriven\n"
     assert world.order() == [first, second]

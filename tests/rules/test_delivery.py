@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
-from uuid import UUID
 
 import msgspec
 import pytest
@@ -13,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.errors import InvalidSettings, LeaseLost, PoisonError
+from holdfast.errors import InvalidSettings, LeaseLost
 from holdfast.message import Flag, Message, Reason
 from holdfast.rules.delivery import (
+    BatchFailed,
     BreakerRefused,
     Cancelled,
     Died,
@@ -36,7 +35,6 @@ from holdfast.rules.delivery import (
     Unreadable,
     conclude,
     give_back,
-    poison_error,
     release,
     verdict,
 )
@@ -485,20 +483,6 @@ def test_error_texts_can_be_stored_and_show_no_payload() -> None:
         assert "4111" not in (settle(ending).error or "")
 
 
-def test_poison_error_carries_the_whole_message_and_its_text_does_not() -> None:
-    error = poison_error(lease(attempts=5, vanished=1, body='{"card":"4111\\ud83d"}'), handler("brisk"))
-    assert (error.attempts, error.attempts_max) == (6, 5)
-    assert (error.message_type, error.message_id) == ("order.placed", str(UUID(int=7)))
-    carried = json.loads(error.message)
-    assert (carried["body"], carried["stream"], carried["created_at"]) == (
-        '{"card":"4111\\ud83d"}',
-        "order-1",
-        NOW.isoformat(),
-    )
-    assert "4111" not in str(error)
-    assert PoisonError(**error.to_dict()).message == error.message  # type: ignore[arg-type]
-
-
 # --- What holds for every ending ----------------------------------------------------------------------------
 
 ERRORS = st.sampled_from(
@@ -513,6 +497,9 @@ ENDINGS: dict[type, st.SearchStrategy[Any]] = {
     Died: st.builds(Died, st.text(), FLAGS, SECONDS, st.sampled_from(Reason)),
     TimedOut: st.builds(TimedOut, SECONDS, FLAGS, SECONDS),
     TrialFailed: st.builds(TrialFailed, ERRORS, SECONDS, FLAGS, SECONDS),
+    BatchFailed: st.builds(
+        BatchFailed, st.builds(Raised, ERRORS, FLAGS, SECONDS) | st.builds(TimedOut, SECONDS, FLAGS, SECONDS)
+    ),
     Cancelled: st.builds(Cancelled, FLAGS, SECONDS),
     Interrupted: st.builds(Interrupted, FLAGS, SECONDS),
     BreakerRefused: st.builds(BreakerRefused, SECONDS),
@@ -561,7 +548,8 @@ def test_flags_are_only_added_and_failed_only_by_a_failure(
     after = applied(settlement).status
     assert after & message.status == message.status
     assert 0 <= settlement.flags <= 65535
-    assert bool(settlement.flags & FAILED) == (settlement.failed or settlement.outcome is Outcome.DEAD)
+    is_failure = settlement.failed or settlement.outcome is Outcome.DEAD or isinstance(ending, BatchFailed)
+    assert bool(settlement.flags & FAILED) == is_failure
     assert applied(replace(settlement, leased=lease(message, status=after))).status == after
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.message import Flag, Reason
 from holdfast.rules.delivery import (
+    BatchFailed,
     BreakerRefused,
     Cancelled,
     Died,
@@ -44,6 +45,8 @@ ROWS: list[tuple[str, Ending, Leased]] = [
     ("declared dead (`Dead`)", Died("no such customer"), lease()),
     ("failed as a trial of a half-open breaker", TrialFailed(ConnectionError(), 30), lease()),
     ("the same, refunds spent", TrialFailed(ConnectionError(), 30), lease(refunds=100)),
+    ("in a batch of several that raised", BatchFailed(Raised(ValueError())), lease()),
+    ("in a batch that could not reach a dependency", BatchFailed(Raised(ConnectionError())), lease()),
     ("refused by an open breaker", BreakerRefused(30), lease()),
     ("given back before it started", NeverStarted(), lease()),
     ("the same, refunds spent", NeverStarted(), lease(refunds=100)),

@@ -168,21 +168,6 @@ async def test_a_batch_handler_answers_for_each(lab: Lab) -> None:
     assert (asleep.subject, asleep.failures, asleep.attempts) == ("sleeps", 0, 0)
 
 
-async def test_a_batch_handler_that_raises_fails_all_of_them(lab: Lab) -> None:
-    app, calls = lab.app(), []
-
-    @app.handler("a", batch=10, retry=RetryPolicy(attempts_max=2, base=0.0, factor=1.0, cap=0.0))
-    def many(bodies: list[dict]) -> None:
-        calls.append(len(bodies))
-        raise RuntimeError("all of it")
-
-    app.publish_many(app.message("a", {"n": n}) for n in range(3))
-    async with lab.working(app):
-        await app_has(lab, dead=3)
-    assert sum(calls) == 6
-    assert {(row.reason, row.last_reason, row.failures) for row in lab.rows("dead")} == {(7, 2, 2)}
-
-
 async def app_has(lab: Lab, **counts: int) -> None:
     from tests.worker.lab import auntil
 

@@ -9,8 +9,13 @@ import asyncio
 import ctypes
 import json
 import os
+import resource
 import signal
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +65,41 @@ def act(what: str) -> None:
                 pass
         case "recurse":
             act("recurse")
+        case "deep":  # until the stack of the process is used up
+            sys.setrecursionlimit(2**31 - 1)
+            threading.stack_size(0)
+            overflow()
         case "memory":
             raise MemoryError
+        case "hungry":  # a real one: the process may have no more than it has
+            with at_most_so_much_memory():
+                bytearray(2**34)
+        case "killed for hunger":  # what the kernel does when Python cannot even raise
+            with at_most_so_much_memory():
+                try:
+                    bytearray(2**34)
+                except MemoryError:
+                    os.kill(os.getpid(), signal.SIGKILL)
         case "system exit":
             raise SystemExit(3)
         case "fail":
             raise RuntimeError("as it was told")
+
+
+@contextmanager
+def at_most_so_much_memory() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (2**33, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def overflow() -> Any:
+    """Recursion through C, which no limit of Python's ends: the stack overflows."""
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: function())
+    return function()
 
 
 @app.handler("trouble", **options)

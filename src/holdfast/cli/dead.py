@@ -61,10 +61,18 @@ def list_(
 @app.command("show")
 def show_(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:
     """A dead letter with everything known about it."""
+    from ..operations.results import failure
+
     with operations(app, url) as found:
         letters = found.dead.show(id)
     if json:
-        show.document([_with_content(each, content) for each, content in letters])
+        show.document(
+            [
+                _with_content(each, content)
+                | {"failure": failure(each, content), "told": str(failure(each, content))}
+                for each, content in letters
+            ]
+        )
         return
     for each, content in letters:
         show.pairs([(name, value) for name, value in show.fields(each).items() if name != "error"])

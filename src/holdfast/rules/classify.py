@@ -37,17 +37,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from ..failure import PERMANENT
 from ..message import Reason
-
-PERMANENT = frozenset(
-    {
-        Reason.VALIDATION_FAILURE,
-        Reason.SERIALIZATION_ERROR,
-        Reason.NO_HANDLER,
-        Reason.CANCELLED,
-        Reason.PAYLOAD_TOO_LARGE,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ settlement. Three things hold for all of them:
 
 - Flags are only added. What a failed attempt emitted is dropped; the flags of its completed steps stay.
 - `attempts` counts hand-overs and decides poison, `failures` counts reported failures and decides the delay.
-- A hand-over that is not the message's fault is refunded: never started, refused by a breaker, a failed
-  trial (made by the engine, 100 of them, then they count: nothing goes round for ever), and a snooze (the
-  handler's own wish, not limited; a deadline limits it).
+- A hand-over that is not the message's fault is refunded: never started, refused by a breaker, a failed trial, one
+  of a batch that failed (made by the engine, 100 of them, then they count: nothing goes round for ever), and a snooze
+  (the handler's own wish, not limited; a deadline limits it).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,9 +19,9 @@ from types import MappingProxyType
 from typing import Any, Literal, assert_never
 
 import msgspec
-from msgspec.structs import asdict
 
-from ..errors import InvalidSettings, LeaseLost, PoisonError
+from ..errors import InvalidSettings, LeaseLost
+from ..failure import Category, FailureDescription, category_of, is_retryable, serialized
 from ..message import Flag, NewMessage, Reason
 from ..work import Leased, Outcome, Settlement
 from .classify import Failure, classify, describe, storable
@@ -126,6 +125,13 @@ class TrialFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchFailed:
+    """A call with several messages ended like this; nobody knows which of them is to blame."""
+
+    ending: Raised | TimedOut
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     """An operator or a caller cancelled the message while it was leased."""
 
@@ -195,6 +201,7 @@ Ending = (
     | Died
     | TimedOut
     | TrialFailed
+    | BatchFailed
     | Cancelled
     | Interrupted
     | BreakerRefused
@@ -231,6 +238,9 @@ def conclude(
             return judge.failed(Failure(Reason.NO_HANDLER), text, started=False)
         case TrialFailed(error, retry_in, flags, ran):
             return judge.trial_failed(judge.classify(error), judge.describe(error), retry_in, flags, ran)
+        case BatchFailed(alone):
+            failed = conclude(leased, alone, policy, now, roll)
+            return None if failed is None else judge.batch_failed(failed)
         case Died(why, flags, ran, reason):
             return judge.dead(reason, reason, f"Dead: {why}", flags, ran)
         case Expired():
@@ -267,6 +277,11 @@ def verdict(leased: Leased, policy: HandlerPolicy) -> Settlement | None:
     return _timeless(leased, StartsSpent(), policy)
 
 
+def goes_alone(leased: Leased) -> bool:
+    """Whether a batch handler is called with this message alone: it has failed before, by itself or with others."""
+    return bool(leased.message.status & Flag.FAILED)
+
+
 def give_back(
     leased: Leased, delay: float = 0.0, refund: bool = True, policy: HandlerPolicy | None = None
 ) -> Settlement:
@@ -279,15 +294,22 @@ def release(leased: Leased) -> Settlement:
     return _timeless(leased, Released(), HandlerPolicy())
 
 
-def poison_error(leased: Leased, policy: HandlerPolicy) -> PoisonError:
-    """The error of a message whose starts are spent, with the whole message in it, but not in its text."""
-    message = leased.message
-    return PoisonError(
-        attempts=leased.attempt,
-        attempts_max=_starts_allowed(leased, policy),
-        message_type=message.type,
-        message_id=str(message.id),
-        message=json.dumps(asdict(message), default=_plain),
+def failure_of(settlement: Settlement, policy: HandlerPolicy) -> FailureDescription | None:
+    """What went wrong, for whoever must decide about it; None if nothing did. The whole message is in it."""
+    leased, reason = settlement.leased, settlement.reason
+    if reason is None:
+        return None
+    return FailureDescription(
+        category=category_of(reason),
+        retryable=is_retryable(reason) and not policy.retry.hopeless(reason),
+        reason=reason,
+        last_reason=settlement.last_reason,
+        attempt_count=leased.attempt,
+        max_attempts=_starts_allowed(leased, policy),
+        message_type=leased.message.type,
+        message_id=str(leased.message.id),
+        queue=leased.message.queue,
+        message=serialized(leased.message),
     )
 
 
@@ -352,6 +374,27 @@ class _Judge:
             reason=failure.reason,
             error=error,
             ran=ran,
+        )
+
+    def batch_failed(self, alone: Settlement) -> Settlement:
+        """Refunded and at once again, alone, or a neighbour could condemn it. `alone`: what it would be by itself.
+
+        When the network, a dependency or the time was the matter nobody in the batch is, so it counts as it would
+        alone. Where one start is all that is allowed there is no second one to find out with.
+        """
+        reason = alone.last_reason or alone.reason or Reason.UNKNOWN
+        is_shared = category_of(reason) is Category.INFRASTRUCTURE
+        if is_shared or not self.refundable or self.policy.retry.starts_max == 1:
+            return alone
+        return Settlement(
+            self.leased,
+            Outcome.AGAIN,
+            flags=alone.flags,  # with FAILED, by which the next worker knows
+            counted=False,
+            refunded=True,
+            reason=reason,
+            error=alone.error,
+            ran=alone.ran,
         )
 
     def given_back(self, delay: float, refund: bool = True) -> Settlement:
@@ -432,7 +475,3 @@ def _unreadable(error: BaseException) -> Reason:
 def _bounded(delay: float) -> float:
     # A handler may ask for any number; none may become an instant that a database cannot hold.
     return min(delay, DELAY_MAX) if delay > 0 else 0.0
-
-
-def _plain(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)

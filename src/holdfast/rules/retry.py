@@ -25,8 +25,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import InvalidSettings
+from ..failure import PERMANENT
 from ..message import Reason
-from .classify import PERMANENT
 
 RETRY_AFTER_MAX = 3600.0
 CAP_MAX = 366 * 86_400.0
