@@ -335,7 +335,7 @@ class Holdfast:
         """Everything an operator may ask or order."""
         from .operations import Operations
 
-        return Operations(self.store, self.settings)
+        return Operations(self.store, self.settings, self.handlers)
 
     @contextmanager
     def testing(self) -> Iterator[Drained]:

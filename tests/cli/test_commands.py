@@ -244,7 +244,7 @@ def test_doctor(world: World, holdfast: Shell, monkeypatch: pytest.MonkeyPatch) 
     world.worker("w1")
     (each,) = world.operations.messages.find()
     world.operations.messages.cancel(each.id)
-    monkeypatch.setattr("holdfast.operations.doctor.SQLITE_SAFE", (0,))
+    monkeypatch.setattr("holdfast.operations.database.SQLITE_SAFE", (0,))
     answer = holdfast("doctor")
     assert (answer.code, answer.out) == (0, "Nothing is wrong.\n")
 

@@ -38,4 +38,5 @@ def url(database: str, tmp_path: Path) -> Iterator[str]:
 def world(url: str) -> Iterator[World]:
     world = make(url, MovableClock(NOON))
     yield world
+    world.breakers.close()
     world.store.close()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.message import Reason
+from holdfast.operations import Operations
+from holdfast.store import breaker_plans
 from holdfast.work import Outcome
 from tests.operations.world import World
 
@@ -191,3 +196,96 @@ def test_each_delivery_gets_its_sentence(world: World) -> None:
     ]
     world.operations.dead.discard(id, "wrong")
     assert "In queue b: discarded at 12:00:00 UTC." in world.operations.why(id)
+
+
+# -- what the handler of a queue needs or allows
+
+
+def handled(world: World, **options: Any) -> World:
+    """The same world, seen by an application with a handler of queue q."""
+    app = Holdfast("sqlite:///:memory:")
+    breaker = world.breakers.get(options.pop("breaker")) if "breaker" in options else None
+
+    @app.handler("order.placed", name="q", breaker=breaker, **options)
+    async def q() -> None: ...
+
+    return replace(world, operations=Operations(world.store, world.settings, app.handlers))
+
+
+def fail_calls(world: World, name: str, times: int = 10) -> None:
+    for _ in range(times):
+        with pytest.raises(ConnectionError), world.breakers.get(name):
+            raise ConnectionError
+
+
+OPENED = "breaker llm is open since 12:00:00 UTC (10 of the last 10 calls failed: ConnectionError)"
+
+
+def test_an_open_breaker_its_trials_and_an_operators_hand(busy: World) -> None:
+    known = handled(busy, breaker="llm")
+    id = busy.publish(queue="q")
+    assert why(known, id) == "In queue q: ready since 12:00:00 UTC: it is the next one of its queue."
+    fail_calls(busy, "llm")
+    assert why(known, id) == (
+        f"In queue q: {OPENED}: nothing of queue q is claimed before the first trial at 12:00:30 UTC."
+    )
+    busy.clock.advance(seconds=30)
+    assert why(known, id) == (
+        f"In queue q: {OPENED}: a trial is due, so the next message of queue q may be one."
+    )
+    with busy.breakers.get("llm"):
+        assert why(known, id) == (
+            "In queue q: breaker llm is half open (10 of the last 10 calls failed: ConnectionError): "
+            "2 more may begin as trials, and the rest of queue q waits for them."
+        )
+    busy.breakers.trip("llm", why="the bill is not paid")
+    assert why(known, id) == (
+        "In queue q: breaker llm is held open by an operator since 12:00:30 UTC (the bill is not paid): "
+        "nothing of queue q is claimed until `holdfast breakers reset llm`."
+    )
+    busy.breakers.reset("llm")
+    assert "ready since" in why(known, id)
+
+
+def test_a_breaker_of_which_only_the_application_knows_whose_it_is(busy: World) -> None:
+    id = busy.publish(queue="q")
+    fail_calls(busy, "llm")
+    assert why(busy, id) == (
+        "In queue q: ready since 12:00:00 UTC: it is the next one of its queue. Breakers: llm is open until "
+        "12:00:30 UTC. Whether queue q needs one, its application knows: ask with -a MODULE:APP."
+    )
+    known = handled(busy)
+    assert "llm" not in why(known, id)
+    busy.settle(busy.claim()[0], Outcome.AGAIN, delay=30.0, counted=False, refunded=True)
+    assert why(known, id) == (
+        "In queue q: scheduled until 12:00:30 UTC. It was given back before, perhaps because of a breaker: "
+        "llm is open until 12:00:30 UTC."
+    )
+
+
+def test_a_rate_that_is_used_up(busy: World) -> None:
+    known = handled(busy, rate="30/min")
+    id = busy.publish(queue="q")
+    ready = "In queue q: ready since 12:00:00 UTC: it is the next one of its queue."
+    assert why(known, id) == ready
+    take = breaker_plans.take(busy.store.plans, "queue/q", 1, 0.5, 1, busy.store.now())
+    assert busy.store.run(lambda _: take) == 1
+    assert (
+        why(known, id) == f"{ready} Rate queue/q of 30/min is used up: the next message may begin in 2.0 s."
+    )
+    busy.clock.advance(seconds=2)
+    assert why(known, id) == ready
+
+
+def test_hands_that_are_full(busy: World) -> None:
+    known = handled(busy, concurrency=2)
+    ids = [busy.publish(queue="q") for _ in range(3)]
+    busy.claim(total=1)
+    assert "Hands" not in why(known, ids[2])
+    busy.claim(total=1)
+    assert why(known, ids[2]) == (
+        "In queue q: ready since 12:00:00 UTC: it is the next one of its queue. "
+        "Hands are full: 2 messages of queue q are leased, and its worker runs 2 at once."
+    )
+    busy.worker("w2")
+    assert "Hands" not in why(known, ids[2])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 from uuid import UUID, uuid4
 
+from holdfast.breakers import Breakers
 from holdfast.clock import MovableClock
 from holdfast.message import Flag, NewMessage, Published, Reason
 from holdfast.operations import Operations
@@ -26,6 +28,10 @@ class World:
     settings: Settings
     operations: Operations
     workers: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def breakers(self) -> Breakers:
+        return Breakers(self.store)
 
     # -- producers and subscribers
 

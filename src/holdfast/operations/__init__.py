@@ -10,10 +10,12 @@ Answers are frozen dataclasses without presentation. An order that would break a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
+from ..handlers import Handler
 from ..settings import Settings
 from ..store import Store
 from ..store import operator_queries as queries
@@ -86,6 +88,7 @@ __all__ = [
 
 RATE_SECONDS = 60.0
 LATE_SECONDS = 300.0
+STUCK_ATTEMPTS = 3  # of a head: fewer are no sign of anything
 SHOWN = 100
 PRUNE_BATCH = 1000
 PRUNE_BATCHES = 100
@@ -93,10 +96,12 @@ WORKER_KEPT = 86_400.0
 
 
 class Operations:
-    """What a person may ask of a store and order it to do."""
+    """What a person may ask of a store and order it to do. `handlers` are those of the application, if one is known."""
 
-    def __init__(self, store: Store, settings: Settings | None = None) -> None:
-        self._desk = Desk(store, settings or Settings())
+    def __init__(
+        self, store: Store, settings: Settings | None = None, handlers: Iterable[Handler[Any, Any]] = ()
+    ) -> None:
+        self._desk = Desk(store, settings or Settings(), handlers)
         self.messages = Messages(self._desk)
         self.dead = DeadLetters(self._desk)
         self.streams = Streams(self._desk)
@@ -135,7 +140,7 @@ class Operations:
             workers=tuple(workers),
             ended=ended,
             unrouted=tuple(unrouted),
-            problems=tuple(_problems(at, queues, blocked, unrouted)),
+            problems=tuple(_problems(at, queues, blocked, unrouted, self.poison_count())),
         )
 
     def why(self, id: UUID | str) -> list[str]:
@@ -144,7 +149,7 @@ class Operations:
 
     def doctor(self) -> list[Finding]:
         """What is wrong or will be, and what to do about it. Changes nothing."""
-        return doctor.examine(self._desk, self.status)
+        return doctor.examine(self._desk, self.status, self.stuck)
 
     # -- failures
 
@@ -209,8 +214,16 @@ class Operations:
         return total
 
 
+def late(at: datetime, since: datetime | None) -> bool:
+    return since is not None and at - since > timedelta(seconds=LATE_SECONDS)
+
+
 def _problems(
-    at: datetime, queues: Sequence[QueueState], blocked: Sequence[StreamState], unrouted: Sequence[Unrouted]
+    at: datetime,
+    queues: Sequence[QueueState],
+    blocked: Sequence[StreamState],
+    unrouted: Sequence[Unrouted],
+    loops: int,
 ) -> list[str]:
     """What makes the whole unhealthy. Dead letters do not: they are where failures are meant to end."""
     found = []
@@ -219,7 +232,7 @@ def _problems(
             found.append(
                 f"No live worker takes from queue {queue.name}, in which {queue.depth} messages wait."
             )
-        if queue.oldest_at is not None and at - queue.oldest_at > timedelta(seconds=LATE_SECONDS):
+        if queue.oldest_at is not None and late(at, queue.oldest_at):
             minutes = (at - queue.oldest_at).total_seconds() / 60
             paused = ", which is paused" if queue.paused_at is not None else ""
             found.append(
@@ -228,6 +241,15 @@ def _problems(
     for stream in blocked:
         if stream.halted_by is not None:
             found.append(f"Stream {stream.stream} of queue {stream.queue} is halted; {stream.waiting} wait.")
+        elif stream.is_growing and (stream.attempts >= STUCK_ATTEMPTS or late(at, stream.since)):
+            found.append(
+                f"Stream {stream.stream} of queue {stream.queue} is blocked and grows: nothing of it is handled, and "
+                f"{stream.waiting} wait behind {stream.head}."
+            )
+    if loops:
+        found.append(
+            f"{loops} messages seem to be in a retry loop: they have failed {POISON_ATTEMPTS} times or more."
+        )
     for each in unrouted:
         found.append(f"Nobody subscribes to {each.type}: {each.count} messages wait.")
     return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from ..errors import NotFound, Refused, UsageError
+from ..handlers import Handler
 from ..settings import Settings
 from ..store import Store
 from ..store import operator_queries as queries
@@ -26,10 +27,14 @@ log = logging.getLogger("holdfast.operations")
 
 
 class Desk:
-    """Asks the store, gives it orders, and begins an order anew when what it is about has moved."""
+    """Asks the store, gives it orders, and begins an order anew when what it is about has moved.
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    `handlers` are those of the application, if one is known.
+    """
+
+    def __init__(self, store: Store, settings: Settings, handlers: Iterable[Handler[Any, Any]] = ()) -> None:
         self.store, self.settings = store, settings
+        self.handlers = {handler.queue: handler for handler in handlers}
 
     @property
     def plans(self) -> Plans:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from ..errors import NotMigrated
 from ..store import operator_queries as queries
+from . import database
 from .desk import Desk
-from .queues import Queues
-from .results import Finding, Status
+from .results import Finding, Status, Stuck
 
-SQLITE_SAFE = (3, 51, 3)  # the first without the WAL-reset bug
 SHOWN = 20
 LAPSED_SECONDS = 300.0
 BLOCKED_SECONDS = 3600.0
-OPEN_SECONDS = 600.0
+ENDLESS_LEASES = 20  # leases: nobody needs so long a one
+FLOW_SECONDS = 300.0
+WAITING_MIN = 100  # fewer that wait are no backlog
+GROWS = 1.1  # times as many come as end
 
 
-def examine(desk: Desk, look: Any) -> list[Finding]:
-    """All findings, errors first. `look` makes a `Status`; it is not called when there are no tables."""
+def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence[Stuck]]) -> list[Finding]:
+    """All findings, errors first. Nothing else is asked when there are no tables."""
     findings = list(_schema(desk))
     if any(each.severity == "error" for each in findings):
         return findings
-    findings += _database(desk)
+    findings += database.examine(desk)
     findings += _order(desk)
-    findings += _work(look(), Queues(desk))
+    status = look()
+    findings += _work(status)
+    findings += _streams(status)
+    findings += _loops(loops())
+    findings += _flow(desk, status)
     findings += _leases(desk)
     rank = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda each: rank[each.severity])
@@ -54,53 +61,6 @@ def _schema(desk: Desk) -> Iterator[Finding]:
         )
 
 
-def _database(desk: Desk) -> Iterator[Finding]:
-    server = desk.ask(lambda _: queries.server(desk.plans), one=False)
-    if "journal_mode" in server:
-        yield from _sqlite(server)
-        return
-    for name in ("fsync", "full_page_writes"):
-        if server[name] == "off":
-            yield Finding(
-                "error",
-                name,
-                f"PostgreSQL runs with {name} = off: a crash of the machine can lose or corrupt everything.",
-                f"Set {name} = on, unless this is a database for tests.",
-            )
-    if server["synchronous_commit"] == "off":
-        yield Finding(
-            "error",
-            "synchronous_commit",
-            "synchronous_commit is off: what was committed just before a crash can be lost.",
-            "Set synchronous_commit = on for this database or role.",
-        )
-    if (server["open_seconds"] or 0.0) > OPEN_SECONDS:
-        yield Finding(
-            "warning",
-            "long-transaction",
-            f"A transaction has been open for {server['open_seconds'] / 60:.0f} minutes: dead rows stay in the tables.",
-            "Find it in pg_stat_activity (state, xact_start) and end it.",
-        )
-
-
-def _sqlite(server: dict[str, Any]) -> Iterator[Finding]:
-    if tuple(int(part) for part in server["version"].split(".")[:3]) < SQLITE_SAFE:
-        yield Finding(
-            "warning",
-            "sqlite-version",
-            f"SQLite {server['version']} can corrupt a WAL file when two connections checkpoint at one instant "
-            "(fixed in 3.51.3). Holdfast lets only its writer do it.",
-            "Use a Python with SQLite 3.51.3 or newer, or set wal_autocheckpoint=0 on your own connections.",
-        )
-    if server["journal_mode"] not in ("wal", "memory"):
-        yield Finding(
-            "error",
-            "journal-mode",
-            f"The database is in journal mode {server['journal_mode']}: readers and the writer block each other.",
-            "Let Holdfast open it, which sets WAL, and do not change it on other connections.",
-        )
-
-
 def _order(desk: Desk) -> Iterator[Finding]:
     for row in desk.ask(lambda _: queries.open_differs(desk.plans, SHOWN)):
         yield Finding(
@@ -123,7 +83,7 @@ def _order(desk: Desk) -> Iterator[Finding]:
         )
 
 
-def _work(status: Status, queues: Queues) -> Iterator[Finding]:
+def _work(status: Status) -> Iterator[Finding]:
     for queue in status.queues:
         if queue.is_orphaned and queue.depth:
             yield Finding(
@@ -146,15 +106,6 @@ def _work(status: Status, queues: Queues) -> Iterator[Finding]:
             "No worker has been seen lately.",
             "Start one: `holdfast worker MODULE:APP`.",
         )
-    for stream in status.blocked:
-        if stream.since is not None and status.at - stream.since > timedelta(seconds=BLOCKED_SECONDS):
-            hours = (status.at - stream.since).total_seconds() / 3600
-            yield Finding(
-                "warning",
-                "blocked-stream",
-                f"Stream {stream.stream} of queue {stream.queue} is blocked for {hours:.1f} h; {stream.waiting} wait.",
-                "`holdfast streams blocked` says by what; retry, set aside or redrive that message.",
-            )
     if status.dead:
         yield Finding(
             "note",
@@ -162,6 +113,74 @@ def _work(status: Status, queues: Queues) -> Iterator[Finding]:
             f"{status.dead} dead letters are kept, and no archive is configured: none is ever deleted by itself.",
             "Look at them with `holdfast dead list`; redrive or discard them.",
         )
+
+
+def _streams(status: Status) -> Iterator[Finding]:
+    for stream in status.blocked:
+        if stream.since is None or status.at - stream.since <= timedelta(seconds=BLOCKED_SECONDS):
+            continue
+        hours = (status.at - stream.since).total_seconds() / 3600
+        grows = ", and more have come since: nothing of it is handled" if stream.is_growing else ""
+        yield Finding(
+            "warning",
+            "blocked-stream",
+            f"Stream {stream.stream} of queue {stream.queue} is blocked for {hours:.1f} h; "
+            f"{stream.waiting} wait{grows}.",
+            "`holdfast streams blocked` says by what; retry, set aside or redrive that message.",
+        )
+
+
+def _loops(found: Sequence[Stuck]) -> Iterator[Finding]:
+    for each in found[:SHOWN]:
+        message, since = each.delivery, each.failing_since
+        reason = (
+            f", each time {message.reason.name.replace('_', ' ').lower()}"
+            if each.same_reason and message.reason
+            else ""
+        )
+        known = f" since {since:%Y-%m-%d %H:%M:%S} UTC at least" if since is not None else ""
+        yield Finding(
+            "warning",
+            "retry-loop",
+            f"Message {message.id} of type {message.type} in queue {message.queue} has been tried "
+            f"{message.attempts} times and fails{known}{reason}.",
+            f"`holdfast messages show {message.id}`: repair the cause and retry it with --reset, or make it a "
+            "dead letter.",
+        )
+
+
+def _flow(desk: Desk, status: Status) -> Iterator[Finding]:
+    """Queues into which more comes than ends."""
+    rows = {
+        row["queue"]: row
+        for row in desk.ask(lambda now: queries.flow(desk.plans, FLOW_SECONDS, now), one=False)
+    }
+    for queue in status.queues:
+        row = rows.get(queue.name)
+        waiting = sum(queue.states.get(state, 0) for state in ("ready", "waiting", "blocked"))
+        if row is None or queue.paused_at is not None or not is_growing(waiting, **_numbers(row)):
+            continue
+        came = row["arrived"] + row["ended"] - row["older"]
+        yield Finding(
+            "warning",
+            "growing-backlog",
+            f"Queue {queue.name} got {came} messages in the last {FLOW_SECONDS / 60:.0f} minutes and ended "
+            f"{row['ended']}: {waiting} wait, and they become more.",
+            "More worker processes, a quicker handler, a higher concurrency or rate.",
+        )
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, int]:
+    return {name: int(row[name]) for name in ("arrived", "ended", "older")}
+
+
+def is_growing(waiting: int, *, arrived: int, ended: int, older: int) -> bool:
+    """Whether a backlog worth the name grows faster than it drains.
+
+    `arrived` came and is still there; `ended` left, of which `older` had been there before.
+    """
+    came = arrived + ended - older
+    return waiting >= WAITING_MIN and arrived > older and came > GROWS * ended
 
 
 def _leases(desk: Desk) -> Iterator[Finding]:
@@ -172,4 +191,14 @@ def _leases(desk: Desk) -> Iterator[Finding]:
             "lapsed-leases",
             f"{row['count']} leases lapsed more than {LAPSED_SECONDS / 60:.0f} minutes ago and nobody has ended them.",
             "A running worker ends them by itself: start one.",
+        )
+    longest = ENDLESS_LEASES * max(desk.settings.lease, 60.0)
+    for row in desk.ask(lambda now: queries.endless(desk.plans, longest, SHOWN, now), one=False):
+        id: UUID = row["id"]
+        yield Finding(
+            "warning",
+            "endless-lease",
+            f"The lease of {row['worker']} on message {id} in queue {row['queue']} ends only at "
+            f"{row['until']:%Y-%m-%d %H:%M:%S} UTC.",
+            "If that worker is gone nobody takes over before; ask for shorter leases and renew them.",
         )

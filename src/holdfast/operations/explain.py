@@ -9,10 +9,10 @@ from ..message import Reason
 from ..store import operator_queries as queries
 from ..store.operator_plans import at as instant
 from ..store.plans_sqlite import TIMER
-from . import results
+from . import gates, results
 from .desk import Desk
 from .queues import Queues
-from .results import OPERATOR, Delivery, Ended, Letter, QueueState, StreamState
+from .results import OPERATOR, Delivery, Ended, Letter, QueueState, StreamState, clock
 from .streams import Streams
 
 AHEAD_MAX = 10_000
@@ -44,9 +44,14 @@ def _pending(desk: Desk, each: Delivery, at: datetime) -> str:
     if each.queue not in (None, TIMER) and each.state not in ("leased", "unrouted"):
         queue = Queues(desk).state(str(each.queue))
     if queue is not None:
-        outer = _of_queue(queue, at)
+        broken, perhaps = gates.broken(desk, each, at)
+        outer = _of_queue(queue, at) + broken
         # What is otherwise ready waits for nothing but its queue: that is the most exact cause.
-        causes = outer or causes if each.state == "ready" else causes + outer
+        if each.state == "ready":
+            causes = outer or causes + gates.busy(desk, queue, at)
+        else:
+            causes += outer
+        causes += perhaps
     text = " ".join(causes)
     return f"In queue {each.queue}: {text[0].lower()}{text[1:]}" if each.queue is not None else text
 
@@ -149,13 +154,6 @@ def _ended(each: Ended, at: datetime) -> str:
     lead = f"In queue {each.queue}: " if each.queue else "Unrouted: "
     after = f" after {counted(each.attempts, 'attempt')}" if each.outcome == "done" else ""
     return f"{lead}{each.outcome} at {clock(each.ended_at, at)}{after}."
-
-
-def clock(instant: datetime | None, at: datetime) -> str:
-    """An instant for a sentence: without the date if it is today's."""
-    if instant is None:
-        return "no time"
-    return f"{instant:%H:%M:%S} UTC" if instant.date() == at.date() else f"{instant:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def words(reason: Reason | None) -> str:

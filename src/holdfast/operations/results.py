@@ -359,6 +359,16 @@ class Housekept:
     workers: int
 
 
+# -- for sentences
+
+
+def clock(instant: datetime | None, at: datetime) -> str:
+    """An instant for a sentence: without the date if it is today's."""
+    if instant is None:
+        return "no time"
+    return f"{instant:%H:%M:%S} UTC" if instant.date() == at.date() else f"{instant:%Y-%m-%d %H:%M:%S} UTC"
+
+
 # -- from rows
 
 

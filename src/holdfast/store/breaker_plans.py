@@ -83,6 +83,12 @@ def take(plans: Plans, name: str, wanted: int, per_second: float, burst: int, no
     return int(rows[0][0]) if rows else 0
 
 
+def tokens(plans: Plans, name: str) -> Plan[tuple[float, datetime] | None]:
+    """How many tokens a bucket had, and when; None: nobody has taken from it."""
+    rows = yield sql(plans, "rate_look", name=name)
+    return (float(rows[0][0]), plans.moment(rows[0][1])) if rows else None
+
+
 def _row(plans: Plans, row: tuple[Any, ...]) -> BreakerRow:
     _, name, version, era, state, forced, calls, trials_left, successes, *times, why = row
     opened_at, until, changed_at = (None if each is None else plans.moment(each) for each in times)

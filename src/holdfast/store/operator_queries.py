@@ -245,6 +245,12 @@ def queue_pending(plans: Plans, queue: str, cap: int) -> Plan[tuple[int, int]]:
     return int(count), int(dead)
 
 
+def queue_held(plans: Plans, queue: str, limit: int, now: Any) -> Plan[int]:
+    """How many messages of a queue are leased, without those that travel with them in a run."""
+    ((count,),) = yield sql(plans, "op_queue_held", queue=queue, limit=limit, now=now)
+    return int(count)
+
+
 def workers(plans: Plans, limit: int) -> Plan[list[Row]]:
     return shape(plans, WORKER, (yield sql(plans, "op_workers", limit=limit)))
 
@@ -307,9 +313,44 @@ def server(plans: Plans) -> Plan[Row]:
     """What the database promises about a commit."""
     rows = yield sql(plans, "op_server")
     if isinstance(plans, PostgresPlans):
-        return shape(plans, "version fsync synchronous_commit full_page_writes open_seconds", rows)[0]
+        return shape(plans, "version fsync synchronous_commit full_page_writes autovacuum", rows)[0]
     ((journal,),) = yield Statement("pragma journal_mode")
-    return {"version": rows[0][0], "journal_mode": journal}
+    ((synchronous,),) = yield Statement("pragma synchronous")
+    options = [option for (option,) in (yield Statement("pragma compile_options"))]
+    return {
+        "version": rows[0][0],
+        "journal_mode": journal,
+        "synchronous": synchronous,
+        "options": options,
+    }
+
+
+def holding(plans: Plans, transactions: int, limit: int) -> Plan[list[Row]]:
+    """Who holds back cleaning up, those who do it longest first; slots that are so many transactions behind."""
+    if not isinstance(plans, PostgresPlans):
+        return []
+    rows = yield plans.sql("op_holding", transactions=transactions, limit=limit)
+    return shape(plans, "kind name owner state seconds", rows)
+
+
+def times(plans: Plans, now: Any) -> Plan[tuple[Any, Any]]:
+    """The database's time, and the latest at which anything is said to have happened."""
+    ((latest,),) = yield sql(plans, "op_ahead_of_time")
+    moment_now = yield from moment(plans, now)  # later than what it is compared with
+    return moment_now, latest
+
+
+def endless(plans: Plans, seconds: float, limit: int, now: Any) -> Plan[list[Row]]:
+    """Leases that end more than so many seconds from now."""
+    after = yield from ago(plans, -seconds, now)
+    return shape(plans, "id queue worker until", (yield sql(plans, "op_endless", after=after, limit=limit)))
+
+
+def flow(plans: Plans, seconds: float, now: Any) -> Plan[list[Row]]:
+    """By queue: what came within so many seconds and is still there, what ended, and what of that had been there."""
+    since = yield from ago(plans, seconds, now)
+    rows = yield sql(plans, "op_flow", since=since, now=now)
+    return shape(plans, "queue arrived ended older", rows)
 
 
 def open_differs(plans: Plans, limit: int) -> Plan[list[Row]]:

@@ -1,0 +1,107 @@
+"""What holds up a queue although nobody paused it: the breaker, the rate and the concurrency of its handler.
+
+Which handler needs which breaker is written in the application, not in the database. Asked with a URL alone, one can
+only name the breakers that are not closed.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ..handlers import Handler
+from ..rules.rate import Rate
+from ..store import breaker_plans
+from ..store import operator_queries as queries
+from ..store.breaker_plans import BreakerRow
+from .desk import Desk
+from .results import Delivery, QueueState, clock
+
+BREAKERS_MAX = 1000
+HELD_MAX = 100_000
+
+
+def broken(desk: Desk, each: Delivery, at: datetime) -> tuple[list[str], list[str]]:
+    """Sentences about breakers that keep a message from being claimed, and about those that may."""
+    rows = desk.ask(lambda now: breaker_plans.known(desk.plans, BREAKERS_MAX, now))
+    shut = {row.name: row for row, _ in rows if row.state != "closed"}
+    handler = desk.handlers.get(str(each.queue))
+    if handler is not None and handler.breaker is not None and handler.breaker.name in shut:
+        return [_sentence(shut[handler.breaker.name], str(each.queue), at)], []
+    told = "; ".join(f"{row.name} is {_state(row)}{_until(row, at)}" for row in shut.values())
+    if shut and handler is None:
+        return [], [
+            f"Breakers: {told}. Whether queue {each.queue} needs one, its application knows: ask with -a MODULE:APP."
+        ]
+    if shut and each.refunds:
+        return [], [f"It was given back before, perhaps because of a breaker: {told}."]
+    return [], []
+
+
+def _state(row: BreakerRow) -> str:
+    return row.state.replace("_", " ")
+
+
+def _until(row: BreakerRow, at: datetime) -> str:
+    return f" until {clock(row.until, at)}" if row.state == "open" and row.until is not None else ""
+
+
+def _sentence(row: BreakerRow, queue: str, at: datetime) -> str:
+    because = f" ({row.why})" if row.why else ""
+    since = f" since {clock(row.opened_at, at)}" if row.opened_at is not None else ""
+    if row.state == "half_open":
+        trials = (
+            f"{row.trials_left} more may begin as trials" if row.trials_left else "its trials are under way"
+        )
+        return f"Breaker {row.name} is half open{because}: {trials}, and the rest of queue {queue} waits for them."
+    if row.until is None:
+        return (
+            f"Breaker {row.name} is held open by an operator{since}{because}: nothing of queue {queue} is claimed "
+            f"until `holdfast breakers reset {row.name}`."
+        )
+    lead = f"Breaker {row.name} is open{since}{because}"
+    if row.until <= at:
+        return f"{lead}: a trial is due, so the next message of queue {queue} may be one."
+    return f"{lead}: nothing of queue {queue} is claimed before the first trial at {clock(row.until, at)}."
+
+
+def busy(desk: Desk, queue: QueueState, at: datetime) -> list[str]:
+    """Sentences about the rate and the concurrency of a queue's handler, if they are used up."""
+    handler = desk.handlers.get(queue.name)
+    if handler is None:
+        return []
+    return [*_rate(desk, handler, at), *_concurrency(desk, handler, queue)]
+
+
+def _rate(desk: Desk, handler: Handler[..., object], at: datetime) -> list[str]:
+    if handler.rate is None:
+        return []
+    name, rate = handler.rate.name, handler.rate.rate
+    found = desk.ask(lambda _: breaker_plans.tokens(desk.plans, name))
+    if found is None:
+        return []
+    tokens, then = found
+    tokens = min(rate.burst, tokens + max(0.0, (at - then).total_seconds()) * rate.per_second)
+    if tokens >= 1:
+        return []
+    wait = (1 - tokens) / rate.per_second
+    return [f"Rate {name} of {spoken(rate)} is used up: the next message may begin in {wait:.1f} s."]
+
+
+def spoken(rate: Rate) -> str:
+    """A rate as one writes it."""
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
+        if rate.per_second * seconds >= 1:
+            return f"{rate.per_second * seconds:g}/{unit}"
+    return f"{rate.per_second * 86_400:g}/d"
+
+
+def _concurrency(desk: Desk, handler: Handler[..., object], queue: QueueState) -> list[str]:
+    limit = handler.concurrency * max(1, handler.batch)
+    held = desk.ask(lambda now: queries.queue_held(desk.plans, queue.name, HELD_MAX, now))
+    if not queue.workers or held < limit * len(queue.workers):
+        return []
+    count = len(queue.workers)
+    whose = "its worker" if count == 1 else f"each of its {count} workers"
+    return [
+        f"Hands are full: {held} messages of queue {queue.name} are leased, and {whose} runs {limit} at once."
+    ]

@@ -1,0 +1,7 @@
+-- The latest moment at which anything is said to have happened already. History is left out: it has no index for that.
+select max(x.at) from (
+    select max(seen_at) as at from holdfast.worker
+     union all
+    (select created_at from holdfast.message order by seq desc limit 1)
+     union all
+    select max(died_at) from holdfast.dead) x
