@@ -23,6 +23,7 @@ ORDER = [
     ["clock", "settings", "ids", "board"],
     ["names"],
     ["rules", "store"],
+    ["logs"],
     ["circuits"],
     ["breakers"],
     ["gate"],

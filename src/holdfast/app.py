@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import threading
@@ -21,10 +20,12 @@ from .errors import InvalidMessage, UsageError
 from .gate import SharedRate
 from .handlers import Handler, Handlers, Key, declare
 from .ids import new_id
+from .logs import Log
 from .message import Event, NewMessage, Published, Reason
 from .rules import delivery
 from .rules.delivery import OnDead, Ordering
 from .rules.rate import rate as read_rate
+from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .settings import Settings
 from .store import SqlitePlans, Store, open_store, plans
@@ -38,7 +39,7 @@ from .worker import Worker
 if TYPE_CHECKING:
     from .operations import Operations
 
-log = logging.getLogger("holdfast")
+log = Log("holdfast")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,8 +49,12 @@ T = TypeVar("T")
 class Holdfast:
     """An application's engine: `app = Holdfast("sqlite:///shop.db")`, later `postgresql://...`."""
 
-    def __init__(self, url: str, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, redact: Iterable[Rule] = (), **settings: Any
+    ) -> None:
+        """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored."""
         self.url, self.schema = names.database_url(url)
+        self.redact = redactor(redact, names.passwords(self.url))
         self.settings = Settings().but(**settings)
         self.clock: Clock = clock or SystemClock()
         self.handlers = Handlers()
@@ -96,7 +101,7 @@ class Holdfast:
             handler = declare(
                 self, function, types, self.settings, name=name, retry=retry, order=order, on_dead=on_dead,
                 ordered=ordered, timeout=timeout, concurrency=concurrency, per_key=per_key, key=key, batch=batch,
-                steps=steps, errors=errors, rate=rate,
+                steps=steps, errors=errors, rate=rate, redact=self.redact,
                 breaker=self.breaker(breaker) if isinstance(breaker, str) else breaker,
             )  # fmt: skip
             self.handlers.add(handler)
@@ -321,7 +326,7 @@ class Holdfast:
         return delivery.give_back(leased, delay, refund)
 
     def _conclude(self, leased: Leased, ending: delivery.Ending) -> Settlement:
-        policy = delivery.HandlerPolicy()
+        policy = delivery.HandlerPolicy(redact=self.redact)
         if leased.message.queue in self.handlers.subscriptions():
             policy = self.handlers[leased.message.queue].policy
         settlement = delivery.conclude(leased, ending, policy, wall_clock(), self.clock.roll())
@@ -427,7 +432,9 @@ def _tell_end(task: asyncio.Task[None]) -> None:
     """Whoever embeds a worker hears of its end at once, not when the application stops."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.critical(
-            "The worker inside this application has ended and handles nothing any more", exc_info=error
+            "worker.ended",
+            "The worker inside this application has ended and handles nothing any more",
+            exc_info=error,
         )
 
 

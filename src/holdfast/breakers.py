@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, wait
 from contextvars import ContextVar
@@ -25,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from . import names
 from .circuits import LOOK, PATIENCE, Called, Changed, Circuit, Circuits, Decide, as_switch
 from .errors import InvalidSettings, NotFound, StoreUnavailable, UsageError
+from .logs import Log
 from .rules.blame import Counts, counting, ending_of, is_ours, mark_trial, result_of
 from .rules.breaker import BAD, VOID, Policy, State
 from .rules.classify import classify, storable
@@ -41,7 +41,7 @@ Steps = Generator["Future[Any]", None, T]  # what a caller waits for, blocking o
 WHY_CHARS = 200
 LISTED_MAX = 10_000
 
-log = logging.getLogger("holdfast.breakers")
+log = Log("holdfast.breakers")
 
 
 class Permit:
@@ -186,7 +186,12 @@ class Breaker:
         if writing is not None:
             yield writing
             if writing.done() and (failure := writing.exception()) is not None:
-                log.error("Breaker %s could not be written: %s", self.name, failure)
+                log.error(
+                    "breaker.unwritten",
+                    "Breaker %(breaker)s could not be written: %(error)s",
+                    breaker=self.name,
+                    error=failure,
+                )
         if permit.called.trial and result == BAD and error is not None:
             mark_trial(error, circuit.refusal().retry_in)
 
@@ -287,7 +292,7 @@ class Breakers:
         change = self._circuits.change(name, Policy(), decide)
         if not change.done:
             raise StoreUnavailable(f"Breaker {name} was changed by others all the time: try again.")
-        log.info("breaker %s: %s by an operator", name, what)
+        log.info("breaker.ordered", "breaker %(breaker)s: %(what)s by an operator", breaker=name, what=what)
         if name in self._breakers:
             self._breakers[name].circuit.learn(change.after, change.now)
         return _state(change.after, change.now)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from contextvars import Context as Variables
 from contextvars import copy_context
 from datetime import datetime
+from functools import partial
 from inspect import iscoroutine
 from typing import Any
 
@@ -25,16 +26,18 @@ from .clock import EPOCH, Clock
 from .codec import Unreadable as BodyUnreadable
 from .errors import LeaseLost, UsageError
 from .handlers import Context, Dead, Handler, Snooze
+from .logs import Log
 from .message import Reason
 from .rules import delivery
 from .rules.blame import ending_of
 from .rules.delivery import Ending, conclude, goes_alone, verdict
 from .rules.lanes import Lane, Stop
 from .rules.pacing import Pacing
+from .telemetry import Watch
 from .transactions import Completions
 from .work import Leased, Settlement
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 CLOSE_SECONDS = 1.0  # for handlers that do not listen when they are cancelled
 
@@ -51,9 +54,10 @@ class Calls:
         now: Callable[[], datetime],
         changed: asyncio.Event,
         board: Board | None,
+        watch: Watch | None = None,
     ) -> None:
         self.handlers, self.pacing, self.completions = handlers, pacing, completions
-        self.clock, self.now, self.changed, self.board = clock, now, changed, board
+        self.clock, self.now, self.changed, self.board, self.watch = clock, now, changed, board, watch
         self.stuck: set[Lane] = set()  # whose threads have not come back in time
         self.broken: BaseException | None = None  # an error of ours, not of a handler
         self._starts = {queue: _fewest_starts(handler) for queue, handler in handlers.items()}
@@ -124,16 +128,22 @@ class Calls:
         message = leased.message
         if leased.attempt > 1 and verdict(leased, handler.policy) is not None:
             log.warning(
-                "Message %s of type %s is poison in %s: attempt %d, %d allowed",
-                message.id, message.type, handler.queue, leased.attempt, handler.policy.retry.starts_max,
+                "message.poison",
+                "Message %(message_id)s of type %(type)s is poison in %(queue)s: attempt %(attempt)d, "
+                "%(attempts_max)d allowed",
+                **_named(leased), attempts_max=handler.policy.retry.starts_max,
             )  # fmt: skip
             return delivery.StartsSpent()
         if message.deadline is not None and self.now() > message.deadline:
             return delivery.Expired()
         if lane.stop is Stop.CANCELLED:
             return delivery.Cancelled()
-        if log.isEnabledFor(logging.INFO):
-            log.info("Handling message %s of type %s in %s", message.id, message.type, handler.queue)
+        if log.tells(logging.INFO):
+            log.info(
+                "message.started",
+                "Handling message %(message_id)s of type %(type)s in %(queue)s",
+                **_named(leased),
+            )
         return None
 
     async def _call(self, lane: Lane, leased: Leased, handler: Handler[Any, Any]) -> Ending | None:
@@ -154,7 +164,7 @@ class Calls:
         self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
     ) -> Ending:
         try:
-            variables = copy_context()
+            variables = copy_context() if self.watch is None else self.watch.begin(leased)
             coroutine = variables.run(_invoke, handler, leased, context)
             try:
                 yielded = variables.run(coroutine.send, None)
@@ -203,7 +213,11 @@ class Calls:
         self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
     ) -> Ending:
         try:
-            return self._returned(lane, _answer(_invoke(handler, leased, context)), context)
+            if self.watch is None:
+                value = _invoke(handler, leased, context)
+            else:
+                value = self.watch.begin(leased).run(_invoke, handler, leased, context)
+            return self._returned(lane, _answer(value), context)
         except BaseException as error:  # SystemExit in a handler's thread must not end silently
             return self._raised(lane, error, context)
 
@@ -256,13 +270,16 @@ class Calls:
         answers: list[Any]
         is_shared = False
         try:
-            if handler.is_async:
-                answer = await handler.run(bodies, **keywords)
+            call = partial(handler.run, bodies, **keywords)
+            leased = [context.leased for context in contexts]
+            variables = copy_context() if self.watch is None else self.watch.begin(*leased)
+            loop = asyncio.get_running_loop()
+            if not handler.is_async:
+                answer = await loop.run_in_executor(self._pool(), lambda: _answer(variables.run(call)))
+            elif self.watch is None:
+                answer = await call()
             else:
-                loop = asyncio.get_running_loop()
-                answer = await loop.run_in_executor(
-                    self._pool(), lambda: _answer(handler.run(bodies, **keywords))
-                )
+                answer = await loop.create_task(_awaited(call), context=variables)
             each = isinstance(answer, list) and len(answer) == len(bodies)
             answers = answer if each else [answer] * len(bodies)
         except KeyboardInterrupt:
@@ -315,7 +332,11 @@ class Calls:
             case Snooze() | Dead():
                 return _wish(error, context, ran)
             case LeaseLost():
-                log.warning("A handler of %s noticed that its lease is another worker's", lane.queue)
+                log.warning(
+                    "lease.lost",
+                    "A handler of %(queue)s noticed that its lease is another worker's",
+                    queue=lane.queue,
+                )
                 return delivery.Lost()
         return ending_of(error, _flags(context), ran) or delivery.Raised(error, _flags(context), ran)
 
@@ -341,11 +362,15 @@ class Calls:
         if left is None:
             if isinstance(ending, delivery.Raised):
                 log.error(
-                    "The handler of message %s in %s raised %s after the message had been settled, at:\n%s",
-                    leased.message.id, lane.queue, type(ending.error).__name__,
-                    "".join(traceback.format_tb(ending.error.__traceback__)),
+                    "message.raised_late",
+                    "The handler of message %(message_id)s in %(queue)s raised %(error)s after the message had been "
+                    "settled, at:\n%(trace)s",
+                    **_named(leased), error=type(ending.error).__name__,
+                    trace="".join(traceback.format_tb(ending.error.__traceback__)),
                 )  # fmt: skip
             self.forget([leased.message.seq])
+            if self.watch is not None:
+                self.watch.completed(leased, self.clock.monotonic() - lane.started_at)
         return left
 
     def _end(self, lane: Lane, leased: Leased, ending: Ending) -> None:
@@ -356,10 +381,14 @@ class Calls:
             self.forget([leased.message.seq])
         elif settlement.error is not None:
             log.warning(
-                "Message %s of type %s failed in %s at attempt %d: %s, %s (%s)",
-                leased.message.id, leased.message.type, lane.queue, leased.attempt,
-                settlement.error.partition(":")[0], settlement.outcome.value, _reason(settlement),
+                "message.failed",
+                "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: %(error)s, "
+                "%(outcome)s (reason %(reason)d)",
+                **_named(leased), error=settlement.error.partition(":")[0], outcome=settlement.outcome,
+                reason=_reason(settlement),
             )  # fmt: skip
+        if self.watch is not None:
+            self.watch.end(leased, settlement)
         self.pacing.end(lane, settlement)
 
     def concluded(self, leased: Leased, ending: Ending) -> Settlement | None:
@@ -394,9 +423,10 @@ class Calls:
             return False
         timeout = self.handlers[lane.queue].timeout
         log.error(
-            "A handler of %s has run for more than %g s in a thread that cannot be stopped",
-            lane.queue,
-            timeout,
+            "handler.stuck",
+            "A handler of %(queue)s has run for more than %(seconds)g s in a thread that cannot be stopped",
+            **_named(lane.running),
+            seconds=timeout,
         )
         self._abandon(lane, delivery.TimedOut(timeout, 0, self.clock.monotonic() - lane.started_at))
         return True
@@ -475,6 +505,10 @@ def _invoke(handler: Handler[Any, Any], leased: Leased, context: Context | None)
     return handler.run()
 
 
+async def _awaited(call: Callable[[], Any]) -> Any:
+    return await call()
+
+
 def _answer(value: Any) -> Any:
     if iscoroutine(value):
         value.close()
@@ -495,9 +529,20 @@ def _flags(context: Context | None) -> int:
     return 0 if context is None else context._flags
 
 
-def _reason(settlement: Settlement) -> str:
-    reason = settlement.last_reason or settlement.reason or Reason.UNKNOWN
-    return f"reason {reason.value}"
+def _reason(settlement: Settlement) -> Reason:
+    return settlement.last_reason or settlement.reason or Reason.UNKNOWN
+
+
+def _named(leased: Leased) -> dict[str, Any]:
+    """What a log record says about the message that it is about. Never its body, headers or dedupe key."""
+    message = leased.message
+    return {
+        "message_id": message.id,
+        "type": message.type,
+        "queue": message.queue,
+        "stream": message.stream,
+        "attempt": leased.attempt,
+    }
 
 
 def _fewest_starts(handler: Handler[Any, Any]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-import logging
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .board import Board
 from .errors import InvalidSettings, StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN
+from .logs import Log, configure
 from .store import plans
 from .worker import LAST_WORDS
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .app import Holdfast
     from .worker import Worker
 
-log = logging.getLogger("holdfast.supervisor")
+log = Log("holdfast.supervisor")
 
 STUCK_EXIT = 75  # a thread that cannot be stopped: the supervisor starts another process
 QUARANTINE_IDLE = 0.5  # seconds without a suspect after which the quarantine ends
@@ -152,7 +152,7 @@ async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[]
             await app.store.arun(lambda now: _tell(app, waiting[0], now))
             waiting.pop(0)
         except StoreUnavailable as error:
-            log.warning("A death could not be reported yet: %s", error)
+            log.warning("death.untold", "A death could not be reported yet: %(error)s", error=error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX)
 
@@ -183,12 +183,9 @@ async def _end_when_empty(worker: Worker) -> None:
 
 def main() -> None:
     target, text = sys.argv[1:]
-    logging.basicConfig(
-        level=os.environ.get("HOLDFAST_LOG_LEVEL", "WARNING"),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
-    task = Task.from_json(text)
-    run(load_app(target), task, Board(task.board, task.capacity))
+    task, app = Task.from_json(text), load_app(target)
+    configure()  # behind the application, which may have done it
+    run(app, task, Board(task.board, task.capacity))
 
 
 if __name__ == "__main__":

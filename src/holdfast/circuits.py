@@ -22,7 +22,9 @@ from typing import TypeVar
 
 from .clock import wall_clock
 from .errors import CircuitOpen, NotMigrated, StoreUnavailable
+from .logs import Log
 from .rules.breaker import BAD, GOOD, VOID, Policy, State, Switch
+from .rules.redact import redact
 from .store import Store, breaker_plans
 from .store.breaker_plans import BreakerRow, Change
 
@@ -32,7 +34,7 @@ Decide = Callable[[Switch, datetime], Switch | None]
 LOOK = 1.0  # seconds for which a process believes what it read, and between two writes of its calls
 PATIENCE = 5.0  # seconds that a call waits for the store; then it goes by what is known
 
-log = logging.getLogger("holdfast.breakers")
+log = Log("holdfast.breakers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +124,15 @@ class Circuits:
         row = change.after
         told = Changed(row.name, State(change.before.state), State(row.state), change.now, row.why)
         level = logging.WARNING if told.after is State.OPEN else logging.INFO
-        log.log(
-            level, "Breaker %s is %s, was %s: %s", told.name, told.after, told.before, told.why or "no reason"
-        )
+        fields = {
+            "breaker": told.name, "state": told.after, "before": told.before, "why": redact(told.why or "no reason"),
+        }  # fmt: skip
+        log.log(level, "breaker.changed", "Breaker %(breaker)s is %(state)s, was %(before)s: %(why)s", fields)
         for listener in self.listeners:
             try:
                 listener(told)
-            except Exception:
-                log.exception("A listener of breakers failed")
+            except Exception as error:
+                log.error("breaker.listener_failed", "A listener of breakers failed: %(error)s", error=error)
 
     def close(self) -> None:
         """Hand in what is left, and end the thread. All can be used again."""
@@ -324,7 +327,12 @@ class Circuit:
         return change.done
 
     def _alone(self, error: StoreUnavailable) -> None:
-        log.warning("Breaker %s goes by what is known here: %s", self.name, error)
+        log.warning(
+            "breaker.alone",
+            "Breaker %(breaker)s goes by what is known here: %(error)s",
+            breaker=self.name,
+            error=error,
+        )
 
 
 def after(

@@ -8,7 +8,6 @@ database refuses, say for what a handler emitted, is found by halving and fails 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -16,6 +15,7 @@ from datetime import datetime
 from .calls import Calls
 from .clock import Clock
 from .errors import NotMigrated, StoreUnavailable
+from .logs import Log
 from .rules import delivery
 from .rules.delivery import Ending, give_back
 from .rules.lanes import Fence, Lane, Stop, stamped
@@ -24,7 +24,7 @@ from .rules.pacing import Pacing
 from .store import Store, plans
 from .work import Batch, Report, Settlement
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 PAUSE_MIN = 0.05
 PAUSE_MAX = 2.0
@@ -93,7 +93,12 @@ class Exchanges:
         """What still stands was not settled and is handed in again; what was handed out unheard of goes back."""
         pause = PAUSE_MIN
         while True:
-            log.warning("The database did not answer; looking again in %.2f s: %s", pause, error)
+            log.warning(
+                "store.unavailable",
+                "The database did not answer; looking again in %(pause).2f s: %(error)s",
+                pause=pause,
+                error=error,
+            )
             if not self.patient():
                 raise error
             await asyncio.sleep(pause)
@@ -115,7 +120,11 @@ class Exchanges:
 
     def lose(self, lanes: list[Lane]) -> None:
         for lane in lanes:
-            log.warning("The lease of a message of %s was lost to another worker", lane.queue)
+            log.warning(
+                "lease.lost",
+                "The lease of a message of %(queue)s was lost to another worker",
+                queue=lane.queue,
+            )
             self.calls.stop(lane, Stop.LOST)
 
 
@@ -176,7 +185,12 @@ class Refusal:
         """Settle the culprit as failed. False: its stream stops here, and what ran behind it is done again."""
         failed = self._concluded(member, delivery.Raised(refusal, member.flags, member.ran))
         log.error(
-            "The database refused to settle message %s: %s", member.leased.message.id, type(refusal).__name__
+            "settlement.refused",
+            "The database refused to settle message %(message_id)s: %(error)s",
+            message_id=member.leased.message.id,
+            type=member.leased.message.type,
+            queue=member.leased.message.queue,
+            error=type(refusal).__name__,
         )
         if rest_of_run(failed) == "continue" and await self._refused(stamped(fence, [failed]), moves) is None:
             return True

@@ -7,19 +7,19 @@ any more goes back untouched. Everything here is said from memory; `look` refres
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .breakers import Breaker
 from .clock import Clock
 from .errors import StoreUnavailable
+from .logs import Log
 from .rules.rate import Hand, Rate
 from .store import Store, breaker_plans
 
 LOOK = 1.0
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,5 +89,5 @@ class Gate:
                 one=True,
             )
         except StoreUnavailable as error:
-            log.warning("No tokens for the rate %s: %s", name, error)
+            log.warning("rate.unknown", "No tokens for the rate %(rate)s: %(error)s", rate=name, error=error)
             return 0

@@ -7,7 +7,6 @@ raise its wish: `Snooze` to be called again later, `Dead` to give the message up
 from __future__ import annotations
 
 import inspect
-import logging
 import typing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -20,14 +19,16 @@ from . import codec, names
 from .breakers import Breaker
 from .errors import InvalidSettings, UsageError
 from .gate import SharedRate
+from .logs import Log
 from .message import STEP_BITS, NewMessage, Published, Reason
 from .rules.delivery import HandlerPolicy, OnDead, Ordering
 from .rules.rate import rate as read_rate
+from .rules.redact import Redactor, redact
 from .rules.retry import RetryPolicy, policy
 from .settings import Settings
 from .work import Leased
 
-log = logging.getLogger("holdfast.handlers")
+log = Log("holdfast.handlers")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -249,6 +250,7 @@ def declare(
     errors: Mapping[type[BaseException], Reason] | None,
     breaker: Breaker | None = None,
     rate: str | SharedRate | None = None,
+    redact: Redactor = redact,
 ) -> Handler[P, R]:
     """Check a declaration and make a handler of it; every mistake is told here, before anything runs."""
     queue = names.queue_name(name or getattr(function, "__name__", ""))
@@ -277,6 +279,7 @@ def declare(
             declared=errors or {},
             refunds_max=settings.refunds,
             error_chars=settings.error_chars,
+            redact=redact,
         ),
         timeout=timeout or settings.timeout,
         concurrency=concurrency or (settings.concurrency if is_async else settings.threads),
@@ -368,10 +371,12 @@ def _key_reader(queue: str, key: Key, decode: Callable[[str], Any]) -> Callable[
             return found
         except Exception as error:  # a body that cannot be read is the handler's affair, and it fails there
             log.warning(
-                "The key of message %s in %s cannot be told: %s",
-                leased.message.id,
-                queue,
-                type(error).__name__,
+                "key.unknown",
+                "The key of message %(message_id)s in %(queue)s cannot be told: %(error)s",
+                message_id=leased.message.id,
+                type=leased.message.type,
+                queue=queue,
+                error=type(error).__name__,
             )
             return None
 

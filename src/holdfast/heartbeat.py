@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
 from .clock import Clock
+from .logs import Log
 from .rules.lanes import Fence, Lane
 from .rules.pacing import Pacing
 from .settings import Settings
 from .store import Store
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 Asked = list[tuple[Lane, tuple[Fence, ...]]]
 Tell = Callable[[Asked, set[int], set[int], float], None]
@@ -49,7 +49,7 @@ class Heartbeat(threading.Thread):
                 one=True,
             )
         except Exception as error:  # the worker stops what lapses; the next beat tries again
-            log.warning("A heartbeat failed: %s", error)
+            log.warning("heartbeat.failed", "A heartbeat failed: %(error)s", error=error)
             return False
         if not self._over.is_set():
             self.tell(asked, lost, cancelled, asked_at)

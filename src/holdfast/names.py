@@ -6,7 +6,7 @@ Every check gives the value back or raises, saying what was given, why it cannot
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from .errors import InvalidMessage, InvalidSettings, UsageError
 
@@ -219,6 +219,16 @@ def check_host(url: str, host: str) -> None:
 
 def bad_url(url: str, why: str) -> InvalidSettings:
     return InvalidSettings(f"The database URL {display_url(url)!r} cannot be used: {why}.")
+
+
+def passwords(url: str) -> list[str]:
+    """The secrets in a database URL, as they stand there and as they are meant."""
+    try:
+        parts = urlsplit(url)
+        found = [parts.password or "", *(each for name, each in parse_qsl(parts.query) if name == "password")]
+    except ValueError:
+        return []
+    return [each for secret in found if secret for each in {secret, unquote(secret)}]
 
 
 def display_url(url: str) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import select
 import signal
@@ -29,11 +28,12 @@ from .board import Board
 from .child import Death, Task, run, tell_deaths
 from .errors import StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN
+from .logs import Log
 
 if TYPE_CHECKING:
     from .app import Holdfast
 
-log = logging.getLogger("holdfast.supervisor")
+log = Log("holdfast.supervisor")
 
 LOOK = 0.5  # seconds between looks at the children; a death wakes the parent at once
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
@@ -130,7 +130,7 @@ class Supervisor:
                 self.app.prepare()
                 break
             except StoreUnavailable as error:
-                log.warning("The database is not there yet: %s", error)
+                log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
                 threading.Event().wait(pause)
                 pause = min(pause * 2, PAUSE_MAX)
         _ = self.app.operations  # imported here, so that no child needs to
@@ -204,7 +204,13 @@ class Supervisor:
         # Whoever dies of a message is started again at once; whoever cannot even begin is not.
         quick = running or now - child.started_at > RESTART_MAX
         child.pause = 0.0 if quick else min(max(RESTART_MIN, child.pause * 2), RESTART_MAX)
-        log.warning("Worker process %d ended with %d while %d messages ran", process.pid, code, len(running))
+        log.warning(
+            "child.ended",
+            "Worker process %(child)d ended with %(code)d while %(running)d messages ran",
+            child=process.pid,
+            code=code,
+            running=len(running),
+        )
         if worker and self.stops:  # nobody is a suspect for a death that was ordered
             child.deaths.append(Death(worker, [], running + ended))
         elif worker:
@@ -220,13 +226,18 @@ class Supervisor:
         patience = max((each.timeout for each in self.app.handlers), default=0.0) + self.app.settings.lease
         if turned_at and now - turned_at > patience:
             log.error(
-                "Worker process %d is killed: its loop has not turned for %.0f s",
-                child.process.pid,
-                now - turned_at,
+                "child.killed",
+                "Worker process %(child)d is killed: its loop has not turned for %(seconds).0f s",
+                child=child.process.pid,
+                seconds=now - turned_at,
             )
             child.process.send_signal(signal.SIGKILL)
         elif now > self._stop_at + self.app.settings.grace + KILL_AFTER:
-            log.error("Worker process %d is killed: it has not stopped within its grace", child.process.pid)
+            log.error(
+                "child.killed",
+                "Worker process %(child)d is killed: it has not stopped within its grace",
+                child=child.process.pid,
+            )
             child.process.send_signal(signal.SIGKILL)
 
     # -- the end

@@ -10,7 +10,6 @@ is asked where the lease stands: moved on or gone, it was committed; where it wa
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 from .clock import Clock
 from .errors import HoldfastError, LeaseLost, StoreUnavailable, UsageError
 from .handlers import Context, Transaction
+from .logs import Log
 from .message import NewMessage
 from .rules import delivery
 from .rules.delivery import Ending, HandlerPolicy, conclude
@@ -35,7 +35,7 @@ from .store import Store, plans
 from .store.runners import recognise
 from .store.statement import Plan
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 T = TypeVar("T")
 Draft = Callable[[str, object, Mapping[str, Any]], NewMessage]
@@ -241,7 +241,11 @@ class Completions:
                     self.pacing.lose(lane)
                 return not before
             if lane.lost or self.clock.monotonic() > lane.leased_until:
-                log.error("The transaction in which a message of %s was completed is still open", lane.queue)
+                log.error(
+                    "transaction.left_open",
+                    "The transaction in which a message of %(queue)s was completed is still open",
+                    queue=lane.queue,
+                )
                 self.pacing.lose(lane)
                 return True
             await asyncio.sleep(LOOK_AGAIN)

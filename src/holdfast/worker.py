@@ -8,7 +8,6 @@ by `rules.pacing`, how an attempt ends by `rules.delivery`; here is only the doi
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -24,15 +23,17 @@ from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .gate import Gate
 from .handlers import Handler, Handlers
 from .heartbeat import Asked, Heartbeat
+from .logs import Log
 from .rules.lanes import Limit, Stop
 from .rules.pacing import Pacing
 from .rules.rhythm import Rhythm
 from .settings import Settings
 from .store import Store, plans
+from .telemetry import Watch
 from .transactions import Completions, Draft
 from .work import Batch, Report
 
-log = logging.getLogger("holdfast.worker")
+log = Log("holdfast.worker")
 
 FEW = 64  # messages that are started before the next exchange is sent
 LOOK = 1.0  # seconds after which a worker with full hands asks all the same: queues may have been paused
@@ -58,13 +59,14 @@ class Worker:
         embedded: bool = True,
         until_idle: bool = False,
         housekeeping: Callable[[], object] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
         wanted = None if queues is None else set(queues)
         self.handlers = {each.queue: each for each in handlers if wanted is None or each.queue in wanted}
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.board, self.quarantine, self.embedded, self.until_idle = board, quarantine, embedded, until_idle
-        self.housekeeping = housekeeping
+        self.housekeeping, self.watch = housekeeping, watch
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # somebody waits for the quarantine
@@ -84,7 +86,7 @@ class Worker:
         self.completions = Completions(store, self.pacing, policies, clock, self.now, draft)
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
         self.calls = Calls(
-            self.handlers, self.pacing, self.completions, clock, self.now, self._changed, board
+            self.handlers, self.pacing, self.completions, clock, self.now, self._changed, board, watch
         )
         self._exchanges = Exchanges(store, self.pacing, self.calls, clock, self._is_patient)
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
@@ -133,7 +135,7 @@ class Worker:
             except StoreUnavailable as error:
                 if self.pacing.stopping:
                     raise
-                log.warning("The database is not there yet: %s", error)
+                log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, PAUSE_MAX)
         if self.board is not None:
@@ -180,7 +182,11 @@ class Worker:
                 asyncio.get_running_loop().call_later(self.settings.grace, self.calls.stop_all)
                 await asyncio.wait({turns}, timeout=self.settings.grace + LAST_WORDS)
             if not turns.done():
-                log.error("Stopped before everything had ended or been handed in: leases are left to lapse")
+                log.error(
+                    "worker.cut_off",
+                    "Stopped before everything had ended or been handed in: leases are left to lapse",
+                    worker=self.name,
+                )
         finally:
             stopped.cancel()
             if not turns.done():
@@ -204,7 +210,11 @@ class Worker:
             try:
                 batch = await self._exchange(report, asked_at)
             except StoreUnavailable:
-                log.error("Stopped while the database did not answer: leases are left to lapse")
+                log.error(
+                    "worker.cut_off",
+                    "Stopped while the database did not answer: leases are left to lapse",
+                    worker=self.name,
+                )
                 return
             if self.until_idle and self._found_nothing(report, batch):
                 return
@@ -228,7 +238,10 @@ class Worker:
     async def _exchange(self, report: Report, asked_at: float) -> Batch:
         self._asked_at = asked_at
         batch = await self._exchanges.exchange(report, asked_at)
-        self._database_now = (batch.now, self.clock.monotonic())
+        answered_at = self.clock.monotonic()
+        self._database_now = (batch.now, answered_at)
+        if self.watch is not None:
+            self.watch.exchanged(report, batch, answered_at - asked_at)
         self._rhythm.told(report.asleep)
         if report.peek:
             self.suspects = batch.suspects
@@ -313,7 +326,12 @@ class Worker:
             if self.calls.out_of_time(lane) and not self.embedded:
                 self.stop()  # a process with such a thread is replaced
         for lane in self.pacing.lapsed(now):
-            log.warning("A lease of %s could not be renewed in time: its handler is stopped", lane.queue)
+            log.warning(
+                "lease.lapsed",
+                "A lease of %(queue)s could not be renewed in time: its handler is stopped",
+                queue=lane.queue,
+                worker=self.name,
+            )
             self.calls.stop(lane, Stop.LAPSED)
         if self.pacing.has_results:
             self._changed.set()
@@ -326,7 +344,11 @@ class Worker:
         begun, queues = self.clock.monotonic(), list(self.handlers)
         count = await self.store.arun(lambda at: self.store.plans.recover(at), one=True)  # type: ignore[arg-type]
         if count:
-            log.warning("%d leases had lapsed: their messages are handed out again, alone", count)
+            log.warning(
+                "leases.recovered",
+                "%(count)d leases had lapsed: their messages are handed out again, alone",
+                count=count,
+            )
         self.suspects = await self.store.arun(
             lambda at: plans.suspects_wait(self.store.plans, queues, at), one=True
         )
@@ -361,7 +383,8 @@ async def _every(seconds: float, do: Callable[[], Awaitable[float]]) -> None:
         try:
             wait = await do()
         except Exception as error:  # tried again soon; work goes on
-            log.warning("%s failed: %s", getattr(do, "__name__", "").strip("_").replace("_", " "), error)
+            what = getattr(do, "__name__", "").strip("_").replace("_", " ")
+            log.warning("beside.failed", "%(what)s failed: %(error)s", what=what, error=error)
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:

@@ -85,6 +85,13 @@ def worker(
     queue: Annotated[
         list[str] | None, typer.Option("--queue", "-q", help="Only this queue; may be repeated.")
     ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option("--log", metavar="text|json", help="How logs are written; else $HOLDFAST_LOG."),
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", help="From which level on; else $HOLDFAST_LOG_LEVEL.")
+    ] = None,
     app: App = None,
 ) -> None:
     """Run the handlers of an application until it is told to stop."""
@@ -93,7 +100,10 @@ def worker(
         from ..errors import UsageError
 
         raise UsageError(f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}.")
+    from ..logs import configure
     from ..supervisor import run_worker
     from .target import load
 
-    raise typer.Exit(run_worker(load(name), name, processes=processes, queues=queue))
+    found = load(name)
+    configure(log, log_level)  # behind the application, which may have set logging up itself
+    raise typer.Exit(run_worker(found, name, processes=processes, queues=queue))

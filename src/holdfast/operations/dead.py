@@ -60,7 +60,12 @@ class DeadLetters:
         done = self._redrive(keys, now)
         if not done:
             raise self._missing(as_id(id), queue)
-        log.info("redrove message %s in queues %s", id, [name for _, name in done])
+        log.info(
+            "dead.redriven",
+            "redrove message %(message_id)s in queues %(queues)s",
+            message_id=id,
+            queues=[name for _, name in done],
+        )
         return [Changed(each, name, "redriven") for each, name in done]
 
     def _redrive(self, keys: Sequence[plans.Key], out: bool) -> Sequence[plans.Key]:
@@ -84,7 +89,7 @@ class DeadLetters:
             changed += len(self._redrive([(id, queue) for id, queue, _ in found], now))
             if progress is not None:
                 progress(changed)
-        log.info("redrove %d dead letters", changed)
+        log.info("dead.redriven_many", "redrove %(count)d dead letters", count=changed)
         return Many(changed)
 
     def _keys(
@@ -115,7 +120,13 @@ class DeadLetters:
             what = "discarded"
             if halted is not None:
                 what += f"; stream {halted} is still halted: `holdfast streams resume` lets it go on"
-            log.info("discarded dead letter %s of queue %s: %s", id, name, text)
+            log.info(
+                "dead.discarded",
+                "discarded dead letter %(message_id)s of queue %(queue)s: %(why)s",
+                message_id=id,
+                queue=name,
+                why=text,
+            )
             done.append(Changed(id, name, what))
         return done
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from ..errors import NotFound, Refused, UsageError
 from ..handlers import Handler
+from ..logs import Log
 from ..settings import Settings
 from ..store import Store
 from ..store import operator_queries as queries
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 TRIES = 20  # of an order whose stream moves meanwhile
 AGAIN = {"40001", "40P01"}  # PostgreSQL chose us as the victim: nothing was done
 
-log = logging.getLogger("holdfast.operations")
+log = Log("holdfast.operations")
 
 
 class Desk:
@@ -75,7 +75,13 @@ class Desk:
                 try:
                     answer = self._once(plan, seq)
                     done[name] = Changed(id, name, tell(answer))
-                    log.info("message %s in queue %s: %s", id, name, done[name].what)
+                    log.info(
+                        "message.ordered",
+                        "message %(message_id)s in queue %(queue)s: %(what)s",
+                        message_id=id,
+                        queue=name,
+                        what=done[name].what,
+                    )
                 except OrderMoved:
                     continue  # it ended, fired or was adopted meanwhile: look again
                 except Refused as error:

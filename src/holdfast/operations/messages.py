@@ -97,7 +97,12 @@ class Messages:
             changed = start + len(batch) - len(refused)
             if progress is not None:
                 progress(changed)
-        log.info("retried %d messages, refused %d", changed, len(refused))
+        log.info(
+            "messages.retried",
+            "retried %(count)d messages, refused %(refused)d",
+            count=changed,
+            refused=len(refused),
+        )
         return Many(changed, tuple(refused))
 
     def _retry_heads(self, seqs: list[int], reset: bool) -> set[int]:

@@ -59,14 +59,14 @@ class Queues:
         """Nothing is claimed from it; what runs settles, and the unstarted rest of runs goes back."""
         self._known(name)
         self._desk.order(lambda now: plans.pause(self._desk.plans, name, why, now), f"Queue {name}")
-        log.info("paused queue %s: %s", name, why)
+        log.info("queue.paused", "paused queue %(queue)s: %(why)s", queue=name, why=why)
 
     def resume(self, name: str) -> bool:
         """It is claimed from again. False: it was not paused."""
         self._known(name)
         resumed = self._desk.order(lambda now: plans.unpause(self._desk.plans, name), f"Queue {name}")
         if resumed:
-            log.info("resumed queue %s", name)
+            log.info("queue.resumed", "resumed queue %(queue)s", queue=name)
         return resumed
 
     def move(self, source: str, target: str, *, progress: Callable[[int], None] | None = None) -> Emptied:
@@ -90,7 +90,14 @@ class Queues:
             moved, twice = moved + went, twice + ended
             if progress is not None:
                 progress(moved + twice)
-        log.info("moved %d messages from queue %s to %s, %d were there already", moved, source, target, twice)
+        log.info(
+            "queue.moved",
+            "moved %(count)d messages from queue %(queue)s to %(target)s, %(twice)d were there already",
+            count=moved,
+            queue=source,
+            target=target,
+            twice=twice,
+        )
         return Emptied(source, moved, twice, tuple(unsubscribed))
 
     def drop(
@@ -115,7 +122,12 @@ class Queues:
             if progress is not None:
                 progress(ended)
         desk.order(lambda now: plans.forget(desk.plans, name), f"Queue {name}")
-        log.info("dropped queue %s, %d messages discarded", name, ended)
+        log.info(
+            "queue.dropped",
+            "dropped queue %(queue)s, %(count)d messages discarded",
+            queue=name,
+            count=ended,
+        )
         return Emptied(name, 0, ended, tuple(unsubscribed))
 
     def state(self, name: str) -> QueueState | None:

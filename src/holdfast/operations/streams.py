@@ -84,7 +84,13 @@ class Streams:
         """The head leaves the order, and what stood behind it goes on in its order."""
         desk = self._desk
         id = desk.order(lambda now: plans.set_aside(desk.plans, queue, stream, now), f"Stream {stream}")
-        log.info("set message %s of stream %s in queue %s aside", id, stream, queue)
+        log.info(
+            "stream.set_aside",
+            "set message %(message_id)s of stream %(stream)s in queue %(queue)s aside",
+            message_id=id,
+            stream=stream,
+            queue=queue,
+        )
         return Changed(id, queue, "set aside")
 
     def release(self, id: UUID | str, *, queue: str | None = None) -> Sequence[Changed]:
@@ -96,12 +102,23 @@ class Streams:
         text = OPERATOR + needed(why, self._desk.settings.error_chars)
         desk = self._desk
         desk.order(lambda now: plans.halt(desk.plans, queue, stream, text, now), f"Stream {stream}")
-        log.info("halted stream %s of queue %s: %s", stream, queue, why)
+        log.info(
+            "stream.halted",
+            "halted stream %(stream)s of queue %(queue)s: %(why)s",
+            stream=stream,
+            queue=queue,
+            why=why,
+        )
 
     def resume(self, queue: str, stream: str) -> bool:
         """A halted stream goes on with the first message of its order. False: it was not halted."""
         desk = self._desk
         lifted = desk.order(lambda now: plans.resume(desk.plans, queue, stream, now), f"Stream {stream}")
         if lifted:
-            log.info("resumed stream %s of queue %s", stream, queue)
+            log.info(
+                "stream.resumed",
+                "resumed stream %(stream)s of queue %(queue)s",
+                stream=stream,
+                queue=queue,
+            )
         return lifted

@@ -24,7 +24,8 @@ from ..errors import InvalidSettings, LeaseLost
 from ..failure import Category, FailureDescription, category_of, is_retryable, serialized
 from ..message import Flag, NewMessage, Reason
 from ..work import Leased, Outcome, Settlement
-from .classify import Failure, classify, describe, storable
+from .classify import Failure, classify, describe
+from .redact import ROOM, Redactor, kept, redact
 from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
 
 DELAY_MAX = 10 * 366 * 86_400.0
@@ -50,6 +51,7 @@ class HandlerPolicy:
     declared: Mapping[type[BaseException], Reason] = field(default_factory=dict, hash=False)
     refunds_max: int = 100
     error_chars: int = 2000
+    redact: Redactor = redact  # masks secrets in the texts of errors
 
     def __post_init__(self) -> None:
         if self.ordering not in ("strict", "available"):
@@ -326,7 +328,10 @@ class _Judge:
         return classify(error, self.policy.declared, self.now)
 
     def describe(self, error: BaseException) -> str:
-        return describe(error, self.policy.error_chars)
+        return describe(error, ROOM * self.policy.error_chars)
+
+    def kept(self, text: str) -> str:
+        return kept(text, self.policy.error_chars, self.policy.redact)
 
     def failed(
         self,
@@ -354,7 +359,7 @@ class _Judge:
             started=started,
             aside=self.policy.ordering == "available" and self.in_order,
             reason=reason,
-            error=storable(error, self.policy.error_chars),
+            error=self.kept(error),
             ran=ran,
         )
 
@@ -372,7 +377,7 @@ class _Judge:
             counted=False,
             refunded=True,
             reason=failure.reason,
-            error=error,
+            error=self.kept(error),
             ran=ran,
         )
 
@@ -438,7 +443,7 @@ class _Judge:
             halt=self.policy.on_dead == "halt" and self.in_order,
             reason=reason,
             last_reason=last_reason,
-            error=storable(error, self.policy.error_chars),
+            error=self.kept(error),
             ran=ran,
         )
 

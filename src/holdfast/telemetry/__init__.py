@@ -1,0 +1,66 @@
+"""Who watches a worker: counts, and traces. Decided once, when a worker is made; without a watch nothing is done.
+
+The worker calls its watch once for each call of a handler, once at its end, and once for each exchange. A watch never
+sees more than ids, names and times: the body is in `Leased`, and no watch of ours looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import Context as Variables
+from contextvars import copy_context
+from typing import Protocol
+
+from ..work import Batch, Leased, Report, Settlement
+
+
+class Watch(Protocol):
+    """What a worker tells. Called from its loop and from the threads of `def` handlers."""
+
+    def begin(self, *leased: Leased) -> Variables:
+        """A handler is about to be called with these; the answer is the context to call it in."""
+        ...
+
+    def end(self, leased: Leased, settlement: Settlement | None) -> None:
+        """An attempt has ended so; None: its lease is another worker's. It may have ended before it began."""
+        ...
+
+    def completed(self, leased: Leased, ran: float) -> None:
+        """An attempt has ended well, settled in its handler's own transaction."""
+        ...
+
+    def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
+        """Results were handed in, and work was handed out."""
+        ...
+
+
+class Several:
+    """Some watches as one."""
+
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        self.watches = watches
+
+    def begin(self, *leased: Leased) -> Variables:
+        variables = copy_context()
+        for watch in self.watches:
+            variables = variables.run(watch.begin, *leased)
+        return variables
+
+    def end(self, leased: Leased, settlement: Settlement | None) -> None:
+        for watch in self.watches:
+            watch.end(leased, settlement)
+
+    def completed(self, leased: Leased, ran: float) -> None:
+        for watch in self.watches:
+            watch.completed(leased, ran)
+
+    def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
+        for watch in self.watches:
+            watch.exchanged(report, batch, seconds)
+
+
+def together(watches: Sequence[Watch]) -> Watch | None:
+    """The one watch that a worker has; None: nobody watches."""
+    if not watches:
+        return None
+    return watches[0] if len(watches) == 1 else Several(watches)
