@@ -35,7 +35,7 @@ from .rules.lanes import Lane, Stop
 from .rules.pacing import Pacing
 from .telemetry import Watch
 from .transactions import Completions
-from .work import Leased, Settlement
+from .work import Leased, Outcome, Settlement
 
 log = Log("holdfast.worker")
 
@@ -380,13 +380,7 @@ class Calls:
         if settlement is None:
             self.forget([leased.message.seq])
         elif settlement.error is not None:
-            log.warning(
-                "message.failed",
-                "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: %(error)s, "
-                "%(outcome)s (reason %(reason)d)",
-                **_named(leased), error=settlement.error.partition(":")[0], outcome=settlement.outcome,
-                reason=_reason(settlement),
-            )  # fmt: skip
+            _tell(leased, settlement, settlement.error)
         if self.watch is not None:
             self.watch.end(leased, settlement)
         self.pacing.end(lane, settlement)
@@ -527,6 +521,24 @@ def _wish(value: Snooze | Dead, context: Context | None, ran: float) -> Ending:
 
 def _flags(context: Context | None) -> int:
     return 0 if context is None else context._flags
+
+
+def _tell(leased: Leased, settlement: Settlement, error: str) -> None:
+    told = {**_named(leased), "error": error.partition(":")[0], "outcome": settlement.outcome}
+    if settlement.outcome is Outcome.DEAD:
+        log.error(
+            "message.died",
+            "Message %(message_id)s of type %(type)s is a dead letter in %(queue)s after attempt %(attempt)d: "
+            "%(error)s (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)",
+            **told, reason=_reason(settlement), died_of=settlement.reason, fingerprint=settlement.fingerprint,
+        )  # fmt: skip
+    else:
+        log.warning(
+            "message.failed",
+            "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: %(error)s, "
+            "%(outcome)s (reason %(reason)d)",
+            **told, reason=_reason(settlement),
+        )  # fmt: skip
 
 
 def _reason(settlement: Settlement) -> Reason:

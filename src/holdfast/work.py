@@ -63,6 +63,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     emits: tuple[NewMessage, ...] = ()
     ran: float = 0.0  # seconds between the start of the handler and its end
+    fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
 
 
 @dataclass(frozen=True, slots=True)

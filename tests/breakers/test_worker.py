@@ -27,7 +27,7 @@ def cluster_tables(cluster: Cluster) -> None:
     if cluster.store.plans.dialect == "postgres":
         cluster.query(
             "truncate holdfast.message, holdfast.lease, holdfast.stream, holdfast.queue, holdfast.subscription, "
-            "holdfast.dead, holdfast.history, holdfast.dedupe, holdfast.worker"
+            "holdfast.dead, holdfast.death, holdfast.history, holdfast.dedupe, holdfast.worker"
         )
 
 

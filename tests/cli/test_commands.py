@@ -150,7 +150,7 @@ def test_dead_redrive_many_and_now(world: World, holdfast: Shell) -> None:
     assert holdfast("dead", "redrive", found[0], "--all").code == 2
     assert holdfast("dead", "redrive", found[0], "--now").code == 0
     assert world.order() == [found[2]]
-    assert holdfast("dead", "redrive", "--stream", "s", "--json").json == {"changed": 1, "refused": []}
+    assert holdfast("dead", "redrive", "--stream", "s", "--json").json == {"changed": 1, "canary": None}
     assert world.order() == [found[2], found[1]]
 
 

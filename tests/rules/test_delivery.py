@@ -38,6 +38,7 @@ from holdfast.rules.delivery import (
     release,
     verdict,
 )
+from holdfast.rules.fingerprint import fingerprint
 from holdfast.rules.retry import PROFILES, RetryPolicy, policy
 from holdfast.work import Leased, Outcome, Settlement
 from tests.rules.cases import EMITTED, MESSAGE, NOW, applied, handler, lease, settle
@@ -185,6 +186,7 @@ def test_died_keeps_the_steps_and_the_words() -> None:
         last_reason=Reason.VALIDATION_FAILURE,
         error="Dead: no such customer",
         ran=0.5,
+        fingerprint=fingerprint("Dead: no such customer", Reason.VALIDATION_FAILURE),
     )
 
 

@@ -24,15 +24,17 @@ COLUMNS = {
     "queue": "name paused_at",
     "subscription": "pattern queue",
     "dead": "id queue seq type stream position subject dedupe status epoch attempts failures vanished refunds redrives "
-    "reason last_reason worker errors headers body created_at due_at deadline died_at",
-    "history": "id queue type stream subject status attempts failures outcome due_at started_at ended_at",
+    "reason last_reason worker errors headers body created_at due_at deadline died_at fingerprint held_at "
+    "held_why stored_at",
+    "death": "id queue died_at type reason last_reason fingerprint worker error body",
+    "history": "id queue type stream subject status attempts failures outcome due_at started_at ended_at why",
     "dedupe": "scope key id ended_at",
     "worker": "id name asleep stopping started_at seen_at",
 }
 TIMES = frozenset(
     {"claimable_at", "created_at", "deadline", "died_at", "due_at", "ended_at", "halted_at", "paused_at"}
 )
-TIMES |= {"seen_at", "started_at", "until"}
+TIMES |= {"held_at", "stored_at", "seen_at", "started_at", "until"}
 BOOLEANS = frozenset({"asleep", "cancel", "head", "stopping"})
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.message import Flag, Reason
+from holdfast.rules.fingerprint import fingerprint
 from holdfast.rules.retry import RetryPolicy
 from tests.store.box import (
     QUEUE,
@@ -51,6 +52,7 @@ def test_what_is_done_leaves_one_line_of_history_and_nothing_else(box: Box) -> N
         "due_at": due,
         "started_at": box.now - timedelta(seconds=1.5),
         "ended_at": box.now,
+        "why": None,
     }
 
 
@@ -241,6 +243,10 @@ def test_a_dead_letter_carries_everything_known(box: Box) -> None:
         "due_at": None,
         "deadline": deadline,
         "died_at": box.now,
+        "fingerprint": fingerprint("TimeoutError: slow", Reason.TIMEOUT_EXCEEDED),
+        "held_at": None,
+        "held_why": None,
+        "stored_at": None,
     }
 
 

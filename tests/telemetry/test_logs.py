@@ -146,6 +146,7 @@ async def test_no_payload_is_ever_logged(lab: Lab, caplog: pytest.LogCaptureFixt
     assert {
         "message.started",
         "message.failed",
+        "message.died",
         "message.raised_late",
         "key.unknown",
         "settlement.refused",
@@ -155,11 +156,13 @@ async def test_no_payload_is_ever_logged(lab: Lab, caplog: pytest.LogCaptureFixt
     )
     assert SECRET not in everything
     failed = [
-        r for r in caplog.records if getattr(r, "event", "") == "message.failed" and r.queue == "raises"
-    ]  # type: ignore[attr-defined]
+        r
+        for r in caplog.records
+        if getattr(r, "event", "") in ("message.failed", "message.died") and r.queue == "raises"  # type: ignore[attr-defined]
+    ]
     assert [(r.levelname, r.attempt, r.queue, r.outcome, r.reason) for r in failed][:2] == [  # type: ignore[attr-defined]
         ("WARNING", 1, "raises", "again", 2),
-        ("WARNING", 2, "raises", "dead", 2),
+        ("ERROR", 2, "raises", "dead", 2),
     ]
     assert all(each.message_id and each.stream for each in failed)  # type: ignore[attr-defined]
 

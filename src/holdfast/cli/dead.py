@@ -2,29 +2,102 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import UsageError
 from . import show
-from .messages import (
-    All,
-    ReasonOption,
-    Stream,
-    Type,
-    _with_content,
-    changes,
-    many,
-    reason_number,
-    show_content,
-)
+from .messages import All, ReasonOption, Stream, Type, _with_content, changes, reason_number, show_content
 from .show import Id, Json, Limit, Queue, Yes
 from .target import App, Url, operations
 
-app = typer.Typer(help="Dead letters: look into them, bring them back, end them.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from ..operations import Filter
+
+app = typer.Typer(
+    help="Dead letters: look into them, bring them back, mend them, hold them, end them, keep them in files.",
+    no_args_is_help=True,
+)
 
 Now = Annotated[bool, typer.Option("--now", help="Out of the order of its stream, beside the head.")]
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of messages; else a filter.")
+]
+DiedOf = Annotated[
+    str | None,
+    typer.Option("--died-of", help="Only with this reason of the death itself, such as poison-message."),
+]
+Fingerprint = Annotated[
+    str | None, typer.Option("--fingerprint", "-f", help="Only of this cause: see `holdfast dead groups`.")
+]
+Before = Annotated[
+    str | None, typer.Option("--before", help="Only died before: 2026-11-16T12:00Z, or 2h for two hours ago.")
+]
+After = Annotated[str | None, typer.Option("--after", help="Only died after: a moment, or 2h.")]
+Text = Annotated[str | None, typer.Option("--text", help="Only with this text in one of the errors.")]
+Redriven = Annotated[
+    bool | None,
+    typer.Option("--redriven/--not-redriven", help="Only those that were redriven before, or not."),
+]
+Held = Annotated[bool | None, typer.Option("--held/--not-held", help="Only those that are held, or not.")]
+Why = Annotated[str, typer.Option("--why", help="Kept with the dead letter, or with its end.")]
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def seconds(text: str) -> float:
+    """`90`, `90s`, `10m`, `2h` or `7d`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text)
+    if match is None:
+        raise UsageError(f"{text!r} is not a length of time: write 90s, 10m, 2h or 7d.")
+    return float(match[1]) * UNITS[match[2] or "s"]
+
+
+def moment(text: str | None, option: str) -> datetime | None:
+    """An instant, or so long ago."""
+    if text is None:
+        return None
+    from datetime import UTC, timedelta
+
+    from ..clock import wall_clock
+
+    if re.fullmatch(r"\d+(?:\.\d+)?\s*[smhd]", text):
+        return wall_clock() - timedelta(seconds=seconds(text))
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r} is not a moment: write 2026-11-16T12:00Z, or 2h for two hours ago."
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def wanted(
+    queue: str | None, type: str | None, stream: str | None, reason: str | None, died_of: str | None,
+    fingerprint: str | None, before: str | None, after: str | None, text: str | None, redriven: bool | None,
+    held: bool | None, ids: list[str] | None = None,
+) -> Filter:  # fmt: skip
+    """What the options ask for."""
+    from ..operations import Filter
+    from ..operations.desk import as_id
+
+    return Filter(
+        queue=queue,
+        type=type,
+        stream=stream,
+        reason=reason_number(reason),
+        died_of=reason_number(died_of),
+        fingerprint=fingerprint,
+        died_before=moment(before, "--before"),
+        died_after=moment(after, "--after"),
+        text=text,
+        redriven=redriven,
+        held=held,
+        ids=tuple(as_id(each) for each in ids) if ids else None,
+    )
 
 
 @app.command("list")
@@ -33,6 +106,13 @@ def list_(
     type: Type = None,
     stream: Stream = None,
     reason: ReasonOption = None,
+    died_of: DiedOf = None,
+    fingerprint: Fingerprint = None,
+    before: Before = None,
+    after: After = None,
+    text: Text = None,
+    redriven: Redriven = None,
+    held: Held = None,
     oldest: Annotated[bool, typer.Option("--oldest", help="Those that died first, first.")] = False,
     limit: Limit = 50,
     app: App = None,
@@ -40,22 +120,60 @@ def list_(
     json: Json = False,
 ) -> None:
     """Dead letters, those that died last first."""
-    from ..operations import Filter
-
-    wanted = Filter(queue, type, stream, None, reason_number(reason))
+    filter = wanted(queue, type, stream, reason, died_of, fingerprint, before, after, text, redriven, held)
     with operations(app, url) as found:
-        letters = found.dead.list(wanted, newest=not oldest, limit=limit)
+        letters = found.dead.list(filter, newest=not oldest, limit=limit)
     if json:
         show.document(letters)
         return
     show.table(
-        ("id", "queue", "type", "died", "reason", "last failure", "attempts", "stream", "halts it"),
+        ("id", "queue", "type", "died", "reason", "last failure", "cause", "attempts", "stream", "halts it", "held"),
         (
-            (e.id, e.queue, e.type, e.died_at, e.reason, e.last_reason, e.attempts, e.stream, e.halts)
+            (e.id, e.queue, e.type, e.died_at, e.reason, e.last_reason, e.fingerprint, e.attempts, e.stream, e.halts,
+             e.held_at is not None)
             for e in letters
         ),
         "No dead letter matches.",
-    )
+    )  # fmt: skip
+
+
+@app.command()
+def groups(
+    queue: Queue = None,
+    type: Type = None,
+    stream: Stream = None,
+    reason: ReasonOption = None,
+    died_of: DiedOf = None,
+    before: Before = None,
+    after: After = None,
+    text: Text = None,
+    redriven: Redriven = None,
+    held: Held = None,
+    limit: Limit = 50,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Dead letters by cause: how many, since when, and one of each."""
+    filter = wanted(queue, type, stream, reason, died_of, None, before, after, text, redriven, held)
+    with operations(app, url) as found:
+        listed = found.dead.groups(filter, limit=limit)
+    if json:
+        show.document(listed)
+        return
+    show_groups(listed)
+
+
+def show_groups(listed: Any) -> None:
+    show.table(
+        ("cause", "count", "held", "queue", "type", "reason", "first", "last", "one of them", "its error"),
+        (
+            (e.fingerprint, e.count, e.held or None, e.queue, e.type, e.reason, e.first_at, e.last_at, e.id,
+             (e.error or "")[:80])
+            for e in listed
+        ),
+        "No dead letter matches.",
+    )  # fmt: skip
 
 
 @app.command("show")
@@ -82,47 +200,128 @@ def show_(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:
 
 @app.command()
 def redrive(
-    id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The id of the message; else a filter.")
-    ] = None,
+    ids: Ids = None,
     queue: Queue = None,
     type: Type = None,
     stream: Stream = None,
     reason: ReasonOption = None,
+    died_of: DiedOf = None,
+    fingerprint: Fingerprint = None,
+    before: Before = None,
+    after: After = None,
+    text: Text = None,
+    redriven: Redriven = None,
     all: All = False,
+    now: Now = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come back.")] = False,
+    canary: Annotated[
+        int, typer.Option("--canary", min=0, help="So many first; the others only if all of those end well.")
+    ] = 0,
+    patience: Annotated[str, typer.Option("--patience", help="How long to wait for the canary.")] = "60s",
+    over: Annotated[
+        str | None, typer.Option("--over", help="Spread evenly over this time, such as 10m.")
+    ] = None,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Bring dead letters back: one, some, or all that match, in the order of their old positions."""
+    filter = wanted(
+        queue, type, stream, reason, died_of, fingerprint, before, after, text, redriven, None, ids
+    )  # fmt: skip
+    options = (type, stream, reason, died_of, fingerprint, before, after, text, redriven)
+    filtered = any(each is not None for each in options)
+    if ids and (filtered or all):
+        raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
+    if filter.is_empty and not all:
+        raise UsageError("Give an ID, a filter, or --all for every dead letter.")
+    with operations(app, url) as found:
+        if dry_run:
+            told = found.dead.rehearse(filter)
+            if json:
+                show.document(told)
+                return
+            show.plain(
+                f"{told.count} would be redriven" + (f", {told.held} are held and stay" if told.held else "")
+            )
+            if told.groups:
+                show_groups(told.groups)
+            return
+        if ids and len(ids) == 1 and not canary and over is None:
+            changes(found.dead.redrive(ids[0], queue=queue, now=now), json)
+            return
+        with show.counting("redriving", json) as progress:
+            done = found.dead.redrive_many(
+                filter, now=now, over=0.0 if over is None else seconds(over), canary=canary,
+                patience=seconds(patience), progress=progress,
+            )  # fmt: skip
+    tell_redriven(done, json)
+
+
+def tell_redriven(done: Any, json: bool) -> None:
+    """What a redrive did; a canary that is not well makes it a failure."""
+    bird = done.canary
+    if json:
+        show.document(done)
+    else:
+        if bird is not None:
+            show.plain(
+                f"canary: {bird.tried} redriven, {bird.ended} ended, {bird.died} died again, {bird.pending} pending"
+            )
+        show.plain(f"{done.changed} redriven")
+    if bird is not None and not bird.is_well:
+        why = "died again" if bird.died else "have not ended in time"
+        typer.echo(f"holdfast: some of the canary {why}: the others stay where they are.", err=True)
+        raise typer.Exit(show.FAILED)
+
+
+@app.command()
+def edit(
+    id: Id,
+    body: Annotated[str | None, typer.Option("--body", help="The new body, as JSON.")] = None,
+    file: Annotated[
+        typer.FileText | None, typer.Option("--file", help="A file with the new body; - is standard input.")
+    ] = None,
+    queue: Queue = None,
+    redrive: Annotated[bool, typer.Option("--redrive", help="Also bring it back.")] = False,
     now: Now = False,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Bring a dead letter back, or all that match, in the order of their old positions."""
-    from ..operations import Filter
+    """Give a dead letter another body. The one it died with is kept and shown."""
+    if (body is None) == (file is None):
+        raise UsageError("Give the new body with --body or with --file.")
+    text = body if file is None else file.read()
+    with operations(app, url) as found:
+        changes(found.dead.edit(id, text or "", queue=queue, redrive=redrive, now=now), json)
 
-    if id is not None:
-        if type or stream or reason or all:
-            raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
-        with operations(app, url) as found:
-            changes(found.dead.redrive(id, queue=queue, now=now), json)
-        return
-    wanted = Filter(queue, type, stream, None, reason_number(reason))
-    if wanted.is_empty and not all:
-        raise UsageError("Give an ID, a filter, or --all for every dead letter.")
-    with operations(app, url) as found, show.counting("redriving", json) as progress:
-        done = found.dead.redrive_many(wanted, now=now, progress=progress)
-    many(done, "redriven", json)
+
+@app.command()
+def hold(id: Id, why: Why, queue: Queue = None, app: App = None, url: Url = None, json: Json = False) -> None:
+    """Keep a dead letter: no filter or policy redrives it, and it is not archived."""
+    with operations(app, url) as found:
+        changes(found.dead.hold(id, why, queue=queue), json)
+
+
+@app.command()
+def unhold(id: Id, queue: Queue = None, app: App = None, url: Url = None, json: Json = False) -> None:
+    """Let a dead letter go that was held."""
+    with operations(app, url) as found:
+        changes(found.dead.unhold(id, queue=queue), json)
 
 
 @app.command()
 def discard(
     id: Id,
-    why: Annotated[str, typer.Option("--why", help="Written to the log.")],
+    why: Why,
     queue: Queue = None,
     yes: Yes = False,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """End a dead letter for good and free its dedupe key."""
+    """End a dead letter for good and free its dedupe key. The reason is kept in the history."""
     show.confirm(f"Discard dead letter {id}? It cannot be brought back.", yes)
     with operations(app, url) as found:
         changes(found.dead.discard(id, why, queue=queue), json)

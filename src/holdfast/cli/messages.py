@@ -134,6 +134,11 @@ def show_content(content: object) -> None:
     show.pairs([("dedupe", told["dedupe"]), ("headers", told["headers"]), ("body", told["body"])])
     for error in told["errors"]:  # type: ignore[attr-defined]
         show.plain(f"  {show.clean(error.at)}  {show.clean(error.reason)}: {show.clean(error.text)}")
+    for death in told["deaths"]:  # type: ignore[attr-defined]
+        cause = f" (cause {show.clean(death.fingerprint)})" if death.fingerprint else ""
+        show.plain(f"  died {show.clean(death.died_at)}  {show.clean(death.reason)}{cause}")
+        if death.body is not None:
+            show.plain(f"    its body was then: {show.clean(death.body)}")
 
 
 @app.command()

@@ -1,19 +1,30 @@
-"""Dead letters: look into them, bring them back, end them."""
+"""Dead letters: look into them, bring them back, mend them, hold them, end them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
 
-from ..errors import NotFound, UsageError
+from .. import codec
+from ..errors import InvalidMessage, NotFound, Refused, UsageError
+from ..rules import recovery
+from ..store import dead_queries as letters
 from ..store import operator_dead as plans
 from ..store import operator_queries as queries
 from . import results
 from .desk import Desk, as_id, log, needed
-from .results import Changed, Content, Filter, Letter, Many
+from .results import Canary, Changed, Content, Deaths, Filter, Group, Letter, Redriven, Rehearsal
 
 BATCH = 200
 BATCHES_MAX = 100_000
+RECOVERED_MAX = 5  # batches in one round of housekeeping, for each policy
+PATIENCE = 60.0  # seconds for a canary
+LOOK = 0.2  # seconds between two looks at it
+DAY = 86_400.0
+
+Progress = Callable[[int], None]
 
 
 class DeadLetters:
@@ -22,42 +33,50 @@ class DeadLetters:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
+    # -- looking
+
     def list(self, filter: Filter | None = None, *, newest: bool = True, limit: int = 50) -> Sequence[Letter]:
         """Dead letters that match, those that died last first."""
-        wanted = _checked(filter or Filter())
-        if wanted.id is not None:
-            found = [each for each, _ in self._of(wanted.id) if _matches(each, wanted)]
-            return found[:limit]
-        rows = self._desk.ask(
-            lambda now: queries.letters(
-                self._desk.plans,
-                queue=wanted.queue,
-                type=wanted.type,
-                stream=wanted.stream,
-                reason=wanted.reason,
-                newest=newest,
-                limit=limit,
-            )
-        )
+        wanted, desk = conditions(filter), self._desk
+        rows = desk.ask(lambda _: letters.letters(desk.plans, newest=newest, limit=limit, **wanted))
         return [results.letter(row) for row in rows]
 
-    def _of(self, id: UUID) -> Sequence[tuple[Letter, Content]]:
-        _, dead, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
-        return [(results.letter(row), results.content(row)) for row in dead]
+    def count(self, filter: Filter | None = None) -> int:
+        wanted, desk = conditions(filter), self._desk
+        return desk.ask(lambda _: letters.count(desk.plans, **wanted))
+
+    def groups(self, filter: Filter | None = None, *, limit: int = 50) -> Sequence[Group]:
+        """Dead letters by cause, most deaths first."""
+        wanted, desk = conditions(filter), self._desk
+        rows = desk.ask(lambda _: letters.groups(desk.plans, limit, **wanted))
+        return [results.group(row) for row in rows]
+
+    def deaths(self, seconds: float = DAY) -> Sequence[Deaths]:
+        """How many messages died within the last seconds, by queue, whatever became of them since."""
+        desk = self._desk
+        rows = desk.ask(lambda now: letters.death_counts(desk.plans, seconds, now), one=False)
+        return [Deaths(row["queue"], row["count"], row["last_at"]) for row in rows]
 
     def show(self, id: UUID | str) -> Sequence[tuple[Letter, Content]]:
-        """The dead letters of a message, with body, headers and error history."""
+        """The dead letters of a message, with body, headers, error history and all deaths."""
         found = self._of(as_id(id))
         if not found:
             raise self._missing(as_id(id), None)
         return found
 
+    def _of(self, id: UUID, queue: str | None = None) -> Sequence[tuple[Letter, Content]]:
+        _, dead, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
+        found = [(results.letter(row), results.content(row)) for row in dead]
+        return [(each, content) for each, content in found if queue in (None, each.queue)]
+
+    # -- bringing back
+
     def redrive(self, id: UUID | str, *, queue: str | None = None, now: bool = False) -> Sequence[Changed]:
         """It is pending again: at the front of a stream that it halts, else at the end; with `now` out of the order."""
-        keys = [(each.id, each.queue) for each, _ in self._of(as_id(id)) if queue in (None, each.queue)]
-        if not keys:
-            raise self._missing(as_id(id), queue)
-        done = self._redrive(keys, now)
+        found = [each for each, _ in self._of(as_id(id), queue)]
+        for each in found:
+            _refuse_held(each)
+        done = self._redrive([(each.id, each.queue) for each in found], now) if found else ()
         if not done:
             raise self._missing(as_id(id), queue)
         log.info(
@@ -68,55 +87,204 @@ class DeadLetters:
         )
         return [Changed(each, name, "redriven") for each, name in done]
 
-    def _redrive(self, keys: Sequence[plans.Key], out: bool) -> Sequence[plans.Key]:
+    def _redrive(
+        self, keys: Sequence[plans.Key], out: bool, delays: dict[plans.Key, float] | None = None
+    ) -> Sequence[plans.Key]:
         desk = self._desk
-        return desk.order(lambda now: plans.redrive(desk.plans, keys, out, now), "Dead letters")
+        return desk.order(lambda now: plans.redrive(desk.plans, keys, out, now, delays), "Dead letters")
+
+    def rehearse(self, filter: Filter) -> Rehearsal:
+        """What `redrive_many` would bring back now. Changes nothing."""
+        wanted = redrivable(filter)
+        held = {**wanted, "held": True}
+        desk = self._desk
+        rows = desk.ask(lambda _: letters.groups(desk.plans, BATCH, **wanted))
+        return Rehearsal(
+            desk.ask(lambda _: letters.count(desk.plans, **wanted)),
+            desk.ask(lambda _: letters.count(desk.plans, **held)),
+            tuple(results.group(row) for row in rows),
+        )
 
     def redrive_many(
-        self, filter: Filter, *, now: bool = False, progress: Callable[[int], None] | None = None
-    ) -> Many:
-        """What matches comes back, in the order of the old positions. What dies meanwhile is left alone."""
-        wanted, desk = _checked(filter), self._desk
-        if wanted.id is not None:
-            return Many(len(self.redrive(wanted.id, queue=wanted.queue, now=now)))
-        until = desk.ask(lambda at: queries.moment(desk.plans, at))
-        after, changed = (-1, -1), 0
+        self,
+        filter: Filter,
+        *,
+        now: bool = False,
+        over: float = 0.0,
+        canary: int = 0,
+        patience: float = PATIENCE,
+        progress: Progress | None = None,
+    ) -> Redriven:
+        """What matches comes back, in the order of the old positions. What dies meanwhile or is held is left alone.
+
+        `over`: evenly spread over so many seconds. `canary`: so many first; the others follow if all of those have
+        ended well within `patience` seconds.
+        """
+        if over < 0 or canary < 0 or patience <= 0:
+            raise UsageError("over= and canary= must not be negative, and patience= must be positive.")
+        wanted, desk = redrivable(filter), self._desk
+        wanted["until"] = desk.ask(lambda at: queries.moment(desk.plans, at))
+        total = desk.ask(lambda _: letters.count(desk.plans, **wanted)) if over else 0
+        bird, place, changed = None, None, 0
+        if canary:
+            first, place = self._next(wanted, None, canary)
+            tried = self._redrive(first, now) if first else ()
+            changed, bird = len(tried), self._watch(tried, patience)
+            log.info(
+                "dead.canary",
+                "canary: %(count)d dead letters redriven, %(ended)d ended, %(died)d died again, %(pending)d pending",
+                count=bird.tried, ended=bird.ended, died=bird.died, pending=bird.pending,
+            )  # fmt: skip
+            if not bird.is_well:
+                return Redriven(changed, bird)
         for _ in range(BATCHES_MAX):
-            found = self._keys(wanted, until, after)
+            found, place = self._next(wanted, place, BATCH)
             if not found:
                 break
-            after = found[-1][2]
-            changed += len(self._redrive([(id, queue) for id, queue, _ in found], now))
+            delays = (
+                {key: over * (changed + n) / max(total, 1) for n, key in enumerate(found)} if over else None
+            )
+            changed += len(self._redrive(found, now, delays))
             if progress is not None:
                 progress(changed)
         log.info("dead.redriven_many", "redrove %(count)d dead letters", count=changed)
-        return Many(changed)
+        return Redriven(changed, bird)
 
-    def _keys(
-        self, wanted: Filter, until: object, after: tuple[int, int]
-    ) -> Sequence[tuple[UUID, str, tuple[int, int]]]:
-        return self._desk.ask(
-            lambda _: queries.letter_keys(
-                self._desk.plans,
-                queue=wanted.queue,
-                type=wanted.type,
-                stream=wanted.stream,
-                reason=wanted.reason,
-                until=until,
-                after=after,
-                limit=BATCH,
-            )
+    def _next(
+        self, wanted: dict[str, Any], place: letters.Place | None, limit: int
+    ) -> tuple[Sequence[plans.Key], letters.Place | None]:
+        """The next ones in the order in which they come back, and where to go on."""
+        desk = self._desk
+        rows = desk.ask(lambda _: letters.keys(desk.plans, limit=limit, place=place, **wanted))
+        if not rows:
+            return [], place
+        last = rows[-1]
+        return (
+            [(row["id"], row["queue"]) for row in rows],
+            (last["place"], last["seq"], str(last["id"]), last["queue"]),
         )
 
-    def discard(self, id: UUID | str, why: str, *, queue: str | None = None) -> Sequence[Changed]:
-        """It ends for good and frees its dedupe key. The reason goes to the log."""
-        id, text = as_id(id), needed(why, self._desk.settings.error_chars)
-        names = [each.queue for each, _ in self._of(id) if queue in (None, each.queue)]
-        if not names:
+    def _watch(self, tried: Sequence[plans.Key], patience: float) -> Canary:
+        """Wait until all have ended, or one has died again, or patience is over."""
+        desk, clock = self._desk, self._desk.store.clock
+        end = clock.monotonic() + patience
+        while True:
+            rows = desk.ask(lambda _: letters.standing(desk.plans, tried)) if tried else []
+            pending = sum(waits for _, _, waits, _ in rows)
+            died = sum(dead for _, _, _, dead in rows)
+            seen = Canary(len(tried), len(rows) - pending - died, died, pending)
+            if died or not pending or clock.monotonic() >= end:
+                return seen
+            threading.Event().wait(LOOK)
+
+    def recover(self) -> int:
+        """Redrive what the recovery policies of the application's handlers say, in bounded batches."""
+        desk = self._desk
+        policies = [
+            (each.queue, each.policy.recovery) for each in desk.handlers.values() if each.policy.recovery
+        ]
+        if not policies:
+            return 0
+        at = desk.ask(lambda now: queries.moment(desk.plans, now))
+        changed = 0
+        for due in recovery.due(policies, desk.plans.moment(at)):
+            wanted = {
+                "queue": due.queue,
+                "reason": int(due.reason),
+                "died_before": due.died_before,
+                "redrives_below": due.redrives_below,
+                "held": False,
+            }
+            place = None
+            for _ in range(RECOVERED_MAX):
+                found, place = self._next(wanted, place, BATCH)
+                if not found:
+                    break
+                changed += len(self._redrive(found, False))
+        if changed:
+            text = "redrove %(count)d dead letters by the policies of their handlers"
+            log.info("dead.recovered", text, count=changed)
+        return changed
+
+    # -- mending, holding, ending
+
+    def edit(
+        self, id: UUID | str, body: str, *, queue: str | None = None, redrive: bool = False, now: bool = False
+    ) -> Sequence[Changed]:
+        """It gets another body, as JSON text; the one it died with is kept. `redrive`: and comes back with it."""
+        id, desk = as_id(id), self._desk
+        found = [each for each, _ in self._of(id, queue)]
+        if not found:
             raise self._missing(id, queue)
+        if len(found) > 1:
+            names = ", ".join(each.queue for each in found)
+            raise UsageError(
+                f"Message {id} is a dead letter in {names}: say in which queue it is to be edited."
+            )
+        (letter,) = found
+        text = codec.encode_raw(body, desk.settings)
+        self._check_type(letter, text)
+        if redrive:
+            _refuse_held(letter)
+        done = desk.order(
+            lambda _: plans.edit(desk.plans, id, letter.queue, letter.epoch, text), f"Message {id}"
+        )
+        if not done:
+            raise Refused(
+                f"Dead letter {id} of queue {letter.queue} was changed meanwhile: look at it again."
+            )
+        text = "edited dead letter %(message_id)s of queue %(queue)s"
+        log.info("dead.edited", text, message_id=id, queue=letter.queue)
+        if redrive:
+            self.redrive(id, queue=letter.queue, now=now)
+        return [Changed(id, letter.queue, "edited and redriven" if redrive else "edited")]
+
+    def _check_type(self, letter: Letter, text: str) -> None:
+        """The handler must be able to read the new body, as far as anybody here knows the handler."""
+        handler = self._desk.handlers.get(letter.queue)
+        if handler is None:
+            return
+        try:
+            handler.decode(text)
+        except codec.Unreadable as error:
+            raise InvalidMessage(
+                f"Handler {handler.queue} cannot read this body, so it is not stored: {error}."
+            ) from None
+
+    def hold(self, id: UUID | str, why: str, *, queue: str | None = None) -> Sequence[Changed]:
+        """It stays: no filter or policy redrives it, and it is not archived, until `unhold`."""
+        text = needed(why, self._desk.settings.error_chars)
+        return self._hold(as_id(id), text, queue, f"held: {text}")
+
+    def unhold(self, id: UUID | str, *, queue: str | None = None) -> Sequence[Changed]:
+        return self._hold(as_id(id), None, queue, "not held any more")
+
+    def _hold(self, id: UUID, why: str | None, queue: str | None, what: str) -> Sequence[Changed]:
         done = []
-        for name in names:
-            halted = self._discard(id, name)
+        for name in [each.queue for each, _ in self._of(id, queue)]:
+            if self._hold_one(id, name, why):
+                text = "dead letter %(message_id)s of queue %(queue)s: %(what)s"
+                log.info("dead.held", text, message_id=id, queue=name, what=what)
+                done.append(Changed(id, name, what))
+        if not done:
+            raise self._missing(id, queue)
+        return done
+
+    def _hold_one(self, id: UUID, queue: str, why: str | None) -> bool:
+        desk = self._desk
+        return desk.order(lambda now: plans.hold(desk.plans, id, queue, why, now), f"Message {id}")
+
+    def discard(self, id: UUID | str, why: str, *, queue: str | None = None) -> Sequence[Changed]:
+        """It ends for good and frees its dedupe key. The reason is kept in the history."""
+        id, text = as_id(id), needed(why, self._desk.settings.error_chars)
+        found = [each for each, _ in self._of(id, queue)]
+        if not found:
+            raise self._missing(id, queue)
+        for each in found:
+            _refuse_held(each)
+        done = []
+        for name in [each.queue for each in found]:
+            halted = self._discard(id, name, text)
             what = "discarded"
             if halted is not None:
                 what += f"; stream {halted} is still halted: `holdfast streams resume` lets it go on"
@@ -130,9 +298,9 @@ class DeadLetters:
             done.append(Changed(id, name, what))
         return done
 
-    def _discard(self, id: UUID, queue: str) -> str | None:
+    def _discard(self, id: UUID, queue: str, why: str) -> str | None:
         desk = self._desk
-        return desk.order(lambda now: plans.discard(desk.plans, id, queue, now), f"Message {id}")
+        return desk.order(lambda now: plans.discard(desk.plans, id, queue, now, why), f"Message {id}")
 
     def _missing(self, id: UUID, queue: str | None) -> NotFound:
         where = f" in queue {queue}" if queue is not None else ""
@@ -141,17 +309,29 @@ class DeadLetters:
         )
 
 
-def _checked(filter: Filter) -> Filter:
+def conditions(filter: Filter | None) -> dict[str, Any]:
+    """A filter as conditions for the store."""
+    filter = filter or Filter()
     if filter.state is not None:
         raise UsageError("Dead letters have no state to filter by.")
-    return filter
+    ids = (filter.id,) if filter.id is not None else filter.ids
+    names = (
+        "queue", "type", "stream", "reason", "died_of", "fingerprint", "died_before", "died_after", "text",
+        "redriven", "held",
+    )  # fmt: skip
+    return {name: getattr(filter, name) for name in names} | {"ids": ids}
 
 
-def _matches(each: Letter, wanted: Filter) -> bool:
-    pairs = (
-        (wanted.queue, each.queue),
-        (wanted.type, each.type),
-        (wanted.stream, each.stream),
-        (wanted.reason, each.last_reason or each.reason),
-    )
-    return all(want is None or want == have for want, have in pairs)
+def redrivable(filter: Filter) -> dict[str, Any]:
+    """The same without what is held."""
+    if filter.held:
+        raise Refused("Dead letters that are held are not redriven: `holdfast dead unhold ID` lets one go.")
+    return conditions(filter) | {"held": False}
+
+
+def _refuse_held(letter: Letter) -> None:
+    if letter.held_at is not None:
+        raise Refused(
+            f"Dead letter {letter.id} of queue {letter.queue} is held since {letter.held_at:%Y-%m-%d %H:%M} UTC "
+            f"({letter.held_why}): `holdfast dead unhold {letter.id}` lets it go."
+        )

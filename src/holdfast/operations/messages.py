@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
-from ..errors import HoldfastError, NotFound
+from ..errors import HoldfastError, NotFound, UsageError
+from ..message import Reason
+from ..rules.aftermath import HOOK_QUEUE, TOLD, news
+from ..rules.fingerprint import fingerprint
 from ..store import operator_plans as plans
 from ..store import operator_queries as queries
+from ..store.plans import Plans
+from ..store.statement import Plan
 from . import results
 from .desk import Desk, as_id, log, needed
 from .results import Changed, Delivery, Dossier, Filter, Many
@@ -24,7 +30,7 @@ class Messages:
 
     def find(self, filter: Filter | None = None, *, newest: bool = True, limit: int = 50) -> list[Delivery]:
         """Pending deliveries that match, the newest or the oldest first."""
-        wanted = filter or Filter()
+        wanted = _checked(filter or Filter())
         if wanted.id is not None:
             return [each for each in self._of(wanted.id) if _matches(each, wanted)][:limit]
         return self._found(wanted, None, "newest" if newest else "oldest", limit)
@@ -75,7 +81,7 @@ class Messages:
         self, filter: Filter, *, reset: bool = False, progress: Callable[[int], None] | None = None
     ) -> Many:
         """What matches and waits for a retry, or is parked, is claimable now. Another state must be asked for."""
-        desk = self._desk
+        desk, filter = self._desk, _checked(filter)
         desk.order(lambda now: desk.plans.recover(now), "Leases")
         states = None if filter.state or filter.id else ["retrying", "parked"]
         found = (
@@ -123,8 +129,29 @@ class Messages:
         """It becomes a dead letter by hand, with reason 7; its stream goes on."""
         text = needed(why, self._desk.settings.error_chars)
         return self._desk.each(
-            as_id(id), queue, lambda p, seq, now: plans.poison(p, seq, text, now), lambda _: "dead letter"
+            as_id(id), queue, lambda p, seq, now: _bury(p, seq, text, now), lambda _: "dead letter"
         )
+
+
+def _bury(p: Plans, seq: int, why: str, now: Any) -> Plan[None]:
+    """A message becomes a dead letter by hand. The application's hook hears of it, if there is one."""
+    name = fingerprint(why, Reason.POISON_MESSAGE)
+    held = yield from plans.poison(p, seq, why, now, name)
+    if HOOK_QUEUE in (yield from queries.queue_names(p)):
+        _, dead, _ = yield from queries.show(p, held.id, now)
+        for row in dead:
+            if row["queue"] == held.queue:
+                told = {**{field: row[field] for field in TOLD}, "id": str(held.id), "error": why}
+                told["created_at"] = row["created_at"].isoformat()
+                yield from p.append([news(held.id, row["queue"], row["epoch"], told)], now)
+
+
+def _checked(filter: Filter) -> Filter:
+    names = ("died_of", "fingerprint", "died_before", "died_after", "text", "redriven", "held", "ids")
+    for name in names:
+        if getattr(filter, name) is not None:
+            raise UsageError(f"Only dead letters can be found by {name}.")
+    return filter
 
 
 def _matches(each: Delivery, wanted: Filter) -> bool:

@@ -29,7 +29,11 @@ OPERATOR = "operator: "  # begins what halts a stream by hand
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which messages or dead letters; what is None does not count. `reason` is that of the last failure."""
+    """Which messages or dead letters; what is None does not count. `reason` is that of the last failure.
+
+    The fields from `died_of` on are for dead letters: the reason of the death itself, the cause, when it died, what
+    stands in one of its errors, whether it was redriven before, and whether it is held.
+    """
 
     queue: str | None = None
     type: str | None = None
@@ -37,8 +41,19 @@ class Filter:
     state: str | None = None
     reason: int | None = None
     id: UUID | None = None
+    died_of: int | None = None
+    fingerprint: str | None = None
+    died_before: datetime | None = None
+    died_after: datetime | None = None
+    text: str | None = None
+    redriven: bool | None = None
+    held: bool | None = None
+    ids: tuple[UUID, ...] | None = None
 
     def __post_init__(self) -> None:
+        for name, value in (("died_before", self.died_before), ("died_after", self.died_after)):
+            if value is not None and value.tzinfo is None:
+                raise UsageError(f"{name}={value} needs a time zone: {value.isoformat()}+00:00 for UTC.")
         if self.state is not None and self.state not in STATES:
             raise UsageError(f"There is no state {self.state!r}; there are: {', '.join(STATES)}.")
 
@@ -115,8 +130,81 @@ class Letter:
     due_at: datetime | None
     deadline: datetime | None
     died_at: datetime
+    fingerprint: str | None  # the same for deaths of one cause
+    held_at: datetime | None
+    held_why: str | None
+    stored_at: datetime | None  # when it was imported or restored
     error: str | None
     halts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """One death of a message. `body`: what it died with, if that was edited afterwards."""
+
+    died_at: datetime
+    reason: Reason
+    last_reason: Reason | None
+    fingerprint: str | None
+    worker: str | None
+    error: str | None
+    body: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Dead letters of one cause. `id` and `error` are those of the newest."""
+
+    fingerprint: str | None
+    queue: str
+    type: str
+    reason: Reason
+    count: int
+    held: int
+    first_at: datetime
+    last_at: datetime
+    id: UUID
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deaths:
+    """How many messages of a queue died within a time, whatever became of them since."""
+
+    queue: str
+    count: int
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a redrive would do: how many come back, how many are held and stay, and of which causes they are."""
+
+    count: int
+    held: int
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """What became of the few that were redriven first."""
+
+    tried: int
+    ended: int
+    died: int
+    pending: int
+
+    @property
+    def is_well(self) -> bool:
+        return self.ended == self.tried
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """How many came back. With a canary that is not well the others stayed where they are."""
+
+    changed: int
+    canary: Canary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +222,18 @@ class Ended:
     attempts: int
     failures: int
     status: int
+    why: str | None = None  # what an operator said, or where it was archived
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message carries, as JSON text, and its error history."""
+    """What a message carries, as JSON text, its error history, and every death that it has died."""
 
     body: str
     headers: str | None
     dedupe: str | None
     errors: tuple[Trouble, ...]
+    deaths: tuple[Death, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +447,9 @@ class Housekept:
     dedupe: int
     streams: int
     workers: int
+    deaths: int = 0
+    redriven: int = 0  # dead letters, by the recovery policies of their handlers
+    archived: int = 0  # dead letters
 
 
 # -- for sentences
@@ -395,7 +488,16 @@ def content(row: Mapping[str, Any]) -> Content:
         Trouble(datetime.fromisoformat(each["at"]), reason_of(each.get("reason")), each["text"])
         for each in row["errors"] or ()
     )
-    return Content(row["body"], row["headers"], row["dedupe"], errors)
+    return Content(row["body"], row["headers"], row["dedupe"], errors, tuple(map(death, row["deaths"])))
+
+
+def death(row: Mapping[str, Any]) -> Death:
+    reasons = {"reason": reason_of(row["reason"]), "last_reason": reason_of(row["last_reason"])}
+    return _made(Death, {**row, **reasons})
+
+
+def group(row: Mapping[str, Any]) -> Group:
+    return _made(Group, {**row, "reason": reason_of(row["reason"])})
 
 
 def failure(letter: Letter, content: Content) -> FailureDescription:

@@ -24,7 +24,10 @@ from ..errors import InvalidSettings, LeaseLost
 from ..failure import Category, FailureDescription, category_of, is_retryable, serialized
 from ..message import Flag, NewMessage, Reason
 from ..work import Leased, Outcome, Settlement
+from .aftermath import HOLD, AfterDeath, aftermath
 from .classify import Failure, classify, describe
+from .fingerprint import fingerprint
+from .recovery import Recovery, checked
 from .redact import ROOM, Redactor, kept, redact
 from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
 
@@ -42,7 +45,8 @@ class HandlerPolicy:
 
     `ordering`: a failed head of a stream keeps its place until its retry (`strict`) or leaves the order
     (`available`). `on_dead`: a stream goes on after the death of its head, or halts. `declared`: what the
-    handler's own exceptions mean.
+    handler's own exceptions mean. `after_death`: what a death leaves behind beside the dead letter. `recovery`: which
+    dead letters are redriven by themselves, by the reason of their last failure.
     """
 
     retry: RetryPolicy = PROFILES["patient"]
@@ -52,6 +56,8 @@ class HandlerPolicy:
     refunds_max: int = 100
     error_chars: int = 2000
     redact: Redactor = redact  # masks secrets in the texts of errors
+    after_death: AfterDeath = HOLD
+    recovery: Mapping[Reason, Recovery] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.ordering not in ("strict", "available"):
@@ -65,6 +71,7 @@ class HandlerPolicy:
             ):
                 raise InvalidSettings(f"{error!r}: {reason!r} must be an exception type and a Reason.")
         object.__setattr__(self, "declared", MappingProxyType(declared))
+        object.__setattr__(self, "recovery", MappingProxyType(checked(self.recovery)))
 
 
 class Returned(msgspec.Struct, frozen=True, gc=False):
@@ -433,6 +440,8 @@ class _Judge:
         counted: bool = True,
         started: bool = True,
     ) -> Settlement:
+        error = self.kept(error)
+        name, wish = fingerprint(error, last_reason), self.policy.after_death
         return Settlement(
             self.leased,
             Outcome.DEAD,
@@ -443,8 +452,10 @@ class _Judge:
             halt=self.policy.on_dead == "halt" and self.in_order,
             reason=reason,
             last_reason=last_reason,
-            error=self.kept(error),
+            error=error,
+            emits=aftermath(self.leased, wish, reason, last_reason, error, name),
             ran=ran,
+            fingerprint=name,
         )
 
     @property

@@ -1,15 +1,17 @@
-"""The way back of dead letters, and their end, as plans written once for both databases."""
+"""The way back of dead letters, what else may be ordered about them, and their end, for both databases."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from . import plans_sqlite
 from .operator_plans import OrderMoved, advance, as_id, hold_first, many, still_first
+from .operator_queries import Row
 from .plans import Plans, sql
 from .plans_postgres import PostgresPlans
 from .statement import Plan
@@ -32,30 +34,27 @@ class Back:
     head: bool
 
 
-def redrive(plans: Plans, keys: Sequence[Key], out: bool, now: Any) -> Plan[list[Key]]:
+def redrive(
+    plans: Plans, keys: Sequence[Key], out: bool, now: Any, delays: Mapping[Key, float] | None = None
+) -> Plan[list[Key]]:
     """Dead letters come back, in the order of their old positions; the answer names those that did.
 
-    One that halts its stream comes back as its head and lifts the halt; others go to the end of their stream, or with
-    `out` beside it. The row of the stream is held before it is decided who is head, as a producer does.
+    Those that are held stay. `delays` says which may be claimed only after so many seconds. One that halts its stream
+    comes back as its head and lifts the halt; others go to the end of their stream, or with `out` beside it.
+    The row of the stream is held before it is decided who is head, as a producer does.
     """
-    ids, queues = many(plans, [str(id) for id, _ in keys]), many(plans, [queue for _, queue in keys])
-    rows = yield sql(plans, "op_dead_lock", ids=ids, queues=queues)
+    rows = yield sql(plans, "op_dead_lock", **_named(plans, keys))
     if not rows:
         return []
     rows.sort(key=lambda row: (row[3] or row[4], row[4]))
-    letters = [(as_id(id), queue, stream, position) for id, queue, stream, position, _ in rows]
+    letters = [(as_id(id), queue, stream, position) for id, queue, stream, position, *_ in rows]
     halted = yield from _halted(plans, letters)
     if out:
         back = [Back(id, queue, stream, None, True) for id, queue, stream, _ in letters]
     else:
         back = yield from _enter(plans, letters, halted)
-    yield from _insert(plans, back, now)
-    yield sql(
-        plans,
-        "op_dead_delete",
-        ids=many(plans, [str(each.id) for each in back]),
-        queues=many(plans, [each.queue for each in back]),
-    )
+    yield from _insert(plans, back, delays or {}, now)
+    yield sql(plans, "op_dead_delete", **_named(plans, [(each.id, each.queue) for each in back]))
     if out:
         yield from _lift(plans, halted, now)
     return [(each.id, each.queue) for each in back]
@@ -121,7 +120,7 @@ def _enter(plans: Plans, letters: Sequence[Letter], halted: Halted) -> Plan[list
     return back
 
 
-def _insert(plans: Plans, back: Sequence[Back], now: Any) -> Plan[None]:
+def _insert(plans: Plans, back: Sequence[Back], delays: Mapping[Key, float], now: Any) -> Plan[None]:
     if isinstance(plans, PostgresPlans):
         yield plans.sql(
             "op_redrive",
@@ -129,6 +128,7 @@ def _insert(plans: Plans, back: Sequence[Back], now: Any) -> Plan[None]:
             queues=[each.queue for each in back],
             positions=[each.place or 0 for each in back],
             heads=[each.head for each in back],
+            delays=[delays.get((each.id, each.queue), 0.0) for each in back],
             now=now,
         )
         return
@@ -140,23 +140,81 @@ def _insert(plans: Plans, back: Sequence[Back], now: Any) -> Plan[None]:
             queue=each.queue,
             position=None if last else each.place,
             head=int(each.head and not last),
+            delay=round(delays.get((each.id, each.queue), 0.0) * 1_000_000),
             now=now,
         )
         if last:
             yield plans_sqlite.sql("op_redrive_place", seq=seq, head=int(each.head))
 
 
-def discard(plans: Plans, id: UUID, queue: str, now: Any) -> Plan[str | None]:
+def discard(plans: Plans, id: UUID, queue: str, now: Any, why: str | None = None) -> Plan[str | None]:
     """A dead letter leaves for the history and frees its dedupe key. The answer names a stream that it still halts."""
-    rows = yield sql(plans, "op_dead_lock", ids=many(plans, [str(id)]), queues=many(plans, [queue]))
+    named = _named(plans, [(id, queue)])
+    rows = yield sql(plans, "op_dead_lock", **named)
     if not rows:
         raise OrderMoved
     stream = rows[0][2]
-    for name, params in (
-        ("op_dead_ended", {"id": str(id), "queue": queue, "now": now}),
-        ("op_dead_free", {"id": str(id), "queue": queue}),
-        ("op_dead_delete", {"ids": many(plans, [str(id)]), "queues": many(plans, [queue])}),
-    ):
-        yield sql(plans, name, **params)
+    yield sql(plans, "op_dead_ended", **named, outcome="discarded", why=why, now=now)
+    yield sql(plans, "op_dead_free", id=str(id), queue=queue)
+    yield sql(plans, "op_dead_delete", **named)
     halted = (yield sql(plans, "op_stream_row", queue=queue, stream=stream)) if stream is not None else []
     return stream if halted and halted[0][1] == str(id) else None
+
+
+def hold(plans: Plans, id: UUID, queue: str, why: str | None, now: Any) -> Plan[bool]:
+    """A dead letter stays where it is until it is let go (`why` is None then). False: it is gone."""
+    held = plans.boolean(why is not None)
+    return bool((yield sql(plans, "op_dead_hold", id=str(id), queue=queue, held=held, why=why, now=now)))
+
+
+def edit(plans: Plans, id: UUID, queue: str, epoch: int, body: str) -> Plan[bool]:
+    """A dead letter gets another body; the one it died with is kept. False: it is not the one that was seen."""
+    yield sql(plans, "op_death_original", id=str(id), queue=queue)
+    return bool((yield sql(plans, "op_dead_edit", id=str(id), queue=queue, epoch=epoch, body=body)))
+
+
+# -- files
+
+
+def put(plans: Plans, letters: Sequence[Row], deaths: Sequence[Row], now: Any) -> Plan[set[Key]]:
+    """Dead letters from a file. The answer names those that were not here; the others are left as they are."""
+    rows = yield sql(plans, "op_dead_import", letters=_written(plans, letters), now=now)
+    fresh = [(as_id(id), queue) for id, queue in rows]
+    if fresh:
+        known = set(fresh)
+        theirs = [each for each in deaths if (as_id(each["id"]), each["queue"]) in known]
+        yield sql(plans, "op_death_import", deaths=_written(plans, theirs))
+        yield sql(plans, "op_dead_key_hold", **_named(plans, fresh))
+    return set(fresh)
+
+
+def archived(plans: Plans, seen: Mapping[Key, int], where: str, now: Any) -> Plan[list[Key]]:
+    """Dead letters that are safely archived go, if they are still as they were (by epoch); the answer names them."""
+    rows = yield sql(plans, "op_dead_lock", **_named(plans, list(seen)))
+    still = {(as_id(id), queue): epoch for id, queue, *_, epoch in rows}
+    gone = [key for key, epoch in seen.items() if still.get(key) == epoch]
+    for name, params in (
+        ("op_dead_ended", {"outcome": "archived", "why": where, "now": now}),
+        ("op_dead_key_end", {"now": now}),
+        ("op_dead_delete", {}),
+    ):
+        yield sql(plans, name, **_named(plans, gone), **params)
+    return gone
+
+
+def _named(plans: Plans, keys: Sequence[Key]) -> dict[str, object]:
+    return {
+        "ids": many(plans, [str(id) for id, _ in keys]),
+        "queues": many(plans, [queue for _, queue in keys]),
+    }
+
+
+def _written(plans: Plans, rows: Sequence[Row]) -> str:
+    """Rows as JSON, with instants as the database takes them."""
+    return plans_sqlite.encode([{name: _value(plans, value) for name, value in row.items()} for row in rows])
+
+
+def _value(plans: Plans, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat() if isinstance(plans, PostgresPlans) else plans_sqlite.instant(value)
+    return value

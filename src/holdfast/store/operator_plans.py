@@ -175,22 +175,23 @@ def end(plans: Plans, seqs: Sequence[int], outcome: str, now: Any) -> Plan[None]
     yield sql(plans, "op_delete", seqs=listed)
 
 
-def poison(plans: Plans, seq: int, why: str, now: Any) -> Plan[None]:
-    """A message moves to the dead letters by hand, with reason 7; its stream goes on."""
+def poison(plans: Plans, seq: int, why: str, now: Any, fingerprint: str | None = None) -> Plan[Held]:
+    """A message moves to the dead letters by hand, with reason 7; its stream goes on. The answer: what it was."""
     held = yield from hold(plans, seq, now)
     if held.queue is None or held.queue == TIMER:
         raise Refused(
             f"Message {held.id} is in nobody's queue yet, so it cannot be poison: cancel it instead."
         )
     if isinstance(plans, PostgresPlans):
-        yield plans.sql("op_bury", seq=seq, why=why, keep=plans.errors_kept, now=now)
+        yield plans.sql("op_bury", seq=seq, why=why, fingerprint=fingerprint, keep=plans.errors_kept, now=now)
     else:
         known = msgspec.json.decode(held.errors) if held.errors else []
         known.append({"at": from_micros(now).isoformat(), "reason": 7, "text": why})
         errors = plans_sqlite.encode(known[-plans.errors_kept :])
-        yield plans_sqlite.sql("op_bury", seq=seq, errors=errors, now=now)
+        yield plans_sqlite.sql("op_bury", seq=seq, errors=errors, fingerprint=fingerprint, now=now)
     yield sql(plans, "op_delete", seqs=many(plans, [seq]))
     yield from let_go(plans, held, now)
+    return held
 
 
 def release(plans: Plans, seq: int, now: Any) -> Plan[None]:

@@ -24,15 +24,17 @@ DELIVERY = (
 )
 LETTER = (
     "id queue type stream position subject status epoch attempts failures vanished refunds redrives reason last_reason"
-    " worker created_at due_at deadline died_at error halts"
+    " worker created_at due_at deadline died_at fingerprint held_at held_why stored_at error halts"
 )
 WHOLE = " errors headers body dedupe"
 STREAM = (
     "queue stream open halted_by halted_at head_id type state claimable_at attempts failures vanished status reason"
     " created_at error failed_at worker until newest_at"
 )
-ENDED = "queue type stream subject outcome ended_at started_at due_at attempts failures status"
+ENDED = "queue type stream subject outcome ended_at started_at due_at attempts failures status why"
 WORKER = "id name started_at seen_at queues asleep stopping leases"
+
+DEATH = "id queue died_at type reason last_reason fingerprint worker error body"
 
 BOOLEANS = {"head", "halts", "asleep", "stopping"}
 INSTANTS = {"until", "deadline"}
@@ -125,55 +127,17 @@ def show(plans: Plans, id: UUID, now: Any) -> Plan[tuple[list[Row], list[Row], l
     rows = yield statement(plans, "op_delivery", "op_show", "", id=str(id), now=now)
     dead = yield sql(plans, "op_dead_show", id=str(id))
     ended = yield sql(plans, "op_history_of", id=str(id))
-    return (
-        shape(plans, DELIVERY + WHOLE, rows),
-        shape(plans, LETTER + WHOLE, dead),
-        shape(plans, ENDED, ended),
-    )
+    deaths = shape(plans, DEATH, (yield sql(plans, "op_deaths", ids=many(plans, [str(id)]))))
+    found = shape(plans, DELIVERY + WHOLE, rows), shape(plans, LETTER + WHOLE, dead)
+    for row in (*found[0], *found[1]):
+        row["deaths"] = [each for each in deaths if each["queue"] == row["queue"]]
+    return (*found, shape(plans, ENDED, ended))
 
 
 def ahead(plans: Plans, seq: int, limit: int) -> Plan[int]:
     """How many are claimed before this one, counted up to a limit."""
     ((count,),) = yield sql(plans, "op_ahead", seq=seq, limit=limit)
     return int(count)
-
-
-# -- dead letters
-
-
-def letters(plans: Plans, *, newest: bool = True, limit: int = 50, **wanted: Any) -> Plan[list[Row]]:
-    """Dead letters that match."""
-    found = sql(plans, "op_dead_find", **wanted)
-    order = "order by d.died_at desc, d.seq desc" if newest else "order by d.died_at, d.seq"
-    rows = yield Statement(f"{found.sql}\n{order} limit {int(limit)}", found.params)
-    return shape(plans, LETTER, rows)
-
-
-def letter_keys(
-    plans: Plans,
-    *,
-    queue: str | None,
-    type: str | None,
-    stream: str | None,
-    reason: int | None,
-    until: Any,
-    after: tuple[int, int],
-    limit: int,
-) -> Plan[list[tuple[UUID, str, tuple[int, int]]]]:
-    """The next dead letters of a redrive of many: id, queue, and where to go on."""
-    rows = yield sql(
-        plans,
-        "op_dead_keys",
-        queue=queue,
-        type=type,
-        stream=stream,
-        reason=reason,
-        until=until,
-        after_position=after[0],
-        after_seq=after[1],
-        limit=limit,
-    )
-    return [(as_id(id), name, (position, seq)) for id, name, position, seq in rows]
 
 
 # -- streams and queues
@@ -221,6 +185,10 @@ def counts(plans: Plans, now: Any) -> Plan[list[Row]]:
 
 def queues(plans: Plans) -> Plan[list[Row]]:
     return shape(plans, "name paused_at paused_why", (yield sql(plans, "op_queue_rows")))
+
+
+def queue_names(plans: Plans) -> Plan[set[str]]:
+    return {name for name, _ in (yield sql(plans, "queue_names"))}
 
 
 def subscriptions(plans: Plans) -> Plan[list[tuple[str, str]]]:

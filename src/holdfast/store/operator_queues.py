@@ -100,6 +100,7 @@ def forget(plans: Plans, queue: str) -> Plan[bool]:
 
 PRUNED = {
     "history": "op_prune_history",
+    "deaths": "op_prune_deaths",
     "dedupe": "op_prune_dedupe",
     "streams": "op_prune_streams",
     "workers": "op_prune_workers",

@@ -239,6 +239,7 @@ def _other(s: Settlement) -> dict[str, object]:
         "last_reason": s.last_reason,
         "error": s.error,
         "ran": round(s.ran * 1000),
+        "fingerprint": s.fingerprint,
     }
 
 

@@ -216,6 +216,7 @@ class SqlitePlans:
                     errors=errors,
                     reason=s.reason,
                     last_reason=s.last_reason,
+                    fingerprint=s.fingerprint,
                     now=now,
                     **counters,
                 )

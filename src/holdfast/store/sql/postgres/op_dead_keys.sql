@@ -1,9 +1,4 @@
--- Which dead letters a redrive of many is about, in the order in which they come back: that of their old positions.
--- `after` is the last one of the batch before.
-select d.id, d.queue, coalesce(d.position, d.seq), d.seq from holdfast.dead d
- where (:queue::text is null or d.queue = :queue) and (:type::text is null or d.type = :type)
-   and (:stream::text is null or d.stream = :stream)
-   and (:reason::int is null or coalesce(d.last_reason, d.reason) = :reason)
-   and d.died_at <= :until::timestamptz
-   and (coalesce(d.position, d.seq), d.seq) > (:after_position::bigint, :after_seq::bigint)
- order by coalesce(d.position, d.seq), d.seq limit :limit::int
+-- Which dead letters an order is about, with where they stood, how large they are and which version was seen. What is
+-- asked for, in which order and how many, is put behind it.
+select d.id, d.queue, coalesce(d.position, d.seq), d.seq, octet_length(d.body), d.epoch, coalesce(d.stored_at, d.died_at)
+  from holdfast.dead d

@@ -2,13 +2,14 @@
 -- under the same id before gives way.
 insert into holdfast_dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts, failures,
                            vanished, refunds, redrives, reason, last_reason, created_at, due_at, deadline, died_at,
-                           errors, headers, body)
+                           errors, headers, body, fingerprint)
 select id, queue, seq, type, stream, position, subject, dedupe, status | 32768, epoch + 1, attempts, failures,
-       vanished, refunds, redrives, 7, reason, created_at, due_at, deadline, :now, :errors, headers, body
+       vanished, refunds, redrives, 7, reason, created_at, due_at, deadline, :now, :errors, headers, body,
+       :fingerprint
   from holdfast_message where seq = :seq
     on conflict (id, queue) do update set
         seq = excluded.seq, type = excluded.type, stream = excluded.stream, position = excluded.position, subject = excluded.subject,
         dedupe = excluded.dedupe, status = excluded.status, epoch = excluded.epoch, attempts = excluded.attempts, failures = excluded.failures,
         vanished = excluded.vanished, refunds = excluded.refunds, redrives = excluded.redrives, reason = excluded.reason, last_reason = excluded.last_reason,
         worker = excluded.worker, created_at = excluded.created_at, due_at = excluded.due_at, deadline = excluded.deadline, died_at = excluded.died_at,
-        errors = excluded.errors, headers = excluded.headers, body = excluded.body
+        errors = excluded.errors, headers = excluded.headers, body = excluded.body, fingerprint = excluded.fingerprint

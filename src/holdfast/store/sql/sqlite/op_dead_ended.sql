@@ -1,5 +1,6 @@
--- One line of history for a dead letter that is discarded.
-insert into holdfast_history (ended_at, due_at, id, status, attempts, failures, outcome, queue, type, stream, subject)
-select :now, coalesce(due_at, created_at), id, status, attempts, failures,
-       'discarded', queue, type, stream, subject
-  from holdfast_dead where id = :id and queue = :queue
+-- One line of history for each dead letter that is discarded or archived.
+insert into holdfast_history (ended_at, due_at, id, status, attempts, failures, outcome, queue, type, stream, subject,
+                              why)
+select :now, coalesce(due_at, created_at), id, status, attempts, failures, :outcome, queue, type, stream, subject, :why
+  from holdfast_dead
+ where (id, queue) in (select i.value, q.value from json_each(:ids) i join json_each(:queues) q on q.key = i.key)

@@ -1,9 +1,5 @@
--- Which dead letters a redrive of many is about, in the order in which they come back: that of their old positions.
--- `after` is the last one of the batch before.
-select d.id, d.queue, coalesce(d.position, d.seq), d.seq from holdfast_dead d
- where (:queue is null or d.queue = :queue) and (:type is null or d.type = :type)
-   and (:stream is null or d.stream = :stream)
-   and (:reason is null or coalesce(d.last_reason, d.reason) = :reason)
-   and d.died_at <= :until
-   and (coalesce(d.position, d.seq), d.seq) > (:after_position, :after_seq)
- order by coalesce(d.position, d.seq), d.seq limit :limit
+-- Which dead letters an order is about, with where they stood, how large they are and which version was seen. What is
+-- asked for, in which order and how many, is put behind it.
+select d.id, d.queue, coalesce(d.position, d.seq), d.seq, length(cast(d.body as blob)), d.epoch,
+       coalesce(d.stored_at, d.died_at)
+  from holdfast_dead d

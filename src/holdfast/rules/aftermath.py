@@ -1,0 +1,125 @@
+"""What a death leaves behind beside the dead letter: a copy for a backup handler, news for the application's hook.
+
+Both are messages, stored in the transaction of the death: nobody dies without them, and a process that ends before
+they are handled loses nothing. Their ids follow from the message and the epoch in which it died, so a death that is
+reported twice leaves them once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID, uuid5
+
+from ..errors import InvalidSettings
+from ..message import NewMessage, Reason
+from ..work import Leased
+
+T = TypeVar("T", dict[str, Any], list[Any])
+
+HOOK_QUEUE = "holdfast/dead-letters"
+HOOK_TYPE = "holdfast.dead"
+TOLD = (
+    "id", "queue", "type", "body", "headers", "stream", "position", "subject", "attempts", "created_at", "reason",
+    "last_reason", "error", "fingerprint",
+)  # fmt: skip
+ORIGINAL_ID, DIED_IN = "holdfast-original-id", "holdfast-died-in"  # headers of a copy
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTo:
+    """After a death a copy of the message goes to this queue; `type` is the original's unless it is given."""
+
+    queue: str
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AfterDeath:
+    """What a handler wants when one of its messages has died. The dead letter is held in any case."""
+
+    alert: bool = False
+    copy: CopyTo | None = None
+    tell: bool = False  # the application has a hook
+
+
+HOLD = AfterDeath()
+
+
+def after_death(wish: object) -> AfterDeath:
+    """`"hold"`, `"alert"` or a `CopyTo`, as a value."""
+    match wish:
+        case "hold":
+            return HOLD
+        case "alert":
+            return AfterDeath(alert=True)
+        case CopyTo():
+            return AfterDeath(copy=wish)
+    raise InvalidSettings(f'after_death={wish!r} must be "hold", "alert", a handler or CopyTo("queue").')
+
+
+def aftermath(
+    leased: Leased, wish: AfterDeath, reason: Reason, last_reason: Reason, error: str, fingerprint: str
+) -> tuple[NewMessage, ...]:
+    """The messages that this death leaves behind."""
+    left = []
+    if wish.copy is not None and (copied := _copy(leased, wish.copy)) is not None:
+        left.append(copied)
+    if wish.tell:
+        message = leased.message
+        told = {
+            "id": str(message.id),
+            "queue": message.queue,
+            "type": message.type,
+            "body": message.body,
+            "headers": message.headers,
+            "stream": message.stream,
+            "position": message.position,
+            "subject": message.subject,
+            "attempts": leased.attempt,
+            "created_at": message.created_at.isoformat(),
+            "reason": int(reason),
+            "last_reason": int(last_reason),
+            "error": error,
+            "fingerprint": fingerprint,
+        }
+        left.append(news(message.id, message.queue, leased.epoch, told))
+    return tuple(left)
+
+
+def news(id: UUID, queue: str, epoch: int, told: dict[str, Any]) -> NewMessage:
+    """The message that calls the application's hook."""
+    return NewMessage(
+        uuid5(id, f"{queue}/{epoch}/told"), HOOK_TYPE, json.dumps(told, ensure_ascii=False), queue=HOOK_QUEUE
+    )
+
+
+def _copy(leased: Leased, to: CopyTo) -> NewMessage | None:
+    """None: it has died there already, and copies must not go round in a circle."""
+    message = leased.message
+    headers = _read(message.headers, dict)
+    died_in = [*_read(headers.get(DIED_IN), list), message.queue]
+    if to.queue in died_in:
+        return None
+    headers.setdefault(ORIGINAL_ID, str(message.id))
+    headers[DIED_IN] = json.dumps(died_in, ensure_ascii=False)
+    return NewMessage(
+        uuid5(message.id, f"{message.queue}/{leased.epoch}/copy"),
+        to.type or message.type,
+        message.body,
+        stream=message.stream,
+        subject=message.subject,
+        headers=json.dumps(headers, ensure_ascii=False),
+        deadline=message.deadline,
+        queue=to.queue,
+    )
+
+
+def _read(text: object, kind: type[T]) -> T:
+    """JSON of a kind. Headers may come from a plain INSERT: whatever they hold, a message can die."""
+    try:
+        value = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        value = None
+    return value if isinstance(value, kind) else kind()

@@ -1,0 +1,149 @@
+"""What an operator may ask about dead letters, as plans written once for both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from . import plans_sqlite
+from .operator_plans import ago, as_id, many
+from .operator_queries import DEATH, LETTER, Row, shape
+from .plans import Plans, sql
+from .plans_postgres import PostgresPlans
+from .statement import Plan, Statement
+
+WHOLE = (
+    "id queue seq type stream position subject dedupe status epoch attempts failures vanished refunds redrives reason"
+    " last_reason worker created_at due_at deadline died_at fingerprint held_at held_why stored_at errors headers body"
+)
+GROUP = "fingerprint queue type reason count first_at last_at held id error"
+
+PLACE = "coalesce(d.position, d.seq), d.seq, d.id, d.queue"
+AGE = "coalesce(d.stored_at, d.died_at), d.id, d.queue"
+CONDITIONS: Mapping[str, str] = {
+    "queue": "d.queue = :queue",
+    "type": "d.type = :type",
+    "stream": "d.stream = :stream",
+    "reason": "coalesce(d.last_reason, d.reason) = :reason",
+    "died_of": "d.reason = :died_of",
+    "fingerprint": "d.fingerprint = :fingerprint",
+    "died_before": "d.died_at < :died_before",
+    "died_after": "d.died_at > :died_after",
+    "until": "d.died_at <= :until",
+    "redrives_below": "d.redrives < :redrives_below",
+    "ids": "d.id in (select value from json_each(:ids))",
+    "text": "exists (select 1 from json_each(d.errors) e"
+    " where instr(lower(json_extract(e.value, '$.text')), lower(:text)) > 0)",
+    "place": f"({PLACE}) > (:place_0, :place_1, :place_2, :place_3)",
+}
+POSTGRES: Mapping[str, str] = {
+    "ids": "d.id = any (:ids::uuid[])",
+    "text": "exists (select 1 from jsonb_array_elements(d.errors) e"
+    " where strpos(lower(e ->> 'text'), lower(:text)) > 0)",
+    "place": f"({PLACE}) > (:place_0::bigint, :place_1::bigint, :place_2::uuid, :place_3::text)",
+    **{
+        name: CONDITIONS[name] + "::timestamptz" for name in ("died_before", "died_after", "until")
+    },
+}  # fmt: skip
+CHOICES = {
+    "redriven": {True: "d.redrives > 0", False: "d.redrives = 0"},
+    "held": {True: "d.held_at is not null", False: "d.held_at is null"},
+}
+
+Place = tuple[int, int, str, str]  # where a letter stands among the others: position, seq, id, queue
+
+
+def _where(plans: Plans, wanted: Mapping[str, Any]) -> tuple[str, dict[str, object]]:
+    """The conditions that count, and their values."""
+    conditions, params = ["true"], {}
+    postgres = isinstance(plans, PostgresPlans)
+    for name, value in wanted.items():
+        if value is None:
+            continue
+        if name in CHOICES:
+            conditions.append(CHOICES[name][value])
+            continue
+        conditions.append(POSTGRES.get(name, CONDITIONS[name]) if postgres else CONDITIONS[name])
+        if name == "place":
+            params.update({f"place_{n}": each for n, each in enumerate(value)})
+        elif name == "ids":
+            params[name] = many(plans, [str(each) for each in value])
+        else:
+            params[name] = instant(plans, value) if isinstance(value, datetime) else value
+    return " and ".join(conditions), params
+
+
+def instant(plans: Plans, value: datetime) -> Any:
+    """An instant as the database writes it."""
+    return value if isinstance(plans, PostgresPlans) else plans_sqlite.instant(value)
+
+
+def _asked(plans: Plans, name: str, wanted: Mapping[str, Any], tail: str = "") -> Statement:
+    where, params = _where(plans, wanted)
+    return Statement(f"{sql(plans, name).sql}\n where {where}\n{tail}", params)
+
+
+def letters(plans: Plans, *, newest: bool = True, limit: int = 50, **wanted: Any) -> Plan[list[Row]]:
+    """Dead letters that match; `wanted` by the names in CONDITIONS and CHOICES, None does not count."""
+    order = "order by d.died_at desc, d.seq desc" if newest else "order by d.died_at, d.seq"
+    rows = yield _asked(plans, "op_dead_find", wanted, f"{order} limit {int(limit)}")
+    return shape(plans, LETTER, rows)
+
+
+def count(plans: Plans, **wanted: Any) -> Plan[int]:
+    ((found,),) = yield _asked(plans, "op_dead_count", wanted)
+    return int(found)
+
+
+def keys(plans: Plans, *, limit: int, order: str = PLACE, **wanted: Any) -> Plan[list[Row]]:
+    """Which dead letters an order is about, by where they stood or by age."""
+    rows = yield _asked(plans, "op_dead_keys", wanted, f"order by {order} limit {int(limit)}")
+    return shape(plans, "id queue place seq bytes epoch since_at", rows)
+
+
+def groups(plans: Plans, limit: int, **wanted: Any) -> Plan[list[Row]]:
+    """Dead letters by cause."""
+    where, params = _where(plans, wanted)
+    first, second = sql(plans, "op_dead_found").sql, sql(plans, "op_dead_groups").sql
+    rows = yield Statement(f"{first}\n where {where})\n{second} limit {int(limit)}", params)
+    return shape(plans, GROUP, rows)
+
+
+def whole(plans: Plans, found: Sequence[tuple[UUID, str]]) -> Plan[list[tuple[Row, list[Row]]]]:
+    """Dead letters with everything, and all their deaths; those that are gone are left out."""
+    rows = yield sql(
+        plans,
+        "op_dead_whole",
+        ids=many(plans, [str(id) for id, _ in found]),
+        queues=many(plans, [queue for _, queue in found]),
+    )
+    told = yield from deaths(plans, [id for id, _ in found])
+    return [
+        (row, [each for each in told if (each["id"], each["queue"]) == (row["id"], row["queue"])])
+        for row in shape(plans, WHOLE, rows)
+    ]
+
+
+def deaths(plans: Plans, ids: Sequence[UUID]) -> Plan[list[Row]]:
+    """All deaths of these messages, the first ones first."""
+    rows = yield sql(plans, "op_deaths", ids=many(plans, [str(id) for id in dict.fromkeys(ids)]))
+    return shape(plans, DEATH, rows)
+
+
+def death_counts(plans: Plans, seconds: float, now: Any) -> Plan[list[Row]]:
+    """How many deaths the last seconds saw, by queue, whatever became of the letters since."""
+    since = yield from ago(plans, seconds, now)
+    return shape(plans, "queue count last_at", (yield sql(plans, "op_death_count", since=since)))
+
+
+def standing(plans: Plans, found: Sequence[tuple[UUID, str]]) -> Plan[list[tuple[UUID, str, bool, bool]]]:
+    """Of each of these messages: whether it is pending, and whether it is dead."""
+    rows = yield sql(
+        plans,
+        "op_standing",
+        ids=many(plans, [str(id) for id, _ in found]),
+        queues=many(plans, [queue for _, queue in found]),
+    )
+    return [(as_id(id), queue, bool(pending), died_at is not None) for id, queue, pending, died_at in rows]

@@ -1,0 +1,7 @@
+-- The dedupe keys of dead letters that are archived are held for a while from now on; locked sorted, as settlements
+-- do.
+update holdfast.dedupe x set ended_at = coalesce(:now::timestamptz, clock_timestamp())
+ where (x.scope, x.key) in (
+     select k.scope, k.key from holdfast.dead d join holdfast.dedupe k on k.scope = d.type and k.key = d.dedupe and k.id = d.id
+      where (d.id, d.queue) in (select * from unnest(:ids::uuid[], :queues::text[]))
+      order by k.scope, k.key for update of k)

@@ -1,0 +1,5 @@
+-- The dedupe keys of dead letters that are archived are held for a while from now on.
+update holdfast_dedupe set ended_at = :now
+ where (scope, key, id) in (
+     select d.type, d.dedupe, d.id from holdfast_dead d
+      where (d.id, d.queue) in (select i.value, q.value from json_each(:ids) i join json_each(:queues) q on q.key = i.key))

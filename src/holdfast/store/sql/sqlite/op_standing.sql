@@ -1,0 +1,5 @@
+-- Where messages are: pending, dead (and when they died), or neither.
+select i.value, q.value,
+       exists (select 1 from holdfast_message m where m.id = i.value and m.queue = q.value),
+       (select d.died_at from holdfast_dead d where d.id = i.value and d.queue = q.value)
+  from json_each(:ids) i join json_each(:queues) q on q.key = i.key
