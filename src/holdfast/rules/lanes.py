@@ -97,7 +97,9 @@ class Pace:
     ran: float = 0.0  # seconds that those which ended took together
     rate: float = 0.0
     seconds: float | None = None  # that a message takes, once known
+    busy: float | None = None  # how many ran at once, on average, once known
     run: float = 1.0  # messages that a head brings, on average
+    streams: int | None = None  # that had work when last asked, if they were fewer than there was room for
     after: tuple[datetime, int] | None = None
     scanned_at: float = -inf
     ready: deque[Lane] = field(default_factory=deque)
@@ -122,6 +124,7 @@ class Pace:
         self.rate += weight * (self.ended / passed - self.rate)
         if self.ended:
             self.seconds = self.ran / self.ended
+            self.busy = self.ran / passed
         self.ended, self.ran = 0, 0.0
 
     @property
@@ -131,6 +134,16 @@ class Pace:
         # What one handler ends in a moment is known after the first message, the rate of all only after a while.
         need = max(ceil(self.rate * HORIZON), self.longest_run - 1)
         return self.limit.concurrency + need - (self.held - idle)
+
+    @property
+    def useful_lanes(self) -> int:
+        """How many lanes to have at once, however long their runs are: twice what ran at once, so that it can grow."""
+        free = self.limit.concurrency - self.running
+        return free if self.busy is None else min(free, ceil(2 * self.busy))
+
+    def run_max(self, total: int, usual: int) -> int:
+        """How many messages of one stream to take: all get their share, and a few streams share all there is room for."""
+        return usual if self.streams is None else max(usual, ceil(total / self.streams))
 
     @property
     def longest_run(self) -> int:

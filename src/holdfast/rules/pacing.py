@@ -116,7 +116,8 @@ class Pacing:
                 continue
             if now - pace.scanned_at > FULL_SCAN:
                 pace.after, pace.scanned_at = None, now
-            heads, longest = max(1, min(self.settings.claim, ceil(room / pace.run))), pace.longest_run
+            heads = min(room, max(ceil(min(room, total) / min(pace.run, self.settings.run)), pace.useful_lanes))
+            longest = min(pace.longest_run, pace.run_max(total, self.settings.run))
             allowed = self._allowed(queue)
             if allowed is not None:
                 allowed -= pace.held - pace.running  # what waits here already begins first
@@ -125,7 +126,7 @@ class Pacing:
                 heads, longest = min(heads, allowed), min(longest, allowed)
             run = max(run, longest)
             wants.append(Want(queue, heads, pace.after))
-        return wants, total, min(run, self.settings.run)
+        return wants, total, run
 
     def _allowed(self, queue: str) -> int | None:
         return None if self.gate is None else self.gate.allowed(queue)
@@ -216,6 +217,8 @@ class Pacing:
                 pace.expect_run(messages[want.queue] / found, full and want.queue in ordered, report.run)
             # Fewer than asked for: everything was seen, so the next look costs little and begins at the beginning.
             pace.after = batch.marks.get(want.queue) if found >= want.heads else None
+            if found:
+                pace.streams = found if found < want.heads and want.queue in ordered else None
 
     # -- running a lane
 

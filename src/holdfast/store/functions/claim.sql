@@ -15,24 +15,29 @@ set enable_sort = off set jit = off
 as $$
 #variable_conflict use_column
 declare
-    v_head bigint[]; v_epoch int[]; v_end bigint[]; v_seq bigint[]; v_run bigint[]; v_bytes bigint; v_streams int;
-    v_count int; v_leased bigint[];
+    v_head bigint[]; v_epoch int[]; v_end bigint[]; v_sizes int[]; v_bytes bigint; v_streams int;
+    v_seq bigint[]; v_run bigint[]; v_count int; v_leased bigint[];
 begin
-    select array_agg(x.seq), array_agg(x.epoch + 1), array_agg(x.position), count(x.position), sum(x.bytes)
-      into v_head, v_epoch, v_end, v_streams, v_bytes
-      from (select h.*, sum(h.bytes) over (rows between unbounded preceding and 1 preceding) as before
-              from (select h.* from unnest(p_queue, p_heads, p_after_at, p_after_seq) w (queue, heads, at, seq)
-                     cross join lateral (
-                        select m.seq, m.epoch, m.position, octet_length(m.body) as bytes
-                          from holdfast.message m
-                         where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at <= p_now
-                           and (m.claimable_at, m.seq) > (w.at, w.seq)
-                           and (select l.epoch from holdfast.lease l where l.seq = m.seq) is null
-                         order by m.claimable_at, m.seq limit w.heads for update of m skip locked) h
-                     limit p_total) h) x
-     where coalesce(x.before, 0) < p_bytes;
+    select array_agg(h.seq), array_agg(h.epoch + 1), array_agg(h.position), count(h.position), array_agg(h.bytes), sum(h.bytes)
+      into v_head, v_epoch, v_end, v_streams, v_sizes, v_bytes
+      from (select h.* from unnest(p_queue, p_heads, p_after_at, p_after_seq) w (queue, heads, at, seq)
+             cross join lateral (
+                select m.seq, m.epoch, m.position, octet_length(m.body) as bytes
+                  from holdfast.message m
+                 where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at <= p_now
+                   and (m.claimable_at, m.seq) > (w.at, w.seq)
+                   and (select l.epoch from holdfast.lease l where l.seq = m.seq) is null
+                 order by m.claimable_at, m.seq limit w.heads for update of m skip locked) h
+             limit p_total) h;
     if v_head is null then
         return;
+    end if;
+    if v_bytes > p_bytes then  -- the one that fills the room is the last
+        select count(*), sum(x.bytes) into v_count, v_bytes
+          from (select u.bytes, sum(u.bytes) over (order by u.n) - u.bytes as before
+                  from unnest(v_sizes) with ordinality u (bytes, n)) x where x.before < p_bytes;
+        v_head := v_head[:v_count]; v_epoch := v_epoch[:v_count]; v_end := v_end[:v_count];
+        select count(*) into v_streams from unnest(v_end) u (place) where u.place is not null;
     end if;
     v_seq := v_head; v_run := v_head;
     if v_streams > 0 and p_run > 1 then

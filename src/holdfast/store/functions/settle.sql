@@ -12,27 +12,41 @@ as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_held bigint[]; v_runs bigint[]; v_epochs int[]; v_count int;
-    v_queue text[]; v_stream text[]; v_removed int[]; v_start bigint[]; v_halt text[];
+    v_queue text[]; v_stream text[]; v_place bigint[]; v_left boolean[]; v_removed int[]; v_start bigint[]; v_halt text[];
     v_emits json := p_emits;
     v_drafts holdfast.draft[]; v_ended_type text[]; v_ended_key text[];
 begin
-    with settled as (
-        select d.seq, d.run, d.epoch, d.queue, d.stream, d.place, d.place is not null as removed, null::text as halt,
-               d.type, d.dedupe
-          from holdfast.settle_done(p_seq, p_run, p_epoch, p_ran, v_now) d
-         union all
-        select o.seq, o.run, o.epoch, o.queue, o.stream, o.place, o.removed, o.halt, o.type, o.dedupe
-          from holdfast.settle_other(p_other, p_keep, v_now) o where p_other is not null),
-    runs as (select distinct s.run, s.epoch from settled s),
-    streams as (
-        select s.queue, s.stream, count(*) filter (where s.removed) as removed, min(s.place) as start, max(s.halt) as halt
-          from settled s where s.place is not null group by s.queue, s.stream)
-    select (select array_agg(s.seq) from settled s),
-           (select array_agg(r.run) from runs r), (select array_agg(r.epoch) from runs r),
-           (select array_agg(s.type) from settled s where s.dedupe is not null),
-           (select array_agg(s.dedupe) from settled s where s.dedupe is not null),
-           array_agg(t.queue), array_agg(t.stream), array_agg(t.removed), array_agg(t.start), array_agg(t.halt)
-      into v_held, v_runs, v_epochs, v_ended_type, v_ended_key, v_queue, v_stream, v_removed, v_start, v_halt from streams t;
+    if p_seq is not null then
+        select d.seqs, d.runs, d.epochs, d.types, d.keys, d.queues, d.streams, d.places,
+               array_fill(true, array[coalesce(cardinality(d.places), 0)]),
+               array_fill(null::text, array[coalesce(cardinality(d.places), 0)])
+          into v_held, v_runs, v_epochs, v_ended_type, v_ended_key, v_queue, v_stream, v_place, v_left, v_halt
+          from holdfast.settle_done(p_seq, p_run, p_epoch, p_ran, v_now) d;
+    end if;
+    if p_other is not null then
+        select v_held || array_agg(o.seq), v_runs || array_agg(o.run), v_epochs || array_agg(o.epoch),
+               v_ended_type || array_agg(o.type) filter (where o.dedupe is not null),
+               v_ended_key || array_agg(o.dedupe) filter (where o.dedupe is not null),
+               v_queue || array_agg(o.queue) filter (where o.place is not null),
+               v_stream || array_agg(o.stream) filter (where o.place is not null),
+               v_place || array_agg(o.place) filter (where o.place is not null),
+               v_left || array_agg(o.removed) filter (where o.place is not null),
+               v_halt || array_agg(o.halt) filter (where o.place is not null)
+          into v_held, v_runs, v_epochs, v_ended_type, v_ended_key, v_queue, v_stream, v_place, v_left, v_halt
+          from holdfast.settle_other(p_other, p_keep, v_now) o;
+    end if;
+    if v_runs <> v_held then  -- several of one run
+        select array_agg(r.run), array_agg(r.epoch) into v_runs, v_epochs
+          from (select distinct u.run, u.epoch from unnest(v_runs, v_epochs) u (run, epoch)) r;
+    end if;
+    if v_queue is not null then
+        select array_agg(t.queue), array_agg(t.stream), array_agg(t.removed), array_agg(t.start), array_agg(t.halt)
+          into v_queue, v_stream, v_removed, v_start, v_halt
+          from (select u.queue, u.stream, count(*) filter (where u.removed) as removed, min(u.place) as start,
+                       max(u.halt) as halt
+                  from unnest(v_queue, v_stream, v_place, v_left, v_halt) u (queue, stream, place, removed, halt)
+                 group by u.queue, u.stream) t;
+    end if;
     -- step: settle_lease
     with gone as (
         delete from holdfast.lease l using unnest(v_runs, v_epochs) u (run, epoch)

@@ -1,14 +1,14 @@
--- Messages that are done leave for the history, if the lease of their run still stands. Answers one row for each
--- that was held. Rows are locked in the order given: the head of a run comes before its followers.
+-- Messages that are done leave for the history, if the lease of their run still stands. Answers arrays: of all that
+-- were held, of those with a dedupe key, and of those in the order of a stream. Rows are locked in the order given: the
+-- head of a run comes before its followers.
 create or replace function holdfast.settle_done(
-    p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_now timestamptz)
-returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint, type text, dedupe text)
+    p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_now timestamptz,
+    out seqs bigint[], out runs bigint[], out epochs int[], out types text[], out keys text[],
+    out queues text[], out streams text[], out places bigint[])
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 begin
-    return query
     with gone as (
         delete from holdfast.message m
          using unnest(p_seq, p_run, p_epoch, p_ran) u (seq, run, epoch, ran), holdfast.lease l
@@ -21,6 +21,12 @@ begin
         select p_now, p_now - g.ran * interval '1 millisecond', coalesce(g.due_at, g.created_at), g.id,
                g.status | 4, g.attempts + 1, g.failures, 'done', g.queue, g.type, g.stream, g.subject
           from gone g)
-    select g.seq, g.run, g.epoch, g.queue, g.stream, g.position, g.type, g.dedupe from gone g;
+    select array_agg(g.seq), array_agg(g.run), array_agg(g.epoch),
+           array_agg(g.type) filter (where g.dedupe is not null),
+           array_agg(g.dedupe) filter (where g.dedupe is not null),
+           array_agg(g.queue) filter (where g.position is not null),
+           array_agg(g.stream) filter (where g.position is not null),
+           array_agg(g.position) filter (where g.position is not null)
+      into seqs, runs, epochs, types, keys, queues, streams, places from gone g;
 end
 $$;
