@@ -39,6 +39,7 @@ ORDER = [
     ["testing"],
     ["app"],
     ["child"],
+    ["exporter"],
     ["supervisor"],
     ["__init__"],
     ["integrations", "dashboard"],

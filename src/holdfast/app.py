@@ -32,12 +32,17 @@ from .store import SqlitePlans, Store, open_store, plans
 from .store.migrate import migrate
 from .store.runners import Handle, recognise
 from .store.statement import Plan
+from .telemetry import Watch, exposition, together
+from .telemetry.families import Sample
+from .telemetry.meter import Meter
+from .telemetry.sheet import Sheet, summed
 from .testing import Drained, testing
 from .work import Batch, Leased, Report, Settlement, Want
 from .worker import Worker
 
 if TYPE_CHECKING:
     from .operations import Operations
+    from .operations.gauges import Gauges
 
 log = Log("holdfast")
 
@@ -50,9 +55,18 @@ class Holdfast:
     """An application's engine: `app = Holdfast("sqlite:///shop.db")`, later `postgresql://...`."""
 
     def __init__(
-        self, url: str, *, clock: Clock | None = None, redact: Iterable[Rule] = (), **settings: Any
+        self,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        redact: Iterable[Rule] = (),
+        metrics: bool = False,
+        **settings: Any,
     ) -> None:
-        """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored."""
+        """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored.
+
+        `metrics`: workers in this process count, for `metrics_text()`; `holdfast worker --metrics` needs no such word.
+        """
         self.url, self.schema = names.database_url(url)
         self.redact = redactor(redact, names.passwords(self.url))
         self.settings = Settings().but(**settings)
@@ -60,6 +74,8 @@ class Holdfast:
         self.handlers = Handlers()
         self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
         self.breakers = Breakers(lambda: self.store)
+        self.sheet = Sheet() if metrics else None
+        self._gauges: Gauges | None = None
         self._subscribed = False
         self._hand_worker: int | None = None
 
@@ -221,8 +237,10 @@ class Holdfast:
 
     # -- working
 
-    def worker(self, **options: Any) -> Worker:
-        """A worker of this application's handlers; `await worker.run()`."""
+    def worker(self, *, sheet: Sheet | None = None, **options: Any) -> Worker:
+        """A worker of this application's handlers; `await worker.run()`. It counts on the sheet, if there is one."""
+        sheet = sheet or self.sheet
+        watches: list[Watch] = [] if sheet is None else [Meter(sheet)]
         return Worker(
             self.store,
             self.handlers,
@@ -230,6 +248,7 @@ class Holdfast:
             self.clock,
             draft=self.draft,
             housekeeping=self.operations.housekeeping,
+            watch=together(watches),
             **options,
         )
 
@@ -341,6 +360,19 @@ class Holdfast:
         from .operations import Operations
 
         return Operations(self.store, self.settings, self.handlers)
+
+    def metrics(self, sheets: Sequence[Sheet] = ()) -> list[Sample]:
+        """What workers have counted on these sheets and inside this process, and what the database says."""
+        from .operations.gauges import Gauges
+
+        if self._gauges is None:
+            self._gauges = Gauges(lambda: self.operations, self.breakers, self.clock)
+        ours = [] if self.sheet is None else [self.sheet]
+        return [*summed([*sheets, *ours]), *self._gauges.read()]
+
+    def metrics_text(self, sheets: Sequence[Sheet] = ()) -> str:
+        """The metrics of docs/telemetry.md as Prometheus reads them. What the database says may be some seconds old."""
+        return exposition.text(self.metrics(sheets))
 
     @contextmanager
     def testing(self) -> Iterator[Drained]:

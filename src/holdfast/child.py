@@ -20,6 +20,7 @@ from .errors import InvalidSettings, StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN
 from .logs import Log, configure
 from .store import plans
+from .telemetry.sheet import Sheet
 from .worker import LAST_WORDS
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Task:
     quarantine: bool
     queues: Sequence[str] | None
     deaths: Sequence[Death]
+    sheet: int | None = None  # where it counts, if anybody asked for metrics
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -86,18 +88,18 @@ def load_app(target: str) -> Holdfast:
     return app
 
 
-def run(app: Holdfast, task: Task, board: Board) -> NoReturn:
+def run(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> NoReturn:
     """Work as the supervisor asks, and leave. A board that is not wiped then tells of a death."""
     try:
-        asyncio.run(_work_and_leave(app, task, board))
+        asyncio.run(_work_and_leave(app, task, board, sheet))
     except BaseException:
         traceback.print_exc()
     finally:
         _leave(1)
 
 
-async def _work_and_leave(app: Holdfast, task: Task, board: Board) -> None:
-    code = await work(app, task, board)
+async def _work_and_leave(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> None:
+    code = await work(app, task, board, sheet)
     if code == 0:
         board.wipe()
     _leave(code)  # from here: threads that do not come back would keep the loop, and then the process
@@ -110,9 +112,11 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-async def work(app: Holdfast, task: Task, board: Board) -> int:
+async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> int:
     loop = asyncio.get_running_loop()
-    worker = app.worker(board=board, embedded=False, queues=task.queues, quarantine=task.quarantine)
+    worker = app.worker(
+        board=board, sheet=sheet, embedded=False, queues=task.queues, quarantine=task.quarantine
+    )
     announced: list[asyncio.Task[None]] = []
 
     def told_to_stop() -> None:
@@ -185,7 +189,8 @@ def main() -> None:
     target, text = sys.argv[1:]
     task, app = Task.from_json(text), load_app(target)
     configure()  # behind the application, which may have done it
-    run(app, task, Board(task.board, task.capacity))
+    sheet = None if task.sheet is None else Sheet(task.sheet)
+    run(app, task, Board(task.board, task.capacity), sheet)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import gc
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,7 +29,9 @@ from .board import Board
 from .child import Death, Task, run, tell_deaths
 from .errors import StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN
+from .exporter import listen, serve
 from .logs import Log
+from .telemetry.sheet import Sheet
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -78,12 +81,53 @@ class Child:
 
     board: Board
     quarantine: bool
+    sheet: Sheet | None = None  # what all processes in this place have counted
     process: Process | None = None
     started_at: float = 0.0
     died_at: float = 0.0
     pause: float = 0.0  # before it is started again
     deaths: list[Death] = field(default_factory=list)
     told: int = 0  # how often it was told to stop
+
+
+@dataclass
+class Exporting:
+    """The process that answers who asks for metrics. It keeps a connection, which the supervisor must not."""
+
+    app: Holdfast
+    target: str
+    listening: socket.socket
+    sheets: list[Sheet]
+    pipe: tuple[int, int]
+    process: Process | None = None
+    died_at: float = float("-inf")
+
+    def look(self, now: float) -> None:
+        if self.process is not None and self.process.poll() is not None:
+            log.warning("exporter.ended", "The process for metrics ended; another one begins")
+            self.process, self.died_at = None, now
+        if self.process is None and now >= self.died_at + RESTART_MAX:
+            self.process = self._fork() if can_fork() else self._spawn()
+
+    def _fork(self) -> Process:
+        pid = fork()
+        if pid == 0:
+            os.close(self.pipe[1])
+            serve(self.app, self.listening, self.sheets, self.pipe[0])
+        return Forked(pid)
+
+    def _spawn(self) -> Process:
+        sheets = [each.fileno for each in self.sheets if each.fileno is not None]
+        fds = [self.listening.fileno(), self.pipe[0], *sheets]
+        command = [sys.executable, "-m", "holdfast.exporter", self.target, *map(str, fds)]
+        return subprocess.Popen(command, pass_fds=fds)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+        for sheet in self.sheets:
+            sheet.close()
+        self.listening.close()
 
 
 @dataclass
@@ -94,7 +138,9 @@ class Supervisor:
     target: str
     processes: int = 1
     queues: Sequence[str] | None = None
+    metrics: socket.socket | None = None  # where somebody may ask for metrics
     children: list[Child] = field(default_factory=list)
+    exporter: Exporting | None = None
     stops: int = 0
     _stop_at: float = float("inf")
     _pipe: tuple[int, int] = (-1, -1)  # closed by our death, however it comes: the children read its end
@@ -104,9 +150,18 @@ class Supervisor:
         woken = self._listen_to_signals()
         self._prepare()
         capacity = 8 * self.app.settings.claim + self.app.settings.concurrency
-        self.children = [Child(Board.create(capacity), False) for _ in range(self.processes)]
-        self.children.append(Child(Board.create(capacity), True))
+        self.children = [
+            Child(
+                Board.create(capacity),
+                number == self.processes,
+                None if self.metrics is None else Sheet.create(),
+            )
+            for number in range(self.processes + 1)
+        ]
         self._pipe = os.pipe()
+        if self.metrics is not None:
+            sheets = [child.sheet for child in self.children if child.sheet is not None]
+            self.exporter = Exporting(self.app, self.target, self.metrics, sheets, self._pipe)
         gc.freeze()
         try:
             while not self.stops or any(child.process is not None for child in self.children):
@@ -117,6 +172,8 @@ class Supervisor:
         finally:
             for each in self._pipe:
                 os.close(each)
+            if self.exporter is not None:
+                self.exporter.stop()
             self._tell_last_deaths()
             for child in self.children:
                 child.board.close()
@@ -149,6 +206,8 @@ class Supervisor:
     # -- the children
 
     def _look(self, now: float) -> None:
+        if self.exporter is not None:
+            self.exporter.look(now)
         for child in self.children:
             self._reap(child, now)
             if child.process is not None:
@@ -165,29 +224,24 @@ class Supervisor:
     def _start(self, child: Child, now: float) -> None:
         child.board.wipe()
         board, alive = child.board, self._pipe[0]
-        task = Task(board.fileno, board.capacity, alive, child.quarantine, self.queues, tuple(child.deaths))
+        sheet = None if child.sheet is None else child.sheet.fileno
+        task = Task(
+            board.fileno, board.capacity, alive, child.quarantine, self.queues, tuple(child.deaths), sheet
+        )
         child.process = self._fork(child, task) if can_fork() else self._spawn(task)
         child.started_at, child.told = now, 0
 
     def _fork(self, child: Child, task: Task) -> Process:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # A signal that comes before the child listens to it ends the child: it holds nothing yet.
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            for number in SIGNALS:
-                signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        pid = fork()
         if pid == 0:
             os.close(self._pipe[1])
-            run(self.app, task, child.board)
+            run(self.app, task, child.board, child.sheet)
         return Forked(pid)
 
     def _spawn(self, task: Task) -> Process:
         command = [sys.executable, "-m", "holdfast.child", self.target, task.to_json()]
-        return subprocess.Popen(command, pass_fds=(task.board, task.alive))
+        shared = (task.board, task.alive) if task.sheet is None else (task.board, task.alive, task.sheet)
+        return subprocess.Popen(command, pass_fds=shared)
 
     def _reap(self, child: Child, now: float) -> None:
         process = child.process
@@ -279,9 +333,32 @@ def can_fork() -> bool:
     return False
 
 
-def run_worker(app: Holdfast, target: str, *, processes: int = 1, queues: Sequence[str] | None = None) -> int:
-    """Run a supervised worker in this process until it is told to stop."""
-    return Supervisor(app, target, processes, queues).run()
+def fork() -> int:
+    """0 in the child, which answers to signals as if it were new."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A signal that comes before the child listens to it ends the child: it holds nothing yet.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    return pid
+
+
+def run_worker(
+    app: Holdfast,
+    target: str,
+    *,
+    processes: int = 1,
+    queues: Sequence[str] | None = None,
+    metrics: str | None = None,
+) -> int:
+    """Run a supervised worker in this process until it is told to stop. `metrics`: an address to be scraped at."""
+    listening = None if metrics is None else listen(metrics)
+    return Supervisor(app, target, processes, queues, listening).run()
 
 
 def _empty(pipe: int) -> None:

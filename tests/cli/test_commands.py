@@ -279,14 +279,23 @@ def test_worker_and_demo_are_handed_over(
     monkeypatch.chdir(tmp_path)
     calls: list[Any] = []
 
-    def run_worker(app: object, target: str, *, processes: int, queues: list[str] | None) -> int:
-        calls.append((type(app).__name__, target, processes, queues))
+    def run_worker(
+        app: object, target: str, *, processes: int, queues: list[str] | None, metrics: str | None
+    ) -> int:
+        calls.append((type(app).__name__, target, processes, queues, metrics))
         return 0
 
     monkeypatch.setattr("holdfast.supervisor.run_worker", run_worker)
-    assert holdfast("worker", "a_shop:app", "-p", 3, "-q", "x", "-q", "y", database=False).code == 0
+    monkeypatch.setattr("holdfast.logs.configure", lambda kind, level: calls.append((kind, level)))
+    asked = ("-p", 3, "-q", "x", "-q", "y", "--metrics", ":9464", "--log", "json")
+    assert holdfast("worker", "a_shop:app", *asked, database=False).code == 0
     assert holdfast("worker", database=False, HOLDFAST_APP="a_shop:app").code == 0
-    assert calls == [("Holdfast", "a_shop:app", 3, ["x", "y"]), ("Holdfast", "a_shop:app", 1, None)]
+    assert calls == [
+        ("json", None),
+        ("Holdfast", "a_shop:app", 3, ["x", "y"], ":9464"),
+        (None, None),
+        ("Holdfast", "a_shop:app", 1, None, None),
+    ]
     missing = holdfast("worker", database=False, HOLDFAST_DATABASE_URL="sqlite:///x.db")
     assert (missing.code, "Which application?" in missing.err) == (2, True)
     monkeypatch.setattr("holdfast.demo.run", lambda console, **options: calls.append(options) or 1)

@@ -124,6 +124,7 @@ def shop(lab: Lab) -> Holdfast:
 @pytest.mark.covers("X38", "C27", "C28", "D3")
 async def test_no_payload_is_ever_logged(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "holdfast")
     app = shop(lab)
     types = ["raises", "gives.up", "typed", "keyed", "late", "many", "emits"]
     for n, type_ in enumerate(types):

@@ -10,7 +10,7 @@ import typer
 from ..errors import UsageError
 from . import show
 from .show import Id, Json
-from .target import App, Target, Url, operations
+from .target import App, Target, Url, opened, operations
 
 if TYPE_CHECKING:
     from ..operations import Operations, Status
@@ -95,6 +95,15 @@ def print_status(answer: Status) -> None:
     )
     for problem in answer.problems:
         show.plain(f"! {show.clean(problem)}")
+
+
+def metrics(target: Target = None, app: App = None, url: Url = None, json: Json = False) -> None:
+    """What the database says, once, as Prometheus reads it. What workers count, only they know: `worker --metrics`."""
+    with opened(app, url, target) as found:
+        if json:
+            show.document([each._asdict() for each in found.metrics()])
+        else:
+            show.plain(found.metrics_text().rstrip("\n"))
 
 
 def why(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:

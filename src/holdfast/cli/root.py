@@ -58,6 +58,7 @@ app.command(epilog=EPILOG)(running.worker)
 app.command(epilog=EPILOG)(overview.status)
 app.command(epilog=EPILOG)(overview.why)
 app.command(epilog=EPILOG)(overview.doctor)
+app.command(epilog=EPILOG)(overview.metrics)
 for name, group in (
     ("messages", messages.app),
     ("dead", dead.app),

@@ -85,6 +85,12 @@ def worker(
     queue: Annotated[
         list[str] | None, typer.Option("--queue", "-q", help="Only this queue; may be repeated.")
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics", metavar="HOST:PORT", help="Where Prometheus may ask, such as 127.0.0.1:9464."
+        ),
+    ] = None,
     log: Annotated[
         str | None,
         typer.Option("--log", metavar="text|json", help="How logs are written; else $HOLDFAST_LOG."),
@@ -106,4 +112,4 @@ def worker(
 
     found = load(name)
     configure(log, log_level)  # behind the application, which may have set logging up itself
-    raise typer.Exit(run_worker(found, name, processes=processes, queues=queue))
+    raise typer.Exit(run_worker(found, name, processes=processes, queues=queue, metrics=metrics))

@@ -106,12 +106,19 @@ def application(app: str | None, url: str | None, target: str | None = None) -> 
 
 @contextmanager
 def operations(app: str | None, url: str | None, target: str | None = None) -> Iterator[Operations]:
-    """The operations of what is meant, closed afterwards. A SQLite file that is not there is not made by a question."""
+    """The operations of what is meant, closed afterwards."""
+    with opened(app, url, target) as found:
+        yield found.operations
+
+
+@contextmanager
+def opened(app: str | None, url: str | None, target: str | None = None) -> Iterator[Any]:
+    """The application that is meant, closed afterwards. A SQLite file that is not there is not made by a question."""
     found = application(app, url, target)
     path = found.url.removeprefix("sqlite:///")
     if path not in (found.url, ":memory:") and not os.path.exists(path):
         raise NotFound(f"There is no database file {path}: `holdfast init` makes one.")
     try:
-        yield found.operations
+        yield found
     finally:
         found.close()

@@ -125,10 +125,7 @@ class Operations:
         """Everything at a glance."""
         desk = self._desk
         at, queues, workers = self.queues.survey()
-        unrouted = [
-            Unrouted(row["type"], row["count"], row["oldest_at"])
-            for row in desk.ask(lambda _: queries.unrouted(desk.plans, SHOWN))
-        ]
+        unrouted = self.unrouted()
         ended: dict[str, int] = {}
         for row in desk.ask(lambda now: queries.rates(desk.plans, RATE_SECONDS, now), one=False):
             ended[row["outcome"]] = ended.get(row["outcome"], 0) + row["count"]
@@ -154,6 +151,11 @@ class Operations:
             unrouted=tuple(unrouted),
             problems=tuple(_problems(at, queues, blocked, unrouted, self.poison_count())),
         )
+
+    def unrouted(self) -> list[Unrouted]:
+        """Types that nobody subscribes to, those with most messages first."""
+        rows = self._desk.ask(lambda _: queries.unrouted(self._desk.plans, SHOWN))
+        return [Unrouted(row["type"], row["count"], row["oldest_at"]) for row in rows]
 
     def why(self, id: UUID | str) -> list[str]:
         """Why a message is where it is: a sentence for each of its deliveries."""

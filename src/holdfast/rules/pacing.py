@@ -116,7 +116,9 @@ class Pacing:
                 continue
             if now - pace.scanned_at > FULL_SCAN:
                 pace.after, pace.scanned_at = None, now
-            heads = min(room, max(ceil(min(room, total) / min(pace.run, self.settings.run)), pace.useful_lanes))
+            heads = min(
+                room, max(ceil(min(room, total) / min(pace.run, self.settings.run)), pace.useful_lanes)
+            )
             longest = min(pace.longest_run, pace.run_max(total, self.settings.run))
             allowed = self._allowed(queue)
             if allowed is not None:

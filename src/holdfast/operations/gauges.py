@@ -1,0 +1,103 @@
+"""What the database says for metrics: looked up now and then, and kept in between.
+
+Counting costs a scan of what is pending, so it takes at most a fiftieth of the time, however deep the backlog is and
+however often somebody scrapes. `holdfast_survey_age_seconds` says how old the numbers are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from ..breakers import Breakers
+from ..clock import Clock
+from ..errors import HoldfastError
+from ..logs import Log
+from ..rules.breaker import State
+from ..telemetry.families import Sample
+from ..telemetry.meter import reason_name
+from .results import STATES
+
+log = Log("holdfast.operations")
+
+KEPT_SECONDS = 10.0
+SHARE = 50  # times as long as it took, the next look is not before
+BLOCKED_MAX = 1000
+
+
+class Gauges:
+    """The last look at the database, for any number of scrapes."""
+
+    def __init__(self, operations: Callable[[], Any], breakers: Breakers, clock: Clock) -> None:
+        self._operations, self._breakers, self._clock = operations, breakers, clock
+        self._lock = threading.Lock()
+        self._samples: list[Sample] = []
+        self._looked_at = self._next_at = float("-inf")
+        self._took = 0.0
+        self._up = False
+
+    def read(self) -> list[Sample]:
+        with self._lock:
+            now = self._clock.monotonic()
+            if now >= self._next_at:
+                self._look(now)
+                now = self._clock.monotonic()
+            about = [_one("holdfast_store_up", float(self._up))]
+            if self._samples:
+                about.append(_one("holdfast_survey_seconds", self._took))
+                about.append(_one("holdfast_survey_age_seconds", now - self._looked_at))
+            return [*self._samples, *about]
+
+    def _look(self, begun: float) -> None:
+        try:
+            self._samples, self._up = survey(self._operations(), self._breakers), True
+        except HoldfastError as error:
+            self._samples, self._up = [], False
+            log.warning(
+                "metrics.store_down", "Metrics of the database cannot be read: %(error)s", error=error
+            )
+        self._looked_at = self._clock.monotonic()
+        self._took = self._looked_at - begun
+        self._next_at = self._looked_at + max(KEPT_SECONDS, SHARE * self._took)
+
+
+def survey(operations: Any, breakers: Breakers) -> list[Sample]:
+    """Everything that is looked up, now."""
+    at, queues, workers = operations.queues.survey()
+    samples = []
+    blocked = Counter(each.queue for each in operations.streams.blocked(limit=BLOCKED_MAX))
+    for each in queues:
+        labels = (each.name,)
+        samples += [
+            Sample("holdfast_pending", (each.name, state), (float(each.states.get(state, 0)),))
+            for state in STATES
+            if state != "unrouted"  # which is in no queue
+        ]
+        waited = 0.0 if each.oldest_at is None else max(0.0, (at - each.oldest_at).total_seconds())
+        samples += [
+            Sample("holdfast_oldest_due_seconds", labels, (waited,)),
+            Sample("holdfast_dead_letters", labels, (float(each.dead),)),
+            Sample("holdfast_blocked_streams", labels, (float(blocked[each.name]),)),
+            Sample("holdfast_queue_paused", labels, (float(each.paused_at is not None),)),
+        ]
+    for count in operations.failure_reasons():
+        for where, number in (("pending", count.pending), ("dead", count.dead)):
+            samples.append(Sample("holdfast_failed", (where, reason_name(count.reason)), (float(number),)))
+    alive = sum(each.is_alive for each in workers)
+    samples += [
+        _one("holdfast_unrouted", float(sum(each.count for each in operations.unrouted()))),
+        Sample("holdfast_workers", ("alive",), (float(alive),)),
+        Sample("holdfast_workers", ("silent",), (float(len(workers) - alive),)),
+    ]
+    for breaker in breakers.list():
+        samples += [
+            Sample("holdfast_breaker_state", (breaker.name, state.value), (float(breaker.state is state),))
+            for state in State
+        ]
+    return samples
+
+
+def _one(name: str, value: float) -> Sample:
+    return Sample(name, (), (value,))

@@ -1,0 +1,114 @@
+"""What a worker counts."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from contextvars import Context as Variables
+from contextvars import copy_context
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ..message import Reason
+from ..work import Batch, Leased, Outcome, Report, Settlement
+from .families import LONG, SECONDS, SIZES
+from .sheet import Sheet
+
+TYPES_MAX = 300  # pairs of queue and type that are counted apart, in one process
+OTHER = "(other)"
+SECOND = timedelta(seconds=1)
+
+Change = tuple[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the numbers of a queue and a type are that change with every message."""
+
+    labels: tuple[str, str]
+    started: int
+    done: int
+    seconds: int
+    wait: int
+
+
+class Meter:
+    """A watch that counts on a sheet."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        self.sheet = sheet
+        self._places: dict[tuple[str, str], Places] = {}
+        self._exchange = sheet.place("holdfast_exchange_seconds")
+        self._claimed = sheet.place("holdfast_claimed_messages")
+        self._lost = sheet.place("holdfast_leases_lost_total")
+
+    def begin(self, *leased: Leased) -> Variables:
+        self.sheet.add([(self._of(each).started, 1.0) for each in leased])
+        return copy_context()
+
+    def end(self, leased: Leased, settlement: Settlement | None) -> None:
+        places = self._of(leased)
+        if settlement is not None and settlement.outcome is Outcome.DONE:
+            self.sheet.add([(places.done, 1.0), *observed(places.seconds, SECONDS, settlement.ran)])
+            return
+        outcome = "lost" if settlement is None else settlement.outcome.value
+        changes: list[Change] = [(self.sheet.place("holdfast_attempts_total", *places.labels, outcome), 1.0)]
+        if settlement is not None:
+            changes += self._failed(places, settlement)
+        self.sheet.add(changes)
+
+    def _failed(self, places: Places, settlement: Settlement) -> list[Change]:
+        changes: list[Change] = []
+        if settlement.started:
+            changes += observed(places.seconds, SECONDS, settlement.ran)
+        if settlement.reason is not None and settlement.outcome is not Outcome.CANCELLED:
+            last = reason_name(settlement.last_reason or settlement.reason)
+            changes.append((self.sheet.place("holdfast_failures_total", *places.labels, last), 1.0))
+        if settlement.outcome is Outcome.DEAD:
+            reason = reason_name(settlement.reason or Reason.UNKNOWN)
+            changes.append((self.sheet.place("holdfast_deaths_total", *places.labels, reason), 1.0))
+        return changes
+
+    def completed(self, leased: Leased, ran: float) -> None:
+        places = self._of(leased)
+        self.sheet.add([(places.done, 1.0), *observed(places.seconds, SECONDS, ran)])
+
+    def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
+        changes = observed(self._exchange, SECONDS, seconds)
+        if report.want:
+            changes += observed(self._claimed, SIZES, len(batch.work))
+        if batch.lost:
+            changes.append((self._lost, len(batch.lost)))
+        for each in batch.work:
+            if each.attempt == 1:
+                waited = (batch.now - (each.message.due_at or each.message.created_at)) / SECOND
+                changes += observed(self._of(each).wait, LONG, max(0.0, waited))
+        self.sheet.add(changes)
+
+    def _of(self, leased: Leased) -> Places:
+        """Behind so many types only the queue counts, for types come from whoever publishes."""
+        pair = (leased.message.queue, leased.message.type)
+        found = self._places.get(pair)
+        if found is None:
+            if len(self._places) >= TYPES_MAX:
+                return self._made((pair[0], OTHER))
+            found = self._places[pair] = self._made(pair)
+        return found
+
+    def _made(self, labels: tuple[str, str]) -> Places:
+        place = self.sheet.place
+        return Places(
+            labels,
+            started=place("holdfast_attempts_started_total", *labels),
+            done=place("holdfast_attempts_total", *labels, Outcome.DONE.value),
+            seconds=place("holdfast_handler_seconds", *labels),
+            wait=place("holdfast_wait_seconds", labels[0]),
+        )
+
+
+def observed(place: int, buckets: tuple[float, ...], value: float) -> list[Change]:
+    """A value in its bucket, and in the sum behind the buckets."""
+    return [(place + bisect_left(buckets, value), 1.0), (place + len(buckets) + 1, value)]
+
+
+def reason_name(reason: Reason) -> str:
+    return reason.name.lower()
