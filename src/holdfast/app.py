@@ -17,7 +17,7 @@ from . import codec, names
 from .breakers import Breaker, Breakers
 from .clock import Clock, SystemClock, wall_clock
 from .errors import InvalidMessage, UsageError
-from .gate import SharedRate
+from .gate import SharedRate, SharedSlots
 from .handlers import Handler, Handlers, Key, declare
 from .ids import new_id
 from .logs import Log
@@ -27,6 +27,7 @@ from .rules.delivery import OnDead, Ordering
 from .rules.rate import rate as read_rate
 from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
+from .rules.slots import checked as checked_slots
 from .settings import Settings
 from .store import SqlitePlans, Store, open_store, plans
 from .store.migrate import migrate
@@ -101,6 +102,8 @@ class Holdfast:
         errors: Mapping[type[BaseException], Reason] | None = None,
         breaker: str | Breaker | None = None,
         rate: str | SharedRate | None = None,
+        cluster_concurrency: int | SharedSlots | None = None,
+        catch_up: str | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Declare the function below as the handler of these types (`order.placed`, or a prefix `order.*`).
 
@@ -108,7 +111,9 @@ class Holdfast:
         whether a failed message blocks its stream (`strict`) or is set aside (`available`); `on_dead` whether the
         stream goes on after a death or halts; `batch` hands over up to so many messages at once, as a list.
         `concurrency` is how many calls one process makes at once, `per_key` how many for one `key`: "subject",
-        "stream", or what a function makes of the body.
+        "stream", or what a function makes of the body. `cluster_concurrency` is how many run at once on all machines
+        together, `rate` how many begin in a second; `catch_up="50/s"` is the rate at which this handler begins again
+        after a pause or after nobody was there, and it doubles every few seconds.
         """
         if not types:
             raise UsageError('A handler needs at least one type: @app.handler("order.placed").')
@@ -117,7 +122,8 @@ class Holdfast:
             handler = declare(
                 self, function, types, self.settings, name=name, retry=retry, order=order, on_dead=on_dead,
                 ordered=ordered, timeout=timeout, concurrency=concurrency, per_key=per_key, key=key, batch=batch,
-                steps=steps, errors=errors, rate=rate, redact=self.redact,
+                steps=steps, errors=errors, rate=rate, catch_up=catch_up,
+                cluster_concurrency=cluster_concurrency, redact=self.redact,
                 breaker=self.breaker(breaker) if isinstance(breaker, str) else breaker,
             )  # fmt: skip
             self.handlers.add(handler)
@@ -129,13 +135,18 @@ class Holdfast:
     def breaker(self, name: str, **options: Any) -> Breaker:
         """The breaker of a dependency, shared by all processes: `with app.breaker("llm"):`, or `breaker="llm"`.
 
-        Options, given once: window, calls_min, opens_above, cooldown, trials, closes_above, counts (what is a failure).
+        Options, given once: window, calls_min, opens_above, cooldown, trials, closes_above, catch_up,
+        catch_up_doubles, counts (what is a failure).
         """
         return self.breakers.get(name, **options)
 
     def rate(self, name: str, rate: str, *, burst: int | None = None) -> SharedRate:
         """A rate that several handlers share, such as that of a destination: `rate=app.rate("smtp", "100/s")`."""
         return SharedRate(name, read_rate(rate, burst))
+
+    def slots(self, name: str, count: int) -> SharedSlots:
+        """How many run at once on all machines, shared by handlers: `cluster_concurrency=app.slots("smtp", 5)`."""
+        return SharedSlots(names.own_name(name, "The slots"), checked_slots(count, f"Slots {name!r}"))
 
     # -- publishing
 

@@ -237,9 +237,7 @@ class Breakers:
         """The breaker of this name. Options: those of `rules.breaker.Policy`, and `counts`: what is a failure."""
         there = self._breakers.get(name)
         if there is None:
-            circuit = Circuit(
-                names.text(name, "The breaker", 200, InvalidSettings), Policy().but(**options), self._circuits
-            )
+            circuit = Circuit(names.own_name(name, "The breaker"), Policy().but(**options), self._circuits)
             there = self._breakers[name] = Breaker(circuit, counts)
             self._circuits.known[name] = circuit
         elif counts is not None or (options and Policy().but(**options) != there.policy):

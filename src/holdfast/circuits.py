@@ -178,6 +178,11 @@ class Circuit:
         known = self._known
         return None if known.state is State.CLOSED else known.room(self.now())
 
+    def closed_for(self) -> float | None:
+        """Seconds since it has closed; None: it is not closed, or has never been open."""
+        closed_at = self._known.closed_at
+        return None if closed_at is None else (self.now() - closed_at).total_seconds()
+
     def now(self) -> datetime:
         """The database's time, as far as one can tell from here."""
         heard = self._heard
@@ -351,6 +356,7 @@ def as_switch(row: BreakerRow, policy: Policy) -> Switch:
         trials_left=row.trials_left,
         successes=row.successes,
         opened_at=row.opened_at,
+        closed_at=row.changed_at if row.state == "closed" and row.era and not row.forced else None,
         until=row.until,
         forced=row.forced,
         why=row.why,

@@ -1,4 +1,4 @@
-"""What a worker may begin of each queue: as much as the queue's breaker and its rate allow.
+"""What a worker may begin of each queue: as much as the queue's breaker, its rate, its slots and a catch-up allow.
 
 A worker asks for no more than that, so nothing is claimed just to be refused, and what was claimed and may not begin
 any more goes back untouched. Everything here is said from memory; `look` refreshes it, once in a worker's turn.
@@ -7,15 +7,20 @@ any more goes back untouched. Everything here is said from memory; `look` refres
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from .breakers import Breaker
 from .clock import Clock
 from .errors import StoreUnavailable
 from .logs import Log
+from .names import RESERVED_PREFIX
+from .rules.catchup import CatchUp, catch_up
 from .rules.rate import Hand, Rate
-from .store import Store, breaker_plans
+from .rules.slots import Holder, Share, SlotHand, share
+from .store import Store, breaker_plans, slot_plans
+from .store.slot_plans import Holders
 
 LOOK = 1.0
 
@@ -30,55 +35,187 @@ class SharedRate:
     rate: Rate
 
 
+@dataclass(frozen=True, slots=True)
+class SharedSlots:
+    """So many at once, with a name: whoever uses the same name shares them, on all machines."""
+
+    name: str
+    count: int
+
+
+@dataclass(slots=True)
+class Recovery:
+    """A catch-up: how long ago an outage ended, and the tokens for what may begin since."""
+
+    name: str
+    slope: CatchUp
+    passed: Callable[[], float | None]  # seconds since the outage ended; None: there was none
+    hand: Hand
+
+    def active(self) -> Hand | None:
+        """The tokens to use; None: nothing is bounded."""
+        passed = self.passed()
+        now = None if passed is None else self.slope.rate(passed)
+        if now is None:
+            return None
+        self.hand.rate = now
+        return self.hand
+
+
 class Gate:
-    """The breakers and rates of a worker's queues."""
+    """The breakers, rates and slots of a worker's queues, and their catch-ups after an outage."""
 
     def __init__(
-        self, store: Store, clock: Clock, breakers: Mapping[str, Breaker], rates: Mapping[str, SharedRate]
+        self,
+        store: Store,
+        clock: Clock,
+        breakers: Mapping[str, Breaker],
+        rates: Mapping[str, SharedRate],
+        slots: Mapping[str, SharedSlots] | None = None,
+        catch_ups: Mapping[str, CatchUp] | None = None,
+        lease: float = 30.0,
     ) -> None:
-        self.store, self.clock = store, clock
+        self.store, self.clock, self.lease = store, clock, lease
         self.breakers = dict(breakers)
         self.rates = {queue: shared.name for queue, shared in rates.items()}
         self.hands = {shared.name: Hand(shared.rate) for shared in rates.values()}
+        self.slots = {queue: shared.name for queue, shared in (slots or {}).items()}
+        self.limits = {shared.name: SlotHand(shared.count, shared.count) for shared in (slots or {}).values()}
+        self.worker = 0  # its number, by which slots are held
+        self.lanes: Callable[[str], tuple[int, int]] = lambda queue: (0, 0)  # of a queue: running, and all
+        self._ended: dict[str, float] = {}  # by queue: when an outage of the queue itself ended
+        self._paused: frozenset[str] = frozenset()
+        self.recoveries = self._recoveries(catch_ups or {})
+
+    def _recoveries(self, catch_ups: Mapping[str, CatchUp]) -> dict[str, list[Recovery]]:
+        of_breakers: dict[str, Recovery] = {}
+        for breaker in self.breakers.values():
+            slope = catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
+            if slope is not None and breaker.name not in of_breakers:
+                of_breakers[breaker.name] = _recovery(
+                    f"breaker/{breaker.name}", slope, breaker.circuit.closed_for
+                )
+        found: dict[str, list[Recovery]] = {}
+        for queue, breaker in self.breakers.items():
+            if breaker.name in of_breakers:
+                found.setdefault(queue, []).append(of_breakers[breaker.name])
+        for queue, slope in catch_ups.items():
+            found.setdefault(queue, []).append(
+                _recovery(f"queue/{queue}", slope, partial(self._since, queue))
+            )
+        return found
 
     @property
     def is_needed(self) -> bool:
-        """Whether any of the queues has a breaker or a rate."""
-        return bool(self.breakers or self.rates)
+        """Whether any of the queues has something to look at."""
+        return bool(self.breakers or self.rates or self.slots or self.recoveries)
+
+    # -- asking
 
     def allowed(self, queue: str) -> int | None:
         """How many messages of a queue may begin now; None: any number."""
-        rooms = []
-        if queue in self.breakers:
-            rooms.append(self.breakers[queue].circuit.room())
-        if queue in self.rates:
-            rooms.append(self.hands[self.rates[queue]].has(self.clock.monotonic()))
-        return min((room for room in rooms if room is not None), default=None)
+        now = self.clock.monotonic()
+        rooms = [hand.has(now) for hand in self._hands(queue)]
+        if queue in self.breakers and (room := self.breakers[queue].circuit.room()) is not None:
+            rooms.append(room)
+        return min(rooms, default=None)
 
     def admits(self, queue: str) -> bool:
-        """Whether one message of a queue begins now; it uses up a token of its rate."""
+        """Whether one message of a queue begins now; it uses up a token of each of its rates."""
         if queue in self.breakers and self.breakers[queue].circuit.room() == 0:
             return False
-        return queue not in self.rates or self.hands[self.rates[queue]].use(self.clock.monotonic())
+        now, hands = self.clock.monotonic(), self._hands(queue)
+        return all(hand.has(now) for hand in hands) and all(hand.use(now) for hand in hands)
+
+    def spare(self, queue: str) -> int | None:
+        """How many more leases of a queue are of use: so many slots are free. None: any number."""
+        if queue not in self.slots:
+            return None
+        name = self.slots[queue]
+        return self.limits[name].spare(self._count(name)[1], self.clock.monotonic())
+
+    def has_slot(self, queue: str) -> bool:
+        """Whether another lease of a queue may get a handler."""
+        if queue not in self.slots:
+            return True
+        name = self.slots[queue]
+        return self.limits[name].lets(self._count(name)[0], self.clock.monotonic())
+
+    def is_shut(self, queue: str) -> bool:
+        """Whether nothing of a queue may be asked for, whatever this worker has to do."""
+        return self.allowed(queue) == 0 or (queue in self.slots and not self.limits[self.slots[queue]].fair)
+
+    def _hands(self, queue: str) -> list[Hand]:
+        hands = [self.hands[self.rates[queue]]] if queue in self.rates else []
+        for recovery in self.recoveries.get(queue, ()):
+            if (hand := recovery.active()) is not None:
+                hands.append(hand)
+        return hands
+
+    def _count(self, name: str) -> tuple[int, int]:
+        """The leases that use the slots of this name: those that run, and all."""
+        counts = [self.lanes(queue) for queue, its in self.slots.items() if its == name]
+        return sum(running for running, _ in counts), sum(held for _, held in counts)
+
+    # -- outages of the queues themselves
+
+    def heard_paused(self, paused: frozenset[str]) -> None:
+        """These queues are paused now: what is not any more has an outage behind it."""
+        for queue in self._paused - paused:
+            self._ended[queue] = self.clock.monotonic()
+        self._paused = paused
+
+    def _since(self, queue: str) -> float | None:
+        ended = self._ended.get(queue)
+        return None if ended is None else self.clock.monotonic() - ended
+
+    async def begin(self, worker: int, queues: Iterable[str]) -> None:
+        """This worker has its number. A queue that nobody was there for has an outage behind it."""
+        self.worker = worker
+        bounded = [
+            queue
+            for queue in queues
+            if any(r.name.startswith(QUEUES) for r in self.recoveries.get(queue, ()))
+        ]
+        if not bounded:
+            return
+        seen = await self.store.arun(lambda now: slot_plans.ages(self.store.plans, now))
+        others = [queues for number, (age, queues) in seen.items() if number != worker and age < self.lease]
+        for queue in bounded:
+            if not any(queue in each for each in others):
+                self._ended[queue] = self.clock.monotonic()
+
+    # -- looking
 
     @property
     def pause(self) -> float:
         """Seconds after which a look is worth it, though nothing happens meanwhile."""
         now = self.clock.monotonic()
-        empty = [hand.look_at - now for hand in self.hands.values() if not hand.has(now)]
-        return max(0.0, min([LOOK, *empty]))
+        empty = [hand.look_at - now for _, hand in self._all_hands() if not hand.has(now)]
+        waits = [hand.look_at - now for hand in self.limits.values() if not hand.fair]
+        return max(0.0, min([LOOK, *empty, *waits]))
+
+    def _all_hands(self) -> list[tuple[str, Hand]]:
+        found = dict(self.hands)
+        for recoveries in self.recoveries.values():
+            found |= {each.name: hand for each in recoveries if (hand := each.active()) is not None}
+        return list(found.items())
 
     async def look(self) -> None:
-        """Read breakers anew that were read a while ago, and take tokens where there are none in hand."""
+        """Read breakers anew that were read a while ago, and take tokens and slots where there are none in hand."""
         looking = [each for each in (breaker.circuit.look() for breaker in self.breakers.values()) if each]
         if looking:
             done, _ = await asyncio.wait([asyncio.wrap_future(each) for each in looking], timeout=LOOK)
             for each in done:
                 each.result()
-        for name, hand in self.hands.items():
+        for name, hand in self._all_hands():
             wanted = hand.need(self.clock.monotonic())
             if wanted:
                 hand.take(await self._take(name, hand.rate, wanted), self.clock.monotonic())
+        for name, limit in self.limits.items():
+            used = self._count(name)[1]
+            if limit.is_due(used, self.clock.monotonic()):
+                await self._share(name, limit, used)
 
     async def _take(self, name: str, rate: Rate, wanted: int) -> int:
         try:
@@ -91,3 +228,36 @@ class Gate:
         except StoreUnavailable as error:
             log.warning("rate.unknown", "No tokens for the rate %(rate)s: %(error)s", rate=name, error=error)
             return 0
+
+    async def _share(self, name: str, limit: SlotHand, used: int) -> None:
+        asked_at = self.clock.monotonic()
+        wants = limit.wants(used, asked_at)
+        mine = tuple(sorted(queue for queue, its in self.slots.items() if its == name))
+        me = Holder(self.worker, used, self.lease, mine)
+        got: Share | None = None
+        age = self.lease
+
+        def decide(holders: Holders, ages: Mapping[int, float]) -> Holders:
+            nonlocal got, age
+            got = share([Holder(*each) for each in holders], ages, me, wants, limit.count)
+            age = ages.get(me.worker, self.lease)
+            return [(each.worker, each.held, each.lease, each.queues) for each in got.holders]
+
+        try:
+            done = await self.store.arun(
+                lambda now: slot_plans.change(self.store.plans, name, decide, now), one=True
+            )
+        except StoreUnavailable as error:
+            log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=error)
+            return
+        if done and got is not None:
+            limit.learn(got, wants, self.lease - age, asked_at)
+
+
+QUEUES = f"{RESERVED_PREFIX}catch-up/queue/"
+
+
+def _recovery(name: str, slope: CatchUp, passed: Callable[[], float | None]) -> Recovery:
+    first = slope.rate(0.0)
+    assert first is not None
+    return Recovery(f"{RESERVED_PREFIX}catch-up/{name}", slope, passed, Hand(first))

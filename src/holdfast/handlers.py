@@ -18,13 +18,16 @@ from uuid import UUID
 from . import codec, names
 from .breakers import Breaker
 from .errors import InvalidSettings, UsageError
-from .gate import SharedRate
+from .gate import SharedRate, SharedSlots
 from .logs import Log
 from .message import STEP_BITS, NewMessage, Published, Reason
+from .rules.catchup import CatchUp
+from .rules.catchup import catch_up as read_catch_up
 from .rules.delivery import HandlerPolicy, OnDead, Ordering
 from .rules.rate import rate as read_rate
 from .rules.redact import Redactor, redact
 from .rules.retry import RetryPolicy, policy
+from .rules.slots import checked
 from .settings import Settings
 from .work import Leased
 
@@ -212,6 +215,8 @@ class Handler(Generic[P, R]):
     key_of: Callable[[Leased], Hashable] | None
     breaker: Breaker | None
     rate: SharedRate | None
+    slots: SharedSlots | None
+    catch_up: CatchUp | None
     run: Callable[..., Any]  # the function, behind its breaker
     app: Publisher
 
@@ -250,6 +255,8 @@ def declare(
     errors: Mapping[type[BaseException], Reason] | None,
     breaker: Breaker | None = None,
     rate: str | SharedRate | None = None,
+    cluster_concurrency: int | SharedSlots | None = None,
+    catch_up: str | None = None,
     redact: Redactor = redact,
 ) -> Handler[P, R]:
     """Check a declaration and make a handler of it; every mistake is told here, before anything runs."""
@@ -294,11 +301,19 @@ def declare(
         key_of=None if key is None else _key_reader(queue, key, decode),
         breaker=breaker,
         rate=SharedRate(f"queue/{queue}", read_rate(rate)) if isinstance(rate, str) else rate,
+        slots=_slots(queue, cluster_concurrency),
+        catch_up=read_catch_up(catch_up, settings.catch_up_doubles),
         run=function
         if breaker is None
         else breaker.guard(function, is_async=is_async, timeout=timeout or settings.timeout),
         app=app,
     )
+
+
+def _slots(queue: str, wanted: int | SharedSlots | None) -> SharedSlots | None:
+    if wanted is None or isinstance(wanted, SharedSlots):
+        return wanted
+    return SharedSlots(f"queue/{queue}", checked(wanted, f"Handler {queue!r}: cluster_concurrency"))
 
 
 _NOTHING = object()

@@ -31,6 +31,7 @@ class Settings:
     poll_min: float = 0.002
     poll_max: float = 0.1
     refunds: int = 100
+    catch_up_doubles: float = 3.0
     retry: str = "patient"
 
     def __post_init__(self) -> None:

@@ -75,6 +75,9 @@ class Worker:
             clock,
             {queue: each.breaker for queue, each in self.handlers.items() if each.breaker is not None},
             {queue: each.rate for queue, each in self.handlers.items() if each.rate is not None},
+            {queue: each.slots for queue, each in self.handlers.items() if each.slots is not None},
+            {queue: each.catch_up for queue, each in self.handlers.items() if each.catch_up is not None},
+            settings.lease,
         )
         self.pacing = Pacing(
             {queue: _limit(handler) for queue, handler in self.handlers.items()},
@@ -82,6 +85,7 @@ class Worker:
             quarantine=quarantine,
             gate=self.gate if self.gate.is_needed else None,
         )
+        self.gate.lanes = self.pacing.lanes_of
         policies = {queue: handler.policy for queue, handler in self.handlers.items()}
         self.completions = Completions(store, self.pacing, policies, clock, self.now, draft)
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
@@ -131,6 +135,7 @@ class Worker:
                 self.number = await self.store.arun(
                     lambda now: plans.register_worker(self.store.plans, self.name, queues, now)
                 )
+                await self.gate.begin(self.number, queues)
                 break
             except StoreUnavailable as error:
                 if self.pacing.stopping:
@@ -221,7 +226,7 @@ class Worker:
             await self._rest(report, batch, asked_at)
 
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
-        asked = len(report.want) + sum(self.gate.allowed(queue) == 0 for queue in self.handlers)
+        asked = len(report.want) + sum(self.gate.is_shut(queue) for queue in self.handlers)
         asked_all = report.suspects or (asked >= len(self.handlers) and not batch.suspects)
         return asked_all and not batch.work and self.pacing.idle
 
@@ -240,6 +245,8 @@ class Worker:
         batch = await self._exchanges.exchange(report, asked_at)
         answered_at = self.clock.monotonic()
         self._database_now = (batch.now, answered_at)
+        if self.gate.is_needed:
+            self.gate.heard_paused(batch.paused)
         if self.watch is not None:
             self.watch.exchanged(report, batch, answered_at - asked_at)
         self._rhythm.told(report.asleep)

@@ -103,6 +103,10 @@ def test_while_it_is_open_nothing_is_claimed_and_no_attempt_is_spent(
     server["up"] = True
     cluster.advance(seconds=60)
     drain(app)
+    assert 11 + 3 < len(started) <= 11 + 3 + 10  # three trials, it closes, and a second's worth of ten begin
+    for _ in range(5):
+        cluster.advance(seconds=1)
+        drain(app)
     assert list(app.operations.dead.list()) == []
     assert pending(app) == []
     assert len(started) == 11 + 40

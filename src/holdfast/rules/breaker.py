@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from ..errors import InvalidSettings
+from .catchup import catch_up
 
 GOOD, BAD, VOID = ".", "x", "-"
 WAIT_MAX = 3600.0  # of a Retry-After
@@ -49,6 +50,8 @@ class Policy:
     cooldown: float = 30.0
     trials: int = 3
     closes_above: float = 0.8
+    catch_up: str | None = "10/s"  # what handlers begin at first when it has closed; None: everything at once
+    catch_up_doubles: float = 3.0
 
     def __post_init__(self) -> None:
         for name, least, most in (("window", 1, 1000), ("calls_min", 1, self.window), ("trials", 1, 100)):
@@ -66,6 +69,7 @@ class Policy:
             raise InvalidSettings(f"A breaker's cooldown={self.cooldown!r} must be a number of seconds.")
         if not 0 < self.cooldown <= TIMES_MAX:
             raise InvalidSettings(f"A breaker's cooldown={self.cooldown!r} must be positive, a year at most.")
+        catch_up(self.catch_up, self.catch_up_doubles)
 
     def but(self, **changes: Any) -> Policy:
         """A copy with something changed; an unknown name is refused."""
@@ -87,6 +91,7 @@ class Switch:
     trials_left: int = 0
     successes: int = 0  # of trials
     opened_at: datetime | None = None
+    closed_at: datetime | None = None  # after having been open
     until: datetime | None = (
         None  # open: of the cooldown; half open: of the patience with the trials under way
     )
@@ -192,7 +197,7 @@ class Switch:
             return replace(self, trials_left=min(self.trials_left + 1, self.policy.trials))
         switch = replace(self, successes=self.successes + 1)
         if switch.successes / self.policy.trials > self.policy.closes_above:
-            return switch._become(State.CLOSED)
+            return switch._become(State.CLOSED, closed_at=now)
         return switch
 
     # -- an operator's orders

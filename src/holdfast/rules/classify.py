@@ -20,6 +20,7 @@ Then the class and its bases, by name, so that no library is imported to recogni
 | ConnectionError, gaierror, herror, SSLError, URLError | 1 transport unavailable | |
 | TransportError, ClientConnectionError of clients; our StoreUnavailable | 1 transport unavailable | |
 | OSError with the errno of a network failure | 1 transport unavailable | |
+| our CircuitOpen | 6 dependency failure | refunded: see `rules.blame` |
 | UnicodeDecodeError, JSONDecodeError, DecodeError | 5 serialization error | permanent |
 | ValidationError (msgspec, pydantic, ...); our InvalidMessage | 3 validation failure | permanent |
 | a group whose members all mean the same | their reason | |
@@ -112,6 +113,7 @@ _NAMES: Mapping[str, Reason] = {
     "herror": Reason.TRANSPORT_UNAVAILABLE,
     "SSLError": Reason.TRANSPORT_UNAVAILABLE,
     "StoreUnavailable": Reason.TRANSPORT_UNAVAILABLE,
+    "CircuitOpen": Reason.DEPENDENCY_FAILURE,
     "UnicodeDecodeError": Reason.SERIALIZATION_ERROR,
     "JSONDecodeError": Reason.SERIALIZATION_ERROR,
     "DecodeError": Reason.SERIALIZATION_ERROR,

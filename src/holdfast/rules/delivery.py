@@ -264,7 +264,7 @@ def conclude(
         case Interrupted(flags, ran):
             return Settlement(leased, Outcome.AGAIN, flags=flags & PROGRESS, ran=ran)
         case BreakerRefused(retry_in):
-            return judge.given_back(retry_in)
+            return judge.given_back(retry_in, reason=Reason.DEPENDENCY_FAILURE)
         case NeverStarted(delay, refund):
             return judge.given_back(delay, refund)
         case Released():
@@ -409,11 +409,17 @@ class _Judge:
             ran=alone.ran,
         )
 
-    def given_back(self, delay: float, refund: bool = True) -> Settlement:
+    def given_back(self, delay: float, refund: bool = True, reason: Reason | None = None) -> Settlement:
         refund = refund and self.refundable
         delay = _bounded(delay)
         return Settlement(
-            self.leased, Outcome.AGAIN, delay=delay, counted=not refund, refunded=refund, started=False
+            self.leased,
+            Outcome.AGAIN,
+            delay=delay,
+            counted=not refund,
+            refunded=refund,
+            started=False,
+            reason=reason,
         )
 
     def starts_spent(self) -> Settlement:

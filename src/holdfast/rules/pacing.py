@@ -41,6 +41,8 @@ class Gate(Protocol):
 
     def allowed(self, queue: str) -> int | None: ...
     def admits(self, queue: str) -> bool: ...
+    def spare(self, queue: str) -> int | None: ...
+    def has_slot(self, queue: str) -> bool: ...
 
 
 class Pacing:
@@ -101,7 +103,11 @@ class Pacing:
     def _wants(self, now: float) -> tuple[list[Want], int, int]:
         """The queues to ask, how many messages at most together, and how many of one stream."""
         if self.quarantine:
-            asked = [] if self.lanes else [queue for queue in self.paces if self._allowed(queue) != 0]
+            asked = (
+                []
+                if self.lanes
+                else [queue for queue in self.paces if self._allowed(queue) != 0 != self._spare(queue)]
+            )
             return [Want(queue, 1) for queue in asked], 1, 1
         total = min(self.settings.claim, 2 * self.settings.claim - self.held)
         if total <= 0 or self.held_bytes >= self.settings.claim_bytes:
@@ -126,12 +132,27 @@ class Pacing:
                 if allowed <= 0:
                     continue
                 heads, longest = min(heads, allowed), min(longest, allowed)
+            spare = self._spare(queue)
+            if spare is not None:
+                if spare <= 0:
+                    continue
+                heads = min(heads, spare)
             run = max(run, longest)
             wants.append(Want(queue, heads, pace.after))
         return wants, total, run
 
     def _allowed(self, queue: str) -> int | None:
         return None if self.gate is None else self.gate.allowed(queue)
+
+    def _spare(self, queue: str) -> int | None:
+        return None if self.gate is None else self.gate.spare(queue)
+
+    def lanes_of(self, queue: str) -> tuple[int, int]:
+        """How many leases of a queue have a handler, and how many are held."""
+        pace = self.paces[queue]
+        waiting = sum(1 for lane in pace.ready if lane.waiting)
+        barred = sum(1 for lanes in pace.barred.values() for lane in lanes if lane.waiting)
+        return pace.running, pace.running + waiting + barred
 
     def _measure(self, now: float) -> None:
         passed = now - self._measured_at
@@ -234,6 +255,8 @@ class Pacing:
         """The next lane of a queue, if a handler is free for it."""
         pace = self.paces[queue]
         while pace.ready and pace.running < pace.limit.concurrency:
+            if self.gate is not None and not self.gate.has_slot(queue):
+                return None
             lane = pace.ready.popleft()
             if lane.waiting and (not pace.limit.per_key or pace.admit(lane)):
                 pace.running += 1

@@ -71,8 +71,13 @@ def change(plans: Plans, name: str, decide: Decide, now: Any) -> Plan[Change]:
             return Change(before, before, moment, done=False)
         changed_at = moment if after.state != before.state or before.version == 0 else before.changed_at
         after = after._replace(changed_at=changed_at)
-        if (yield sql(plans, "breaker_swap", **_values(plans, after._replace(version=before.version)))):
+        if (yield from swap(plans, after._replace(version=before.version))):
             return Change(before, after._replace(version=before.version + 1), moment)
+
+
+def swap(plans: Plans, row: BreakerRow) -> Plan[bool]:
+    """Write a row if its version is still the one that was read."""
+    return bool((yield sql(plans, "breaker_swap", **_values(plans, row))))
 
 
 def take(plans: Plans, name: str, wanted: int, per_second: float, burst: int, now: Any) -> Plan[int]:

@@ -1,0 +1,133 @@
+"""How many run at once over all machines: slots, of which every worker holds some.
+
+The holders are one small row that all share. A worker takes slots when all of its own are in use, as many again each
+time, and lets them go when it does not use them: so there is no write per message, and none at all while nothing
+changes. A slot is good as long as its worker is alive, which its heartbeat tells: the slots of one that died are free
+when it is reported dead, at the latest after its lease.
+
+Workers that drain the same queues need not be fair to each other: while one has slots to spare, there is nothing for
+the others either. A *rival* is a worker that waits for a slot and drains other queues. While there is one, nobody takes
+more than his share, idle slots are given up, and if there are fewer slots than workers they are held in turns.
+
+Time (`now`) is monotonic and an argument; ages are by the database's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from ..errors import InvalidSettings
+
+COUNT_MAX = 100_000
+LOOK = 1.0  # seconds for which a worker believes what it read
+IDLE, IDLE_ALONE = 1.0, 10.0  # seconds that unused slots are kept, with a rival and without
+TURN = 1.0  # seconds that a slot is held while rivals wait and there is not one for each
+PAUSE_MIN, PAUSE_MAX = 0.02, 1.0  # between two tries when all are taken
+
+
+def checked(count: object, who: str) -> int:
+    """A number of slots that can work."""
+    if type(count) is not int or not 1 <= count <= COUNT_MAX:
+        raise InvalidSettings(f"{who}: {count!r} must be a whole number from 1 to {COUNT_MAX}.")
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A worker with its slots; with none it waits for one. It is alive while it was seen within its lease."""
+
+    worker: int
+    held: int
+    lease: float
+    queues: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a worker got: `held` counts as its own; beyond `fair` it begins nothing new, and gives back what ends."""
+
+    holders: tuple[Holder, ...]
+    held: int
+    fair: int
+    rivals: bool
+    crowded: bool  # fewer slots than those who want one
+
+
+def share(holders: Iterable[Holder], ages: Mapping[int, float], me: Holder, wants: int, count: int) -> Share:
+    """Take up to `wants` slots of `count`, or give some back; `me.held` are in use and stay, whatever others have."""
+    others = [
+        each for each in holders if each.worker != me.worker and ages.get(each.worker, inf) < each.lease
+    ]
+    rivals = any(not each.held and not set(each.queues) <= set(me.queues) for each in others)
+    fair = min(wants, max(0, count - sum(each.held for each in others)))
+    if rivals:
+        fair = min(fair, max(1, count // (len(others) + 1)))
+    held = max(me.held, fair)
+    # Waiting is noted only for somebody who drains something else: for him it is news.
+    is_news = wants > 0 and any(not set(me.queues) <= set(each.queues) for each in others)
+    mine = [Holder(me.worker, held, me.lease, me.queues)] if held or is_news else []
+    crowded = rivals and count < len(others) + 1
+    return Share((*others, *mine), held, fair, rivals, crowded)
+
+
+@dataclass(slots=True)
+class SlotHand:
+    """The slots of one worker: told how many are in use (`used`), it says how many it wants."""
+
+    count: int
+    most: int  # that this worker could use at all
+    held: int = 0
+    fair: int = 0
+    rivals: bool = False
+    crowded: bool = False
+    good_until: float = -inf
+    since: float = inf  # that it holds any
+    busy_at: float = -inf  # when all of them were in use the last time
+    looked_at: float = -inf
+    look_at: float = -inf  # not for more before this
+    pause: float = PAUSE_MIN
+
+    def spare(self, used: int, now: float) -> int:
+        """How many more may be claimed."""
+        return max(0, min(self.fair, self.held) - used) if now < self.good_until else 0
+
+    def lets(self, running: int, now: float) -> bool:
+        """Whether one more may begin, with so many running."""
+        return running < self.held and now < self.good_until
+
+    def wants(self, used: int, now: float) -> int:
+        """How many slots it should hold."""
+        if self.crowded and self.held and now - self.since >= TURN:
+            return 0
+        if used >= self.held:
+            self.busy_at = now
+            return min(self.count, max(1, self.most), max(1, 2 * self.held))
+        if now - self.busy_at < (IDLE if self.rivals else IDLE_ALONE):
+            return self.held
+        return max(used, 0 if self.rivals else 1)
+
+    def is_due(self, used: int, now: float) -> bool:
+        """Whether to look into the row now."""
+        if now - self.looked_at >= LOOK:
+            return True
+        wants = self.wants(used, now)
+        if wants > self.held:
+            return now >= self.look_at
+        return max(wants, used) < self.held
+
+    def learn(self, got: Share, wanted: int, good_for: float, asked_at: float) -> None:
+        """What the row says. A grant is as good as the worker's own life when it asked."""
+        if got.held and not self.held:
+            self.since = asked_at
+        if wanted > got.fair:
+            self.look_at = asked_at + self.pause
+            self.pause = min(2 * self.pause, PAUSE_MAX)
+        else:
+            self.pause = PAUSE_MIN
+        if not wanted and not got.held:  # it was somebody else's turn, or there was nothing to do
+            self.look_at, self.since = asked_at + PAUSE_MAX / 4, inf
+        self.held, self.fair = got.held, got.fair
+        self.rivals, self.crowded = got.rivals, got.crowded
+        self.looked_at, self.good_until = asked_at, asked_at + good_for

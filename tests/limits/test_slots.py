@@ -1,0 +1,186 @@
+"""At most so many at once over all workers, on both databases: shared, crash-safe, and not a write per message."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Holdfast
+from holdfast.errors import InvalidSettings
+from holdfast.store import breaker_plans, slot_plans
+from tests.worker.lab import Lab, auntil, settled, until
+
+
+class Gauge:
+    """How many run at once, and how many did at most."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.count = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.now += 1
+            self.count += 1
+            self.most = max(self.most, self.now)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self.now -= 1
+
+
+def writes(lab: Lab, name: str) -> int:
+    """How often the row of the holders was written."""
+    row, _ = lab.store.run(lambda now: breaker_plans.look(lab.store.plans, slot_plans.PREFIX + name, now))
+    return row.version
+
+
+def holders(lab: Lab, name: str) -> list[Any]:
+    row, _ = lab.store.run(lambda now: breaker_plans.look(lab.store.plans, slot_plans.PREFIX + name, now))
+    return slot_plans.read(row)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_three_workers_run_as_many_at_once_as_allowed_and_no_more(lab: Lab, is_async: bool) -> None:
+    gauge, apps = Gauge(), [lab.app() for _ in range(3)]
+    for app in apps:
+        if is_async:
+
+            @app.handler("a", name="many", cluster_concurrency=4)
+            async def many(body: dict) -> None:
+                with gauge:
+                    await asyncio.sleep(0.01)
+        else:
+
+            @app.handler("a", name="many", cluster_concurrency=4)
+            def many_blocking(body: dict) -> None:
+                with gauge:
+                    time.sleep(0.01)
+
+    apps[0].publish_many(apps[0].message("a", {"n": n}) for n in range(200))
+    async with lab.working(apps[0]), lab.working(apps[1]), lab.working(apps[2]):
+        await settled(lab)
+    assert (gauge.count, gauge.most) == (200, 4)
+    assert writes(lab, "queue/many") < 40, "not a write per message"
+    assert apps[0].breakers.list() == [], "nobody takes the row for a breaker"
+
+
+async def test_handlers_share_the_slots_of_a_destination_and_each_gets_its_part(lab: Lab) -> None:
+    """One worker drains `mail`, another one `sms`, both through the same gateway, which bears two at once."""
+    gauge, mail, sms = Gauge(), lab.app(), lab.app()
+    sent: list[str] = []
+
+    def declare(app: Holdfast, type: str) -> None:
+        @app.handler(type, name=type, cluster_concurrency=app.slots("gateway", 2))
+        async def send(body: dict) -> None:
+            with gauge:
+                sent.append(type)
+                await asyncio.sleep(0.01)
+
+    declare(mail, "mail")
+    declare(sms, "sms")
+    for app, type in ((mail, "mail"), (sms, "sms")):
+        app.prepare()
+        app.publish_many(app.message(type, {"n": n}) for n in range(400))
+    async with lab.working(mail), lab.working(sms):
+        await auntil(lambda: {"mail", "sms"} <= set(sent), lab.describe)
+        first = sent[0]
+        await settled(lab)
+    assert gauge.most == 2
+    other = {"mail": "sms", "sms": "mail"}[first]
+    assert sent.index(other) < 399, "the second does not wait for the whole backlog of the first"
+
+
+async def test_streams_use_one_slot_each_and_keep_their_order(lab: Lab) -> None:
+    gauge, app, seen = Gauge(), lab.app(), []
+
+    @app.handler("a", cluster_concurrency=2)
+    async def ordered(body: dict) -> None:
+        with gauge:
+            seen.append((body["s"], body["n"]))
+            await asyncio.sleep(0)
+
+    app.publish_many(app.message("a", {"s": s, "n": n}, stream=s) for n in range(20) for s in "abcde")
+    async with lab.working(app):
+        await settled(lab)
+    assert gauge.most <= 2
+    for stream in "abcde":
+        assert [n for s, n in seen if s == stream] == list(range(20))
+
+
+async def test_so_many_at_once_for_one_key_is_so_many_streams_for_it(lab: Lab) -> None:
+    """The recipe of docs/breakers.md: no key has more than two at once, on any number of workers."""
+    gauges, apps = {key: Gauge() for key in "xy"}, [lab.app() for _ in range(2)]
+    for app in apps:
+
+        @app.handler("a", name="tenant")
+        async def tenant(body: dict) -> None:
+            with gauges[body["key"]]:
+                await asyncio.sleep(0.005)
+
+    apps[0].publish_many(
+        apps[0].message("a", {"key": key}, stream=f"{key}/{n % 2}") for n in range(40) for key in "xy"
+    )
+    async with lab.working(apps[0]), lab.working(apps[1]):
+        await settled(lab)
+    assert {key: gauge.most for key, gauge in gauges.items()} == {"x": 2, "y": 2}
+
+
+async def test_suspects_need_a_slot_too_and_a_worker_that_stops_leaves_its_slots(lab: Lab) -> None:
+    app, seen = lab.app(), []
+
+    @app.handler("a", name="many", cluster_concurrency=1)
+    async def many(body: dict, ctx: Context) -> None:
+        seen.append(body["n"])
+
+    app.publish_many(app.message("a", {"n": n}) for n in range(5))
+    async with lab.working(app):
+        await settled(lab)
+        assert [each[1] for each in holders(lab, "queue/many")] == [1]
+    begun = time.monotonic()
+    app.publish("a", {"n": 5})
+    async with lab.working(app):
+        await settled(lab)
+    assert time.monotonic() - begun < 5, "the slot of the worker that left was free at once"
+    assert sorted(seen) == list(range(6))
+
+
+def test_slots_of_a_process_that_dies_are_not_lost(lab: Lab) -> None:
+    """Killed with everybody who could tell: its slots lapse with its lease. Told by the supervisor: at once."""
+    options = {"cluster_concurrency": 2}
+    lab.publish(*({"n": n, "reach": f"reached-{n}", "until": "go"} for n in range(4)))
+    first = lab.start(settings={"lease": 2.0, "heartbeat": 0.5}, options=options)
+    for n in range(2):
+        lab.reached(f"reached-{n}")
+    time.sleep(0.5)
+    assert not (lab.folder / "reached-2").exists(), "two at once"
+    os.kill(first.children()[0], signal.SIGKILL)
+    begun = time.monotonic()
+    until(lambda: len(lab.starts()) >= 3, lab.describe)
+    assert time.monotonic() - begun < 10
+    first.kill_all()
+    lab.signal("go")
+    lab.start(settings={"lease": 2.0, "heartbeat": 0.5}, options=options)
+    lab.until_empty()
+    assert lab.rows("dead") == []
+    assert sum(row.outcome == "done" for row in lab.rows("history")) == 4
+
+
+@pytest.mark.parametrize("count", [0, -1, True, "5"])
+def test_a_limit_that_cannot_work_is_refused_where_it_is_declared(sqlite_lab: Lab, count: Any) -> None:
+    app = sqlite_lab.app()
+    with pytest.raises(InvalidSettings, match="Handler 'many': cluster_concurrency"):
+
+        @app.handler("a", cluster_concurrency=count)
+        async def many(body: dict) -> None: ...
+
+    with pytest.raises(InvalidSettings, match="Slots 'smtp'"):
+        app.slots("smtp", count)
+    with pytest.raises(InvalidSettings, match="holdfast/"):
+        app.slots("holdfast/smtp", 1)
