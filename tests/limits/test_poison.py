@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import FailureDescription
 from holdfast.operations.results import failure
-from tests.worker.lab import Lab
+from tests.worker.lab import Lab, settled
 
 QUICK = {"lease": 2.0, "heartbeat": 0.5}
 
@@ -74,3 +74,24 @@ def test_whoever_looks_at_the_dead_letter_gets_the_poison_as_a_value(lab: Lab) -
     assert json.loads(json.loads(told.message)["body"])["card"] == "4111"
     assert "4111" not in str(told)
     assert FailureDescription.from_json(told.to_json()) == told
+
+
+@pytest.mark.covers("D4", "D8")
+async def test_the_store_only_counts_and_the_worker_judges(lab: Lab) -> None:
+    """However often it is handed out, the store hands it out again; a worker condemns it without starting it."""
+    app, started = lab.app(), []
+
+    @app.handler("a", retry="brisk")
+    async def judged(body: dict) -> None:
+        started.append(body)
+
+    app.publish("a", {"n": 1})
+    for attempt in range(1, 21):
+        (leased,) = app.process_work_batch(want={"judged": 1}).work
+        assert leased.attempt == attempt
+        app.process_work_batch([app.give_back(leased, refund=False)])
+    async with lab.working(app):
+        await settled(lab)
+    assert started == []
+    ((reason, attempts),) = [(row.reason, row.attempts) for row in lab.rows("dead")]
+    assert (reason, attempts) == (7, 21)

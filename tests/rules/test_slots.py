@@ -56,7 +56,7 @@ def test_who_waits_is_noted_for_those_who_drain_something_else() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, "5", 100_001])
 def test_a_count_that_cannot_work_is_refused(count: object) -> None:
-    with pytest.raises(InvalidSettings, match="Slots 'smtp': .* must be a whole number"):
+    with pytest.raises(InvalidSettings, match=r"Slots 'smtp': .* must be a whole number"):
         checked(count, "Slots 'smtp'")
 
 

@@ -69,7 +69,7 @@ async def test_a_stream_is_handled_in_order_one_at_a_time(lab: Lab, kind: str) -
         assert witness.most[f"s{stream}"] == 1
 
 
-@pytest.mark.covers("W46", "W108", "W109", "W81", "W82", "X1")
+@pytest.mark.covers("W46", "W108", "W109", "W81", "W82", "W83", "X1")
 async def test_strict_a_failed_head_blocks_its_stream_until_its_retry(lab: Lab) -> None:
     app, clock = lab.still()
     seen: list[tuple[str, int, int]] = []
