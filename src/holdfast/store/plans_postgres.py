@@ -56,6 +56,8 @@ class PostgresPlans:
 
         Rows of event streams come before rows of streams, sorted: with an event, places are given at the commit.
         """
+        if len(messages) == 1 and _is_plain(messages[0], place):
+            return [(yield from self._append_one(messages[0], now))]
         events = sorted((m for m in messages if m.event), key=lambda m: (m.stream or "").encode())
         rows = yield self.sql(
             "append",
@@ -83,6 +85,23 @@ class PostgresPlans:
             Published(taken[n], duplicate=True) if n in taken else Published(message.id)
             for n, message in enumerate(messages)
         ]
+
+    def _append_one(self, message: NewMessage, now: datetime | None) -> Plan[Published]:
+        yield self.sql(
+            "append_one",
+            id=str(message.id),
+            type=message.type,
+            body=message.body,
+            stream=message.stream,
+            subject=message.subject,
+            headers=message.headers,
+            due=message.due_at,
+            delay=message.delay,
+            deadline=message.deadline,
+            queue=message.queue,
+            now=now,
+        )
+        return Published(message.id)
 
     def _append_event(self, message: NewMessage, now: datetime | None) -> Plan[int]:
         assert message.stream is not None
@@ -210,6 +229,12 @@ def column(values: Iterable[T | None]) -> list[T | None] | None:
 
 def as_uuid(value: Any) -> UUID:
     return value if isinstance(value, UUID) else UUID(str(value))
+
+
+def _is_plain(m: NewMessage, place: bool) -> bool:
+    """Whether `append_one` can store it: no dedupe key, no event, no timer, no stream to be counted at once."""
+    due = m.due_at is not None or m.delay is not None
+    return m.dedupe is None and not m.event and (m.stream is None or not (due or place))
 
 
 def _lock_order(s: Settlement) -> tuple[int, int]:

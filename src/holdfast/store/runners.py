@@ -201,11 +201,12 @@ class Psycopg:
         import psycopg
 
         # Not connection.cursor(): its cursor and row factories are the user's.
-        with psycopg.Cursor(self.connection, row_factory=psycopg.rows.tuple_row) as cursor:
-            # In the user's pipeline nothing is known of an answer before a sync, which the end of an inner one is.
-            with self.connection.pipeline() if self.connection.pgconn.pipeline_status else nullcontext():
-                cursor.execute(compile(sql, "pyformat").sql.encode(), params)
-            return cursor.fetchall() if cursor.description else []
+        cursor = psycopg.Cursor(self.connection, row_factory=psycopg.rows.tuple_row)
+        # In the user's pipeline nothing is known of an answer before a sync, which the end of an inner one is.
+        with self.connection.pipeline() if self.connection.pgconn.pipeline_status else nullcontext():
+            cursor.execute(compile(sql, "pyformat").sql.encode(), params)
+        answer = cursor.pgresult
+        return cursor.fetchall() if answer is not None and answer.nfields else []
 
 
 @dataclass(frozen=True, slots=True)

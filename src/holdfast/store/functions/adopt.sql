@@ -11,7 +11,7 @@ begin
          where t.queue is null and exists (select 1 from holdfast.route(t.type))
          order by t.seq limit p_limit for update skip locked
     loop
-        v_queues := array(select holdfast.route(m.type) order by 1);
+        v_queues := array(select r.queue from holdfast.route(m.type) r (queue) order by 1);
         update holdfast.message t
            set seq = nextval(pg_get_serial_sequence('holdfast.message', 'seq')), queue = v_queues[1],
                claimable_at = greatest(t.claimable_at, v_now), head = h.head,

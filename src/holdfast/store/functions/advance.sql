@@ -5,7 +5,7 @@ create or replace function holdfast.advance(
     p_now timestamptz)
 returns void
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_queues text[];

@@ -11,7 +11,7 @@ returns table (
     deadline timestamptz, epoch int, run bigint, claimable_at timestamptz)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set enable_sort = off set jit = off
+set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

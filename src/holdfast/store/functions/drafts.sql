@@ -12,11 +12,12 @@ language sql stable as $$
            case when w.timer then 'holdfast/timer' else coalesce(u.queue, r.queue) end,
            case when w.timer then u.queue end,
            coalesce(u.status, 1),
-           u.stream is not null and not w.timer and holdfast.keeps_order(coalesce(u.queue, r.queue))
+           u.stream is not null and not w.timer and coalesce(q.ordered, true)
       from unnest(p_id, p_type, p_body, p_stream, p_subject, p_headers, p_dedupe, p_due, p_delay, p_deadline,
                   p_queue, p_status)
            with ordinality u (id, type, body, stream, subject, headers, dedupe, due, delay, deadline, queue, status, n)
      cross join lateral (select coalesce(u.due, p_now + u.delay * interval '1 second') as due) d
      cross join lateral (select d.due, coalesce(u.stream is not null and d.due > p_now, false) as timer) w
       left join lateral holdfast.route(u.type) r (queue) on u.queue is null and not w.timer
+      left join holdfast.queue q on u.stream is not null and q.name = coalesce(u.queue, r.queue)
 $$;

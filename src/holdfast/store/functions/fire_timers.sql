@@ -3,7 +3,7 @@
 -- only within one statement.
 create or replace function holdfast.fire_timers(p_limit int, p_now timestamptz) returns json
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_emits json;

@@ -1,5 +1,7 @@
 -- Whether a queue keeps the order of streams; a handler may declare that its own does not.
 create or replace function holdfast.keeps_order(p_queue text) returns boolean
-language sql stable as $$
-    select coalesce((select q.ordered from holdfast.queue q where q.name = p_queue), true)
+language plpgsql stable as $$
+begin
+    return coalesce((select q.ordered from holdfast.queue q where q.name = p_queue), true);
+end
 $$;

@@ -3,7 +3,7 @@
 -- snapshot then gets a serialization error instead of leaving its message behind.
 create or replace function holdfast.place(p_xact xid8, p_now timestamptz) returns void
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 begin
     insert into holdfast.stream as s (queue, name, open)

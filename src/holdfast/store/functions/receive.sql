@@ -1,8 +1,8 @@
 -- A row inserted without a queue: a plain SQL producer, or a message that nobody has subscribed to yet.
 create or replace function holdfast.receive() returns trigger
-language plpgsql as $$
+language plpgsql set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
-    v_queues text[] := array(select holdfast.route(new.type) order by 1);
+    v_queues text[] := array(select r.queue from holdfast.route(new.type) r (queue) order by 1);
 begin
     perform new.body::json;
     if new.stream is not null and new.due_at > clock_timestamp() then

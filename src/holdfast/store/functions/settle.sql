@@ -7,7 +7,7 @@ create or replace function holdfast.settle(
     p_emits json, p_keep int, p_timers json, p_place boolean, p_now timestamptz)
 returns bigint[]
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());

@@ -6,7 +6,7 @@ create or replace function holdfast.settle_done(
     out seqs bigint[], out runs bigint[], out epochs int[], out types text[], out keys text[],
     out queues text[], out streams text[], out places bigint[])
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 begin
     with gone as (
