@@ -15,9 +15,9 @@ help: ## this list
 	@echo
 	@echo "Nothing outside this folder is changed, but for the cache of test servers (see CONTRIBUTING.md)."
 
-demo: ## the whole story on the embedded default, to its end, with the proof printed
+demo: ## the whole story on the embedded default, with the proof printed (SCENARIO=outage: a bad day)
 	@$(BOOTSTRAP) runtime
-	@$(VENV)/holdfast demo
+	@$(VENV)/holdfast demo $(if $(SCENARIO),--scenario $(SCENARIO))
 
 test: ## the tests, on SQLite and on two versions of PostgreSQL that are set up for it (ARGS="-k name")
 	@$(BOOTSTRAP) test

@@ -300,4 +300,8 @@ def test_worker_and_demo_are_handed_over(
     assert (missing.code, "Which application?" in missing.err) == (2, True)
     monkeypatch.setattr("holdfast.demo.run", lambda console, **options: calls.append(options) or 1)
     assert holdfast("demo", "--seconds", 2, "--seed", 7, database=False).code == 1
+    days: list[Any] = []
+    monkeypatch.setattr("holdfast.demo.outage.run", lambda console, **options: days.append(options) or 0)
+    assert holdfast("demo", "--scenario", "outage", "--processes", 3, database=False).code == 0
+    assert days == [{"processes": 3}]
     assert calls[-1] == {"seconds": 2.0, "seed": 7, "processes": 2}

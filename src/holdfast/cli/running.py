@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,11 +16,18 @@ def demo(
     seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long the shop trades.")] = 12.0,
     seed: Annotated[int | None, typer.Option("--seed", help="The same story again.")] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 2,
+    scenario: Annotated[
+        Literal["shop", "outage"],
+        typer.Option("--scenario", help="A shop and a killer, or a bad day: an outage and a broken deploy."),
+    ] = "shop",
 ) -> None:
     """A shop, its workers and a killer, on the embedded default, to the end, with the proof printed."""
     from rich.console import Console
 
-    from ..demo import run
+    from ..demo import outage, run
+
+    if scenario == "outage":
+        raise typer.Exit(outage.run(Console(), processes=max(2, processes)))
 
     raise typer.Exit(run(Console(), seconds=seconds, seed=seed, processes=processes))
 

@@ -75,25 +75,26 @@ class Picture:
     def say(self, line: str) -> None:
         self.console.print(f"  [red]{line}[/]" if self.live else f"  {line}", highlight=False, soft_wrap=True)
 
-    def update(self, counts: Counts) -> None:
+    def update(self, counts: Counts, rest: str | None = None) -> None:
+        rest = _rest(counts) if rest is None else rest
         if self.live is not None:
-            self.live.update(self.drawn(counts))
+            self.live.update(self.drawn(counts, rest))
             return
         now = self._clock.monotonic()
         if self._said is None or (now - self._said[0] >= LINE_EVERY and counts != self._said[1]):
             self._said = now, counts
             self.console.print(
-                f"  {counts.committed} of {self.total} committed, {counts.done} done; {_rest(counts)}",
+                f"  {counts.committed} of {self.total} committed, {counts.done} done; {rest}",
                 highlight=False,
                 soft_wrap=True,
             )
 
-    def drawn(self, counts: Counts) -> Table:
+    def drawn(self, counts: Counts, rest: str = "") -> Table:
         table = Table.grid(padding=(0, 2))
         for what, count, style in (("committed", counts.committed, "cyan"), ("done", counts.done, "green")):
             bar = ProgressBar(total=self.total, completed=count, width=40, complete_style=style)
             table.add_row(what, bar, Text(f"{count} of {self.total}", justify="right"))
-        table.add_row("", _rest(counts))
+        table.add_row("", rest)
         return table
 
 

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class Stage:
         till.open_shop(self.database)
         app = Holdfast(f"sqlite:///{self.database}")
         app.prepare()
-        with closing(app), self.workers() as workers, picture:
+        with closing(app), self.started() as workers, picture:
             if not self.workers_came(workers):
                 return "the worker processes did not start"
             begun = SystemClock().monotonic()
@@ -139,31 +139,8 @@ class Stage:
             pause.wait(KILL_STEP)
         return "no worker process had anything in its hands"
 
-    @contextmanager
-    def workers(self) -> Iterator[subprocess.Popen[str]]:
-        """`holdfast worker`, in another process. It ends with the block, and also when this process dies."""
-        command = [sys.executable, "-m", "holdfast.demo.workers", self.target, str(self.processes)]
-        with (
-            (self.folder / "workers.log").open("w") as log,
-            subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, story.DATABASE: self.database},
-                text=True,
-                start_new_session=True,  # Ctrl-C is for us; we stop them
-            ) as process,
-        ):
-            try:
-                yield process
-            finally:
-                assert process.stdin is not None
-                process.stdin.close()
-                try:
-                    process.wait(30)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+    def started(self) -> AbstractContextManager[subprocess.Popen[str]]:
+        return workers(self.folder, self.target, self.processes, {story.DATABASE: self.database})
 
     def evidence(self) -> proof.Evidence:
         return proof.gather(
@@ -179,3 +156,32 @@ class Stage:
         log = self.folder / "workers.log"
         lines = log.read_text().splitlines() if log.exists() else []
         return "\n".join(lines[-20:])
+
+
+@contextmanager
+def workers(
+    folder: Path, target: str, processes: int, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[str]]:
+    """`holdfast worker`, in another process. It ends with the block, and also when this process dies."""
+    command = [sys.executable, "-m", "holdfast.demo.workers", target, str(processes)]
+    with (
+        (folder / "workers.log").open("a") as log,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **environment},
+            text=True,
+            start_new_session=True,  # Ctrl-C is for us; we stop them
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
