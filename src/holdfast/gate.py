@@ -250,6 +250,9 @@ class Gate:
         except StoreUnavailable as error:
             log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=error)
             return
+        if age >= self.lease:
+            text = "no heartbeat of this worker has been seen within its lease"
+            log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=text)
         if done and got is not None:
             limit.learn(got, wants, self.lease - age, asked_at)
 

@@ -143,6 +143,8 @@ def test_a_breaker_in_the_code_refuses_and_the_attempt_is_refunded(app: Holdfast
     drain(app)
     assert len(called) == 10
     assert Counter((each.attempts, each.failures) for each in pending(app)) == {(1, 1): 10, (0, 0): 5}
+    refused = [each for each in pending(app) if each.failures == 0]
+    assert {each.reason for each in refused} == {Reason.DEPENDENCY_FAILURE}
     server["up"] = True
     cluster.advance(seconds=60)
     drain(app)
@@ -150,6 +152,57 @@ def test_a_breaker_in_the_code_refuses_and_the_attempt_is_refunded(app: Holdfast
     drain(app)
     assert pending(app) == []
     assert len(called) == 25
+
+
+@pytest.mark.covers("X44", "X5")
+def test_a_refusal_that_leaves_a_handler_is_a_dependency_failure_that_costs_nothing(
+    app: Holdfast, cluster: Cluster
+) -> None:
+    llm = app.breaker("llm")
+
+    @app.handler("question", concurrency=1)
+    async def ask(n: int) -> None:
+        async with llm:
+            raise AssertionError("called")
+
+    app.breakers.trip("llm", why="maintenance")
+    app.publish("question", 1)
+    drain(app)
+    (waits,) = pending(app)
+    assert (waits.attempts, waits.failures, waits.refunds) == (0, 0, 1)
+    assert waits.reason is Reason.DEPENDENCY_FAILURE
+
+
+def test_a_closed_breaker_costs_a_worker_no_statement_per_message(app: Holdfast, cluster: Cluster) -> None:
+    """Counted at the store: with the breaker as many statements as without, but for the first look."""
+    statements: list[str] = []
+
+    def counted(make: Any) -> Any:
+        def run(plan_of: Any, **options: Any) -> Any:
+            return make(lambda now: noting(plan_of(now)), **options)
+
+        return run
+
+    def noting(plan: Any) -> Any:
+        answer = None
+        try:
+            while True:
+                statement = plan.send(answer)
+                if "fast.breaker" in statement.sql or "fast_breaker" in statement.sql:
+                    statements.append(statement.sql)
+                answer = yield statement
+        except StopIteration as end:
+            return end.value
+
+    @app.handler("question", breaker="llm")
+    async def ask(n: int) -> None: ...
+
+    for verb in ("run", "arun", "read"):
+        setattr(app.store, verb, counted(getattr(app.store, verb)))
+    app.publish_many(app.message("question", n) for n in range(300))
+    drain(app)
+    assert pending(app) == []
+    assert len(statements) <= 4, "the first look stores the breaker, and then nobody asks or tells"
 
 
 @pytest.mark.covers("W66", "W67")

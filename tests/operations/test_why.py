@@ -11,7 +11,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.message import Reason
 from holdfast.operations import Operations
-from holdfast.store import breaker_plans
+from holdfast.store import breaker_plans, slot_plans
 from holdfast.work import Outcome
 from tests.operations.world import World
 
@@ -244,7 +244,15 @@ def test_an_open_breaker_its_trials_and_an_operators_hand(busy: World) -> None:
         "nothing of queue q is claimed until `holdfast breakers reset llm`."
     )
     busy.breakers.reset("llm")
-    assert "ready since" in why(known, id)
+    busy.clock.advance(seconds=6)
+    busy.worker("w2")
+    assert why(known, id) == (
+        "In queue q: ready since 12:00:00 UTC: it is the next one of its queue. Breaker llm has closed 6 s ago: "
+        "what has piled up begins slowly, 40 a second now for all workers."
+    )
+    busy.clock.advance(seconds=24)
+    busy.worker("w3")
+    assert why(known, id) == "In queue q: ready since 12:00:00 UTC: it is the next one of its queue."
 
 
 def test_a_breaker_of_which_only_the_application_knows_whose_it_is(busy: World) -> None:
@@ -275,6 +283,27 @@ def test_a_rate_that_is_used_up(busy: World) -> None:
     )
     busy.clock.advance(seconds=2)
     assert why(known, id) == ready
+
+
+def test_slots_that_are_all_held(busy: World) -> None:
+    known = handled(busy, cluster_concurrency=2)
+    id = busy.publish(queue="q")
+    ready = "In queue q: ready since 12:00:00 UTC: it is the next one of its queue."
+
+    def hold(count: int) -> None:
+        holder = (busy.workers["w1"], count, 30.0, ("q",))
+        plan = slot_plans.change(busy.store.plans, "queue/q", lambda *_: [holder], busy.store.now())
+        assert busy.store.run(lambda _: plan)
+
+    hold(1)
+    assert why(known, id) == ready
+    hold(2)
+    assert why(known, id) == (
+        f"{ready} All 2 slots of queue/q are held, by 1 worker: the next begins when one that runs has ended."
+    )
+    busy.clock.advance(seconds=31)
+    busy.worker("w2")
+    assert why(known, id) == ready, "that worker has not been seen for a lease"
 
 
 def test_hands_that_are_full(busy: World) -> None:

@@ -1,4 +1,4 @@
-"""What holds up a queue although nobody paused it: the breaker, the rate and the concurrency of its handler.
+"""What holds up a queue although nobody paused it: its handler's breaker, rate, slots, catch-up and concurrency.
 
 Which handler needs which breaker is written in the application, not in the database. Asked with a URL alone, one can
 only name the breakers that are not closed.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from ..circuits import as_switch
 from ..handlers import Handler
+from ..rules.catchup import catch_up
 from ..rules.rate import Rate
-from ..store import breaker_plans
+from ..store import breaker_plans, slot_plans
 from ..store import operator_queries as queries
 from ..store.breaker_plans import BreakerRow
 from .desk import Desk
@@ -65,11 +67,45 @@ def _sentence(row: BreakerRow, queue: str, at: datetime) -> str:
 
 
 def busy(desk: Desk, queue: QueueState, at: datetime) -> list[str]:
-    """Sentences about the rate and the concurrency of a queue's handler, if they are used up."""
+    """Sentences about the limits of a queue's handler, if they are used up."""
     handler = desk.handlers.get(queue.name)
     if handler is None:
         return []
-    return [*_rate(desk, handler, at), *_concurrency(desk, handler, queue)]
+    return [
+        *_rate(desk, handler, at),
+        *_slots(desk, handler),
+        *_catch_up(desk, handler),
+        *_concurrency(desk, handler, queue),
+    ]
+
+
+def _slots(desk: Desk, handler: Handler[..., object]) -> list[str]:
+    if handler.slots is None:
+        return []
+    name, count = handler.slots.name, handler.slots.count
+    holders = desk.ask(lambda now: slot_plans.living(desk.plans, name, now), one=False)
+    held = sum(each[1] for each in holders)
+    if held < count:
+        return []
+    who = "1 worker" if len(holders) == 1 else f"{len(holders)} workers"
+    return [f"All {count} slots of {name} are held, by {who}: the next begins when one that runs has ended."]
+
+
+def _catch_up(desk: Desk, handler: Handler[..., object]) -> list[str]:
+    breaker = handler.breaker
+    slope = None if breaker is None else catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
+    if breaker is None or slope is None:
+        return []
+    row, now = desk.ask(lambda at: breaker_plans.look(desk.plans, breaker.name, at))
+    closed_at = as_switch(row, breaker.policy).closed_at
+    passed = 0.0 if closed_at is None else (now - closed_at).total_seconds()
+    rate = None if closed_at is None else slope.rate(passed)
+    if rate is None:
+        return []
+    return [
+        f"Breaker {row.name} has closed {passed:.0f} s ago: what has piled up begins slowly, "
+        f"{rate.per_second:.0f} a second now for all workers."
+    ]
 
 
 def _rate(desk: Desk, handler: Handler[..., object], at: datetime) -> list[str]:

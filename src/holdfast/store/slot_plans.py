@@ -51,6 +51,13 @@ def change(plans: Plans, name: str, decide: Decide, now: Any) -> Plan[bool]:
     return False
 
 
+def living(plans: Plans, name: str, now: Any) -> Plan[Holders]:
+    """Who holds slots, and is alive."""
+    seen = yield from ages(plans, now)
+    row, _ = yield from look(plans, PREFIX + name, now)
+    return [each for each in read(row) if each[1] and each[0] in seen and seen[each[0]][0] < each[2]]
+
+
 def read(row: BreakerRow) -> Holders:
     return _holders.decode(row.calls) if row.calls else []
 
