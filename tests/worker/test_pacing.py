@@ -145,7 +145,24 @@ def test_heads_are_fewer_where_each_brings_a_run() -> None:
     work = [each for head in range(1, 100, 10) for each in run_of(*range(head, head + 10))]
     take(p, *work)
     assert run_through(p, ran=0.0025) == 100
+    assert [want.heads for want in p.report(1, 0.0).want] == [100], "as many as can run at once"
+    p.paces["q"].busy = 1.0
     assert [want.heads for want in p.report(1, 0.0).want] == [20], "200 messages, 10 for each head"
+    p.paces["q"].busy = 30.0
+    assert [want.heads for want in p.report(1, 0.0).want] == [60], "they wait for something: more at once help"
+
+
+def test_a_few_streams_share_all_there_is_room_for() -> None:
+    p = pacing(100)
+    take(p, leased(0))
+    run_through(p, ran=0.0001)
+    p.paces["q"].busy = 1.0
+    assert p.report(1, 0.0).run == 50, "of many streams each gets a share"
+    take(p, *run_of(*range(1, 51)), *run_of(*range(51, 101)))
+    run_through(p, ran=0.0001)
+    assert p.report(1, 0.0).run == 250, "two streams had work: they share 500"
+    take(p, *(leased(n, position=n) for n in range(200, 700)))
+    assert p.report(1, 0.0).run == 50
 
 
 def test_the_watermark_moves_while_there_is_more_than_was_asked_for() -> None:
@@ -387,6 +404,19 @@ def test_the_heartbeat_finds_a_lost_lease() -> None:
     assert not one.lost
 
 
+def test_a_heartbeat_does_not_mistake_an_end_for_a_loss() -> None:
+    """It asked for a lease that was settled before the store looked: nobody has lost anything."""
+    p = pacing()
+    take(p, leased(1))
+    (lane,) = start(p)
+    asked = p.leases(1.0)
+    finish(p, lane)
+    report = p.report(1, 1.0)
+    p.receive(report, Batch(now=NOW), 1.0)
+    assert p.renewed(asked, {1}, 1.0) == []
+    assert not lane.lost
+
+
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_a_heartbeat_does_not_mistake_a_move_for_a_loss(when: str) -> None:
     """It asks in a thread of its own while exchanges move leases; only what nobody moved is lost."""
@@ -539,6 +569,17 @@ def test_it_looks_less_and_less_often() -> None:
     assert r.rest(IDLE_AFTER + 1.0, True, None) == IDLE_POLL
     r.work_came(IDLE_AFTER + 1.0)
     assert r.rest(IDLE_AFTER + 1.0, True, None) == 0.002
+
+
+def test_a_sleeper_that_is_woken_need_not_look_by_itself() -> None:
+    """Before the store knows that it sleeps somebody may have published: it looks once more, and then waits."""
+    r = Rhythm(0.002, 0.1, worked_at=0.0)
+    r.told(True)
+    assert [r.rest(1.0, True, None) for _ in range(3)] == [0.002, 0.1, 0.1]
+    r.work_came(2.0)
+    assert r.rest(2.0, True, None) == 0.1
+    r.told(False)
+    assert r.rest(2.0, False, None) == 0.002
 
 
 def test_something_due_cuts_the_rest_short() -> None:

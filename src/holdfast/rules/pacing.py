@@ -122,9 +122,8 @@ class Pacing:
                 continue
             if now - pace.scanned_at > FULL_SCAN:
                 pace.after, pace.scanned_at = None, now
-            heads = min(
-                room, max(ceil(min(room, total) / min(pace.run, self.settings.run)), pace.useful_lanes)
-            )
+            most = min(room, total)
+            heads = min(most, max(ceil(most / min(pace.run, self.settings.run)), pace.useful_lanes))
             longest = min(pace.longest_run, pace.run_max(total, self.settings.run))
             allowed = self._allowed(queue)
             if allowed is not None:
@@ -423,10 +422,11 @@ class Pacing:
         for lane, fences in asked:
             if not all(seq in lost for seq, _ in fences):
                 lane.leased_until = max(lane.leased_until, until)
-            elif lane.fences == fences and not lane.completing and lane not in self._flight and not lane.lost:
+            elif lane.fences == fences and not lane.completing and lane not in self._flight:
                 # Otherwise an exchange or a handler has moved or ended the lease since: it knows better.
-                self.lose(lane)
-                gone.append(lane)
+                if self.lanes.get(lane.claimed) is lane:
+                    self.lose(lane)
+                    gone.append(lane)
         return gone
 
     # -- after an answer that never came

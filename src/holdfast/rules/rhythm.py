@@ -44,10 +44,11 @@ class Rhythm:
 
     def told(self, asleep: bool | None) -> None:
         if asleep is not None:
-            self.asleep = asleep
+            # Somebody may have published before this was known: look once more, and then wait to be woken.
+            self.asleep, self.pause = asleep, self.poll_min
 
     def work_came(self, now: float) -> None:
-        self.worked_at, self.pause = now, self.poll_min
+        self.worked_at, self.pause = now, self.poll_max if self.asleep else self.poll_min
         self.busy_turns = min(self.busy_turns + 1, BUSY_TURNS)
 
     def rest(self, now: float, idle: bool, due_in: float | None) -> float:
@@ -55,5 +56,5 @@ class Rhythm:
         if idle:
             self.busy_turns = 0
         seconds = IDLE_POLL if idle and now - self.worked_at > IDLE_AFTER else self.pause
-        self.pause = min(self.pause * SLOWER, self.poll_max)
+        self.pause = self.poll_max if self.asleep else min(self.pause * SLOWER, self.poll_max)
         return seconds if due_in is None else min(seconds, max(0.0, due_in))
