@@ -27,7 +27,7 @@ ORDER = [
     ["circuits"],
     ["breakers"],
     ["gate"],
-    ["codec", "telemetry"],
+    ["codec", "telemetry", "keys"],
     ["handlers"],
     ["transactions"],
     ["calls"],

@@ -3,6 +3,7 @@
 from .app import Holdfast
 from .breakers import Breaker
 from .errors import (
+    BodySealed,
     CircuitOpen,
     HoldfastError,
     InvalidMessage,
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "BodySealed",
     "Breaker",
     "Category",
     "CircuitOpen",

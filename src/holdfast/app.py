@@ -20,6 +20,7 @@ from .errors import InvalidMessage, UsageError
 from .gate import SharedRate, SharedSlots
 from .handlers import Handler, Handlers, Key, declare
 from .ids import new_id
+from .keys import SEALED, Source, keys_for
 from .logs import Log
 from .message import Event, NewMessage, Published, Reason
 from .rules import delivery
@@ -62,16 +63,19 @@ class Holdfast:
         clock: Clock | None = None,
         redact: Iterable[Rule] = (),
         metrics: bool = False,
+        keys: Source | None = None,
         **settings: Any,
     ) -> None:
         """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored.
 
         `metrics`: workers in this process count, for `metrics_text()`; `holdfast worker --metrics` needs no such word.
+        `keys`: bodies are sealed with the first of them when they are stored (docs/security.md); else HOLDFAST_KEYS.
         """
         self.url, self.schema = names.database_url(url)
         self.redact = redactor(redact, names.passwords(self.url))
         self.settings = Settings().but(**settings)
         self.clock: Clock = clock or SystemClock()
+        self.keys = keys_for(keys, self.clock)
         self.handlers = Handlers()
         self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
         self.breakers = Breakers(lambda: self.store)
@@ -123,7 +127,7 @@ class Holdfast:
                 self, function, types, self.settings, name=name, retry=retry, order=order, on_dead=on_dead,
                 ordered=ordered, timeout=timeout, concurrency=concurrency, per_key=per_key, key=key, batch=batch,
                 steps=steps, errors=errors, rate=rate, catch_up=catch_up,
-                cluster_concurrency=cluster_concurrency, redact=self.redact,
+                cluster_concurrency=cluster_concurrency, redact=self.redact, keys=self.keys,
                 breaker=self.breaker(breaker) if isinstance(breaker, str) else breaker,
             )  # fmt: skip
             self.handlers.add(handler)
@@ -197,7 +201,15 @@ class Holdfast:
         return self.draft(type, body, options)
 
     def draft(self, type: str, body: object, options: Mapping[str, Any]) -> NewMessage:
-        return _draft(self.settings, type, body, **options)
+        message = _draft(self.settings, type, body, **options)
+        if self.keys is not None:
+            return replace(message, body=self.keys.seal(message.id, message.type, message.body))
+        if message.body.startswith(SEALED):
+            raise InvalidMessage(
+                f"The body cannot be stored: its first key is {SEALED[2:-2]!r}, which marks bodies that are encrypted. "
+                "Use another."
+            )
+        return message
 
     def _recognised(self, on: object) -> Handle:
         handle = recognise(on)
@@ -244,7 +256,12 @@ class Holdfast:
 
     def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """What was published as an event into a stream, behind a version, in order."""
-        return self.store.read(lambda _: plans.read_events(self.store.plans, stream, after, limit), one=True)
+        found = self.store.read(lambda _: plans.read_events(self.store.plans, stream, after, limit), one=True)
+        return [replace(each, body=self.revealed(each.id, each.type, each.body)) for each in found]
+
+    def revealed(self, id: UUID, type: str, body: str) -> str:
+        """A stored body as it was published; BodySealed if it is encrypted and our keys do not open it."""
+        return self.operations.reveal(id, type, body)
 
     # -- working
 
@@ -370,7 +387,7 @@ class Holdfast:
         """Everything an operator may ask or order."""
         from .operations import Operations
 
-        return Operations(self.store, self.settings, self.handlers)
+        return Operations(self.store, self.settings, self.handlers, self.keys)
 
     def metrics(self, sheets: Sequence[Sheet] = ()) -> list[Sample]:
         """What workers have counted on these sheets and inside this process, and what the database says."""

@@ -26,6 +26,7 @@ from .clock import EPOCH, Clock
 from .codec import Unreadable as BodyUnreadable
 from .errors import LeaseLost, UsageError
 from .handlers import Context, Dead, Handler, Snooze
+from .keys import SEALED, Unopened, opened
 from .logs import Log
 from .message import Reason
 from .rules import delivery
@@ -243,11 +244,13 @@ class Calls:
                 ending = self._before(lane, leased, handler)
                 if ending is None:
                     try:
-                        body = handler.decode(leased.message.body)
+                        body = _body(handler, leased)
                         started.append((lane, Context(leased, lane, handler.steps, self.completions), body))
                         continue
                     except BodyUnreadable as error:
                         ending = delivery.Unreadable(error)
+                    except Unopened as error:
+                        ending = delivery.Sealed(error)
                 self._end(lane, leased, ending)
             if started:
                 await self._call_batch(handler, started)
@@ -329,6 +332,8 @@ class Calls:
         match error:
             case BodyUnreadable():
                 return delivery.Unreadable(error)
+            case Unopened():
+                return delivery.Sealed(error)
             case Snooze() | Dead():
                 return _wish(error, context, ran)
             case LeaseLost():
@@ -490,13 +495,21 @@ def _forget_cancellation(task: asyncio.Task[Any]) -> None:
 
 
 def _invoke(handler: Handler[Any, Any], leased: Leased, context: Context | None) -> Any:
-    if context is not None and handler.context is not None:
-        if handler.takes_body:
-            return handler.run(handler.decode(leased.message.body), **{handler.context: context})
-        return handler.run(**{handler.context: context})
-    if handler.takes_body:
-        return handler.run(handler.decode(leased.message.body))
-    return handler.run()
+    if not handler.takes_body:
+        return handler.run() if handler.context is None else handler.run(**{handler.context: context})
+    text = leased.message.body
+    if text.startswith(SEALED):
+        text = opened(leased.message, handler.keys)
+    if handler.context is None:
+        return handler.run(handler.decode(text))
+    return handler.run(handler.decode(text), **{handler.context: context})
+
+
+def _body(handler: Handler[Any, Any], leased: Leased) -> Any:
+    text = leased.message.body
+    if text.startswith(SEALED):
+        text = opened(leased.message, handler.keys)
+    return handler.decode(text)
 
 
 async def _awaited(call: Callable[[], Any]) -> Any:

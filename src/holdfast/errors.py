@@ -8,6 +8,7 @@ HoldfastError
 │   └── InvalidSettings      a URL, policy or setting that cannot work
 ├── NotMigrated              the database has no tables of ours, or those of another version
 ├── StoreUnavailable         the database did not answer; the call may be repeated
+├── BodySealed               a stored body is encrypted, and the keys here do not open it
 ├── LeaseLost                another worker holds the message now; roll back what you did
 ├── VersionConflict          the event stream is not at the version you expected
 ├── Refused                  an operator's verb that would break a promise, with the reason
@@ -65,6 +66,13 @@ class NotMigrated(HoldfastError):
 class StoreUnavailable(HoldfastError):
     """The database did not answer."""
 
+    retryable = True
+
+
+class BodySealed(HoldfastError):
+    """A stored body is encrypted, and the keys of this process do not open it."""
+
+    category = "configuration"
     retryable = True
 
 

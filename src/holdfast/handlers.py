@@ -19,6 +19,7 @@ from . import codec, names
 from .breakers import Breaker
 from .errors import InvalidSettings, UsageError
 from .gate import SharedRate, SharedSlots
+from .keys import SEALED, Keys, opened
 from .logs import Log
 from .message import STEP_BITS, NewMessage, Published, Reason
 from .rules.catchup import CatchUp
@@ -219,6 +220,7 @@ class Handler(Generic[P, R]):
     catch_up: CatchUp | None
     run: Callable[..., Any]  # the function, behind its breaker
     app: Publisher
+    keys: Keys | None = None  # that open sealed bodies
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -258,6 +260,7 @@ def declare(
     cluster_concurrency: int | SharedSlots | None = None,
     catch_up: str | None = None,
     redact: Redactor = redact,
+    keys: Keys | None = None,
 ) -> Handler[P, R]:
     """Check a declaration and make a handler of it; every mistake is told here, before anything runs."""
     queue = names.queue_name(name or getattr(function, "__name__", ""))
@@ -298,7 +301,7 @@ def declare(
         context=context,
         takes_body=body is not _NOTHING,
         per_key=0 if key is None else per_key or 1,
-        key_of=None if key is None else _key_reader(queue, key, decode),
+        key_of=None if key is None else _key_reader(queue, key, decode, keys),
         breaker=breaker,
         rate=SharedRate(f"queue/{queue}", read_rate(rate)) if isinstance(rate, str) else rate,
         slots=_slots(queue, cluster_concurrency),
@@ -307,6 +310,7 @@ def declare(
         if breaker is None
         else breaker.guard(function, is_async=is_async, timeout=timeout or settings.timeout),
         app=app,
+        keys=keys,
     )
 
 
@@ -368,7 +372,9 @@ def _element(annotation: Any) -> Any:
     return arguments[0] if arguments else Any
 
 
-def _key_reader(queue: str, key: Key, decode: Callable[[str], Any]) -> Callable[[Leased], Hashable]:
+def _key_reader(
+    queue: str, key: Key, decode: Callable[[str], Any], keys: Keys | None
+) -> Callable[[Leased], Hashable]:
     """What tells the key of a message, of which only so many may be handled at once. None: no limit."""
     if key == "stream":
         return lambda leased: leased.message.stream
@@ -381,7 +387,9 @@ def _key_reader(queue: str, key: Key, decode: Callable[[str], Any]) -> Callable[
 
     def read(leased: Leased) -> Hashable:
         try:
-            found = key(decode(leased.message.body))
+            message = leased.message
+            text = opened(message, keys) if message.body.startswith(SEALED) else message.body
+            found = key(decode(text))
             hash(found)
             return found
         except Exception as error:  # a body that cannot be read is the handler's affair, and it fails there

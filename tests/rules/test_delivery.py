@@ -28,6 +28,7 @@ from holdfast.rules.delivery import (
     Raised,
     Released,
     Returned,
+    Sealed,
     Snoozed,
     StartsSpent,
     TimedOut,
@@ -508,6 +509,7 @@ ENDINGS: dict[type, st.SearchStrategy[Any]] = {
     NeverStarted: st.builds(NeverStarted, SECONDS, st.booleans()),
     Released: st.just(Released()),
     Unreadable: st.builds(Unreadable, ERRORS),
+    Sealed: st.builds(Sealed, ERRORS),
     NoHandler: st.just(NoHandler()),
     Expired: st.just(Expired()),
     StartsSpent: st.just(StartsSpent()),
@@ -533,7 +535,16 @@ ANY_MESSAGE: st.SearchStrategy[Message] = st.builds(
 
 
 # Only what came back from its handler is cleared of suspicion.
-BEFORE_THE_START = (BreakerRefused, NeverStarted, Released, Unreadable, NoHandler, Expired, StartsSpent)
+BEFORE_THE_START = (
+    BreakerRefused,
+    NeverStarted,
+    Released,
+    Unreadable,
+    Sealed,
+    NoHandler,
+    Expired,
+    StartsSpent,
+)
 
 
 def test_every_ending_is_tried() -> None:

@@ -10,7 +10,18 @@ import typer
 
 from ..errors import UsageError
 from . import show
-from .messages import All, ReasonOption, Stream, Type, _with_content, changes, reason_number, show_content
+from .messages import (
+    All,
+    ReasonOption,
+    Reveal,
+    Stream,
+    Type,
+    _with_content,
+    changes,
+    readable,
+    reason_number,
+    show_content,
+)
 from .show import Id, Json, Limit, Queue, Yes
 from .target import App, Url, operations
 
@@ -177,12 +188,14 @@ def show_groups(listed: Any) -> None:
 
 
 @app.command("show")
-def show_(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:
+def show_(id: Id, reveal: Reveal = False, app: App = None, url: Url = None, json: Json = False) -> None:
     """A dead letter with everything known about it."""
     from ..operations.results import failure
 
     with operations(app, url) as found:
-        letters = found.dead.show(id)
+        letters = [
+            (each, readable(found, each, content, reveal, json)) for each, content in found.dead.show(id)
+        ]
     if json:
         show.document(
             [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from ..errors import UsageError
 from . import show
 from .show import Id, Json, Limit, Queue, Yes
 from .target import App, Url, operations
+
+if TYPE_CHECKING:
+    from ..operations import Content, Operations
 
 app = typer.Typer(
     help="Pending messages: find them, look into them, let them go on, hold them back.", no_args_is_help=True
@@ -39,6 +42,7 @@ ReasonOption = Annotated[
     typer.Option("--reason", "-r", help="Only those whose last failure had this reason: a number or a name."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Everything, without a filter.")]
+Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 
 
 def reason_number(text: str | None) -> int | None:
@@ -96,12 +100,12 @@ def list_(
 
 
 @app.command("show")
-def show_(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:
+def show_(id: Id, reveal: Reveal = False, app: App = None, url: Url = None, json: Json = False) -> None:
     """Everything about a message, in all its queues: counters, errors, headers, body."""
     with operations(app, url) as found:
         dossier = found.messages.show(id)
-    pending = [(each, content) for each, content in dossier.pending]
-    dead = [(each, content) for each, content in dossier.dead]
+        pending = [(each, readable(found, each, content, reveal, json)) for each, content in dossier.pending]
+        dead = [(each, readable(found, each, content, reveal, json)) for each, content in dossier.dead]
     if json:
         show.document(
             {
@@ -121,6 +125,26 @@ def show_(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:
     for ended in dossier.ended:
         show.pairs([("id", dossier.id), *show.fields(ended).items()])
         show.plain("")
+
+
+def readable(found: Operations, each: Any, content: Content, reveal: bool, json: bool) -> Content:
+    """What is shown of bodies that are encrypted: what is stored, for people the key's name; opened if asked for."""
+    from dataclasses import replace
+
+    from ..keys import key_of
+
+    def shown(body: str) -> str:
+        key = key_of(body)
+        if key is None:
+            return body
+        if reveal:
+            return found.reveal(each.id, each.type, body)
+        return body if json else f"(sealed with key {key}; --reveal opens it)"
+
+    deaths = tuple(
+        each if each.body is None else replace(each, body=shown(each.body)) for each in content.deaths
+    )
+    return replace(content, body=shown(content.body), deaths=deaths)
 
 
 def _with_content(each: object, content: object) -> dict[str, object]:

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import HoldfastError, UsageError
-from . import breakers, dead, messages, overview, queues, running, streams
+from . import breakers, dead, keys, messages, overview, queues, running, streams
 from .show import FAILED, WRONG, complain, plain
 
 
@@ -65,5 +65,6 @@ for name, group in (
     ("streams", streams.app),
     ("queues", queues.app),
     ("breakers", breakers.app),
+    ("keys", keys.app),
 ):
     app.add_typer(group, name=name)

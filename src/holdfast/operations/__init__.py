@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from ..handlers import Handler
+from ..keys import Keys
 from ..settings import Settings
 from ..store import Store
 from ..store import operator_queries as queries
@@ -24,6 +25,7 @@ from . import doctor, results
 from .dead import DeadLetters
 from .desk import Desk, as_id
 from .explain import why
+from .keyring import Keyring
 from .messages import Messages
 from .queues import Queues
 from .results import (
@@ -111,9 +113,14 @@ class Operations:
     """What a person may ask of a store and order it to do. `handlers` are those of the application, if one is known."""
 
     def __init__(
-        self, store: Store, settings: Settings | None = None, handlers: Iterable[Handler[Any, Any]] = ()
+        self,
+        store: Store,
+        settings: Settings | None = None,
+        handlers: Iterable[Handler[Any, Any]] = (),
+        keys: Keys | None = None,
     ) -> None:
-        self._desk = Desk(store, settings or Settings(), handlers)
+        self._desk = Desk(store, settings or Settings(), handlers, keys)
+        self.keys = Keyring(self._desk)
         self.messages = Messages(self._desk)
         self.dead = DeadLetters(self._desk)
         self.streams = Streams(self._desk)
@@ -156,6 +163,10 @@ class Operations:
         """Types that nobody subscribes to, those with most messages first."""
         rows = self._desk.ask(lambda _: queries.unrouted(self._desk.plans, SHOWN))
         return [Unrouted(row["type"], row["count"], row["oldest_at"]) for row in rows]
+
+    def reveal(self, id: UUID | str, type: str, body: str) -> str:
+        """A stored body as it was published; BodySealed if it is encrypted and the keys here do not open it."""
+        return self.keys.reveal(as_id(id), type, body)
 
     def why(self, id: UUID | str) -> list[str]:
         """Why a message is where it is: a sentence for each of its deliveries."""

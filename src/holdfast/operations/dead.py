@@ -224,6 +224,8 @@ class DeadLetters:
         (letter,) = found
         text = codec.encode_raw(body, desk.settings)
         self._check_type(letter, text)
+        if desk.keys is not None:
+            text = desk.keys.seal(id, letter.type, text)
         if redrive:
             _refuse_held(letter)
         done = desk.order(

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ..errors import NotFound, Refused, UsageError
 from ..handlers import Handler
+from ..keys import Keys
 from ..logs import Log
 from ..settings import Settings
 from ..store import Store
@@ -32,8 +33,14 @@ class Desk:
     `handlers` are those of the application, if one is known.
     """
 
-    def __init__(self, store: Store, settings: Settings, handlers: Iterable[Handler[Any, Any]] = ()) -> None:
-        self.store, self.settings = store, settings
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        handlers: Iterable[Handler[Any, Any]] = (),
+        keys: Keys | None = None,
+    ) -> None:
+        self.store, self.settings, self.keys = store, settings, keys
         self.handlers = {handler.queue: handler for handler in handlers}
 
     @property

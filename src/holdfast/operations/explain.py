@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from ..errors import BodySealed
 from ..message import Reason
 from ..store import operator_queries as queries
 from ..store.operator_plans import at as instant
@@ -84,6 +85,9 @@ def _cause(desk: Desk, each: Delivery, stream: StreamState | None, at: datetime)
             return _behind(each, stream, at)
         case "suspect":
             return _suspect(each, at)
+        case "scheduled" if each.refunds and (each.error or "").startswith(BodySealed.__name__):
+            told = (each.error or "").partition(": ")[2]
+            return f"Held until {clock(each.claimable_at, at)}, no attempt counted. {told}"
         case "scheduled":
             enters = f"; it enters stream {each.stream} then" if each.queue == TIMER else ""
             return f"Scheduled until {clock(each.claimable_at, at)}{enters}."

@@ -113,6 +113,7 @@ _NAMES: Mapping[str, Reason] = {
     "herror": Reason.TRANSPORT_UNAVAILABLE,
     "SSLError": Reason.TRANSPORT_UNAVAILABLE,
     "StoreUnavailable": Reason.TRANSPORT_UNAVAILABLE,
+    "BodySealed": Reason.DEPENDENCY_FAILURE,
     "CircuitOpen": Reason.DEPENDENCY_FAILURE,
     "UnicodeDecodeError": Reason.SERIALIZATION_ERROR,
     "JSONDecodeError": Reason.SERIALIZATION_ERROR,

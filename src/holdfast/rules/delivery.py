@@ -31,6 +31,7 @@ from .recovery import Recovery, checked
 from .redact import ROOM, Redactor, kept, redact
 from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
 
+SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until a body is tried to be opened again
 DELAY_MAX = 10 * 366 * 86_400.0
 PROGRESS = int(Flag.FAILED) - 1
 PUBLISHED = int(Flag.PUBLISHED)
@@ -184,6 +185,13 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
+class Sealed:
+    """The body is encrypted and the worker's keys do not open it. Another deploy may bring the key."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
 class NoHandler:
     """The queue's worker has no handler for this type."""
 
@@ -217,6 +225,7 @@ Ending = (
     | NeverStarted
     | Released
     | Unreadable
+    | Sealed
     | NoHandler
     | Expired
     | StartsSpent
@@ -247,6 +256,8 @@ def conclude(
             return judge.failed(Failure(Reason.NO_HANDLER), text, started=False)
         case TrialFailed(error, retry_in, flags, ran):
             return judge.trial_failed(judge.classify(error), judge.describe(error), retry_in, flags, ran)
+        case Sealed(error):
+            return judge.sealed(judge.describe(error.__cause__ or error))
         case BatchFailed(alone):
             failed = conclude(leased, alone, policy, now, roll)
             return None if failed is None else judge.batch_failed(failed)
@@ -370,12 +381,17 @@ class _Judge:
             ran=ran,
         )
 
+    def sealed(self, error: str) -> Settlement:
+        """It waits longer each time and nothing is counted, for about four days; then it fails as others do."""
+        wait = min(SEALED_MIN * 2.0 ** min(self.leased.message.refunds, 20), SEALED_MAX)
+        return self.trial_failed(Failure(Reason.DEPENDENCY_FAILURE), error, wait, 0, 0.0, started=False)
+
     def trial_failed(
-        self, failure: Failure, error: str, retry_in: float, flags: int, ran: float
+        self, failure: Failure, error: str, retry_in: float, flags: int, ran: float, *, started: bool = True
     ) -> Settlement:
         """Refunded, or an hour's outage would kill the oldest messages; the error is kept all the same."""
         if not self.refundable or self.policy.retry.hopeless(failure.reason):
-            return self.failed(failure, error, flags, ran, at_least=retry_in)
+            return self.failed(failure, error, flags, ran, at_least=retry_in, started=started)
         return Settlement(
             self.leased,
             Outcome.AGAIN,
@@ -383,6 +399,7 @@ class _Judge:
             flags=flags & PROGRESS,
             counted=False,
             refunded=True,
+            started=started,
             reason=failure.reason,
             error=self.kept(error),
             ran=ran,

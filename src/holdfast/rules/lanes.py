@@ -142,7 +142,7 @@ class Pace:
         return free if self.busy is None else min(free, ceil(2 * self.busy))
 
     def run_max(self, total: int, usual: int) -> int:
-        """How many messages of one stream to take: all get their share, and a few streams share all there is room for."""
+        """How many messages of one stream to take: all get their share, and a few streams share all the room."""
         return usual if self.streams is None else max(usual, ceil(total / self.streams))
 
     @property

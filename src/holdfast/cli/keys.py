@@ -1,0 +1,78 @@
+"""`holdfast keys`: encryption of bodies at rest. A key is never an argument: others could read it there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import show
+from .show import Json
+from .target import App, Url, operations
+
+app = typer.Typer(help="Keys that bodies are encrypted with at rest.", no_args_is_help=True)
+
+
+@app.command()
+def new(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Its name, stored with each body; else today's date."),
+    ] = None,
+) -> None:
+    """Make a key and print it, for HOLDFAST_KEYS or keys=. It is stored nowhere."""
+    from ..clock import wall_clock
+    from ..keys import new_key
+
+    show.plain(new_key(name or f"{wall_clock():%Y-%m-%d}"))
+
+
+@app.command("list")
+def list_(app: App = None, url: Url = None, json: Json = False) -> None:
+    """The keys that are here, and how many stored bodies each one has sealed. Reads every body."""
+    with operations(app, url) as found:
+        names, counts = found.keys.names, found.keys.counts()
+    kinds = ("pending", "dead", "edited", "events")
+    by_key: dict[str | None, dict[str, int]] = {name: {} for name in names}
+    for each in counts:
+        by_key.setdefault(each.key, {})[each.kind] = each.count
+    rows = [
+        {
+            "key": key,
+            "seals": bool(names) and key == names[0],
+            "is_here": key in names,
+            **{kind: stored.get(kind, 0) for kind in kinds},
+        }
+        for key, stored in by_key.items()
+    ]
+    if json:
+        show.document(rows)
+        return
+    show.table(
+        ("key", "seals", "here", *kinds),
+        (
+            (row["key"] or "(not sealed)", row["seals"], row["is_here"], *(row[kind] for kind in kinds))
+            for row in rows
+        ),
+        "There are no keys and no bodies.",
+    )
+
+
+@app.command()
+def rotate(
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Also seal bodies that are stored as they are.")
+    ] = False,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Seal every stored body with the first key, in small batches. Exits with 3 if some could not be."""
+    with operations(app, url) as found, show.counting("sealing", json) as progress:
+        done = found.keys.rotate(plain=plain, progress=progress)
+    if json:
+        show.document(done)
+    else:
+        show.plain(f"{done.changed} sealed anew, {done.unopened} could not be opened, {done.left} left")
+    if done.unopened or done.left:
+        raise typer.Exit(show.UNHEALTHY)

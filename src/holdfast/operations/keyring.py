@@ -1,0 +1,99 @@
+"""Keys: which ones stored bodies are sealed with, and sealing them anew with the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from ..errors import BodySealed, UsageError
+from ..keys import SEALED, VARIABLE, Keys
+from ..store import key_plans as plans
+from .desk import Desk, log
+
+BATCH = 50
+BATCHES_MAX = 1_000_000
+KINDS = {"message": "pending", "dead": "dead", "death": "edited", "event": "events"}
+
+
+@dataclass(frozen=True, slots=True)
+class SealedWith:
+    """How many bodies of which kind are sealed with a key. `key` is None: not sealed."""
+
+    key: str | None
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """What a rotation did. `unopened`: the key of so many is not here, or they were changed; they are as they were."""
+
+    changed: int
+    unopened: int
+    left: int  # sealed with another key than the first, when it was over
+
+
+class Keyring:
+    """Questions and orders about keys."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys of this process; the first one seals."""
+        return () if self._desk.keys is None else self._desk.keys.names
+
+    def reveal(self, id: UUID, type: str, body: str) -> str:
+        if not body.startswith(SEALED):
+            return body
+        return self._keys("opened").open(id, type, body)
+
+    def counts(self) -> Sequence[SealedWith]:
+        """Which keys are in use. Reads every body: once in a while."""
+        rows = self._desk.ask(lambda _: plans.counts(self._desk.plans, SEALED))
+        return [SealedWith(key, KINDS[place], count) for place, key, count in rows]
+
+    def rotate(self, *, plain: bool = False, progress: Callable[[int], None] | None = None) -> Rotated:
+        """Seal with the first key what is sealed with another; with `plain` also what is not sealed."""
+        keys, desk = self._keys("sealed anew"), self._desk
+        marks = {"mark": keys.mark, "sealed": SEALED}
+
+        def seal(id: UUID, type: str, old: str) -> str | None:
+            try:
+                return keys.seal(id, type, keys.open(id, type, old) if old.startswith(SEALED) else old)
+            except BodySealed:
+                return None
+
+        changed = unopened = 0
+        for bodies in plans.TABLES.values():
+            place = bodies.start
+            for _ in range(BATCHES_MAX):
+                batch = desk.order(
+                    lambda _, bodies=bodies, place=place: plans.reseal(  # type: ignore[misc]
+                        desk.plans, bodies, place, marks, plain, BATCH, seal
+                    ),
+                    "Bodies",
+                )
+                changed, unopened = changed + batch.changed, unopened + batch.unopened
+                if progress is not None:
+                    progress(changed)
+                if batch.place is None:
+                    break
+                place = batch.place
+        current = keys.names[0]
+        left = sum(each.count for each in self.counts() if each.key not in (None, current))
+        log.info(
+            "keys.rotated",
+            "sealed %(count)d bodies with key %(key)s; %(unopened)d could not be opened, %(left)d are left",
+            count=changed, key=current, unopened=unopened, left=left,
+        )  # fmt: skip
+        return Rotated(changed, unopened, left)
+
+    def _keys(self, what: str) -> Keys:
+        if self._desk.keys is None:
+            raise UsageError(
+                f"Nothing can be {what} without keys: set {VARIABLE}, or give keys= to the application."
+            )
+        return self._desk.keys

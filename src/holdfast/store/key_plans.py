@@ -1,0 +1,78 @@
+"""Bodies that are sealed anew, in small batches: neither leases nor the order nor anything but the text is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from .operator_plans import as_id
+from .plans import Plans, sql
+from .plans_postgres import PostgresPlans
+from .statement import Plan
+
+NOBODY = str(UUID(int=0))
+Seal = Callable[
+    [UUID, str, str], str | None
+]  # id, type, stored text -> other text, or None if it cannot be opened
+
+
+class Bodies(NamedTuple):
+    """Where bodies lie: the statements that read and write them, and a place before the first."""
+
+    read: str
+    write: str
+    start: tuple[Any, ...]
+
+
+TABLES = {
+    "message": Bodies("keys_next_message", "keys_set_message", (0,)),
+    "dead": Bodies("keys_next_dead", "keys_set_dead", (NOBODY, "")),
+    "death": Bodies("keys_next_death", "keys_set_death", (NOBODY, "", None)),
+    "event": Bodies("keys_next_event", "keys_set_event", ("", 0)),
+}
+
+
+class Batch(NamedTuple):
+    """What became of a batch. `place`: where to go on; None: there was nothing more."""
+
+    place: tuple[Any, ...] | None
+    changed: int
+    unopened: int
+
+
+def reseal(
+    plans: Plans,
+    bodies: Bodies,
+    after: tuple[Any, ...],
+    marks: dict[str, str],
+    plain: bool,
+    limit: int,
+    seal: Seal,
+) -> Plan[Batch]:
+    """One batch behind a place, in one transaction."""
+    rows = yield sql(
+        plans, bodies.read, **_named(plans, after), **marks, plain=plans.boolean(plain), limit=limit
+    )
+    changed, unopened, width = 0, 0, len(bodies.start)
+    for row in rows:
+        id, type_, old = row[width:]
+        new = seal(as_id(id), type_, old)
+        if new is None:
+            unopened += 1
+        else:
+            yield sql(plans, bodies.write, **_named(plans, row[:width]), new=new, old=old)
+            changed += 1
+    return Batch(tuple(rows[-1][:width]) if rows else None, changed, unopened)
+
+
+def _named(plans: Plans, place: tuple[Any, ...]) -> dict[str, Any]:
+    earliest = "-infinity" if isinstance(plans, PostgresPlans) else -1
+    values = (earliest if each is None else str(each) if isinstance(each, UUID) else each for each in place)
+    return dict(zip("abc", values, strict=False))
+
+
+def counts(plans: Plans, sealed: str) -> Plan[list[tuple[str, str | None, int]]]:
+    """Which table has how many bodies that are sealed with which key."""
+    rows = yield sql(plans, "keys_counts", sealed=sealed)
+    return [(place, key, int(count)) for place, key, count in rows]
