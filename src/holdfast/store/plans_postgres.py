@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -19,7 +19,6 @@ T = TypeVar("T")
 
 TIMER = "holdfast/timer"
 PUBLISHED = int(Flag.PUBLISHED)  # of an enum, each operation costs a microsecond
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 _json = msgspec.json.Encoder()
 
@@ -131,8 +130,8 @@ class PostgresPlans:
             worker=report.worker,
             queue=[w.queue for w in want] or None,
             heads=[w.heads for w in want] or None,
-            after_at=[w.after[0] if w.after else BEGINNING for w in want] or None,
-            after_seq=[w.after[1] if w.after else -1 for w in want] or None,
+            after_at=column(w.after and w.after[0] for w in want),
+            after_seq=column(w.after and w.after[1] for w in want),
             total=report.total,
             lease=report.lease,
             run_max=report.run,

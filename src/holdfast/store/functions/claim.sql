@@ -16,8 +16,24 @@ as $$
 #variable_conflict use_column
 declare
     v_head bigint[]; v_epoch int[]; v_end bigint[]; v_sizes int[]; v_bytes bigint; v_streams int;
-    v_seq bigint[]; v_run bigint[]; v_count int; v_leased bigint[];
+    v_seq bigint[]; v_run bigint[]; v_count int; v_leased bigint[]; v_found text[];
 begin
+    if cardinality(p_queue) > 16 and p_after_at is null then
+        -- Most of many queues are empty: skip through the index from one queue with heads to the next.
+        v_found := array(
+            with recursive q (name) as (
+                (select m.queue from holdfast.message m where m.head and m.vanished = 0 and m.queue > ''
+                  order by m.queue limit 1)
+                 union all
+                select (select m.queue from holdfast.message m where m.head and m.vanished = 0 and m.queue > q.name
+                         order by m.queue limit 1) from q where q.name is not null)
+            select q.name from q where q.name = any (p_queue));
+        if cardinality(v_found) = 0 then
+            return;
+        end if;
+        select array_agg(u.name order by u.n), array_agg(u.heads order by u.n) into p_queue, p_heads
+          from unnest(p_queue, p_heads) with ordinality u (name, heads, n) where u.name = any (v_found);
+    end if;
     select array_agg(h.seq), array_agg(h.epoch + 1), array_agg(h.position), count(h.position), array_agg(h.bytes), sum(h.bytes)
       into v_head, v_epoch, v_end, v_streams, v_sizes, v_bytes
       from (select h.* from unnest(p_queue, p_heads, p_after_at, p_after_seq) w (queue, heads, at, seq)
@@ -25,7 +41,7 @@ begin
                 select m.seq, m.epoch, m.position, octet_length(m.body) as bytes
                   from holdfast.message m
                  where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at <= p_now
-                   and (m.claimable_at, m.seq) > (w.at, w.seq)
+                   and (m.claimable_at, m.seq) > (coalesce(w.at, '-infinity'), coalesce(w.seq, 0))
                    and (select l.epoch from holdfast.lease l where l.seq = m.seq) is null
                  order by m.claimable_at, m.seq limit w.heads for update of m skip locked) h
              limit p_total) h;
