@@ -422,11 +422,12 @@ class Pacing:
         for lane, fences in asked:
             if not all(seq in lost for seq, _ in fences):
                 lane.leased_until = max(lane.leased_until, until)
-            elif lane.fences == fences and not lane.completing and lane not in self._flight:
-                # Otherwise an exchange or a handler has moved or ended the lease since: it knows better.
-                if self.lanes.get(lane.claimed) is lane:
-                    self.lose(lane)
-                    gone.append(lane)
+                continue
+            # An exchange or a handler that has moved or ended the lease since knows better.
+            ended = self.lanes.get(lane.claimed) is not lane or lane in self._flight
+            if lane.fences == fences and not lane.completing and not ended:
+                self.lose(lane)
+                gone.append(lane)
         return gone
 
     # -- after an answer that never came
