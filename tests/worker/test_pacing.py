@@ -149,7 +149,9 @@ def test_heads_are_fewer_where_each_brings_a_run() -> None:
     p.paces["q"].busy = 1.0
     assert [want.heads for want in p.report(1, 0.0).want] == [20], "200 messages, 10 for each head"
     p.paces["q"].busy = 30.0
-    assert [want.heads for want in p.report(1, 0.0).want] == [60], "they wait for something: more at once help"
+    assert [want.heads for want in p.report(1, 0.0).want] == [60], (
+        "they wait for something: more at once help"
+    )
 
 
 def test_a_few_streams_share_all_there_is_room_for() -> None:
