@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
+from msgspec import structs
+
 from . import codec, names
 from .breakers import Breaker, Breakers
 from .clock import Clock, SystemClock, wall_clock
@@ -203,7 +205,7 @@ class Holdfast:
     def draft(self, type: str, body: object, options: Mapping[str, Any]) -> NewMessage:
         message = _draft(self.settings, type, body, **options)
         if self.keys is not None:
-            return replace(message, body=self.keys.seal(message.id, message.type, message.body))
+            return structs.replace(message, body=self.keys.seal(message.id, message.type, message.body))
         if message.body.startswith(SEALED):
             raise InvalidMessage(
                 f"The body cannot be stored: its first key is {SEALED[2:-2]!r}, which marks bodies that are encrypted. "

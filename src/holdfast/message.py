@@ -40,8 +40,7 @@ class Reason(IntEnum):
     UNKNOWN = 99
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that is not stored yet. `body` and `headers` are JSON text, already checked by the codec."""
 
     id: UUID

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.work import Want
 from tests.store.box import QUEUE, Box, dead, done, failed, given_back, names, new

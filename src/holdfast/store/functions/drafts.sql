@@ -7,6 +7,9 @@ returns table (n bigint, id uuid, type text, body text, stream text, subject tex
                claimable_at timestamptz, due_at timestamptz, deadline timestamptz, queue text, target text,
                status int, ordered boolean)
 language sql stable as $$
+    with routes as materialized (  -- looked up once for each type, not for each message
+        select t.type, r.queue from (select distinct t.type from unnest(p_type) t (type)) t
+         cross join lateral holdfast.route(t.type) r (queue))
     select u.n, u.id, u.type, u.body, u.stream, u.subject, u.headers, u.dedupe,
            greatest(w.due, p_now), w.due, u.deadline,
            case when w.timer then 'holdfast/timer' else coalesce(u.queue, r.queue) end,
@@ -18,6 +21,6 @@ language sql stable as $$
            with ordinality u (id, type, body, stream, subject, headers, dedupe, due, delay, deadline, queue, status, n)
      cross join lateral (select coalesce(u.due, p_now + u.delay * interval '1 second') as due) d
      cross join lateral (select d.due, coalesce(u.stream is not null and d.due > p_now, false) as timer) w
-      left join lateral holdfast.route(u.type) r (queue) on u.queue is null and not w.timer
+      left join routes r on r.type = u.type and u.queue is null and not w.timer
       left join holdfast.queue q on u.stream is not null and q.name = coalesce(u.queue, r.queue)
 $$;
