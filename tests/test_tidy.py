@@ -35,6 +35,7 @@ ORDER = [
     ["worker"],
     ["orchestrations", "schedules", "requests", "housekeeping"],
     ["operations"],
+    ["letters"],
     ["transports"],
     ["testing"],
     ["app"],

@@ -21,7 +21,10 @@ from .errors import (
 )
 from .failure import Category, FailureDescription
 from .handlers import Context, Dead, Handler, Snooze
+from .letters import DeadLetter
 from .message import Flag, Message, NewMessage, Published, Reason
+from .rules.aftermath import CopyTo
+from .rules.recovery import Recovery
 from .rules.retry import RetryPolicy
 from .settings import Settings
 from .work import Batch, Leased, Outcome, Settlement
@@ -35,7 +38,9 @@ __all__ = [
     "Category",
     "CircuitOpen",
     "Context",
+    "CopyTo",
     "Dead",
+    "DeadLetter",
     "FailureDescription",
     "Flag",
     "Handler",
@@ -54,6 +59,7 @@ __all__ = [
     "PoisonError",
     "Published",
     "Reason",
+    "Recovery",
     "Refused",
     "RetryPolicy",
     "Settings",

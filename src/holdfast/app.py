@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from uuid import UUID
 
 from msgspec import structs
@@ -23,11 +23,14 @@ from .gate import SharedRate, SharedSlots
 from .handlers import Handler, Handlers, Key, declare
 from .ids import new_id
 from .keys import SEALED, Source, keys_for
+from .letters import DeadLetter, hook
 from .logs import Log
 from .message import Event, NewMessage, Published, Reason
-from .rules import delivery
+from .rules import aftermath, delivery
+from .rules.aftermath import CopyTo
 from .rules.delivery import OnDead, Ordering
 from .rules.rate import rate as read_rate
+from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .rules.slots import checked as checked_slots
@@ -66,13 +69,16 @@ class Holdfast:
         redact: Iterable[Rule] = (),
         metrics: bool = False,
         keys: Source | None = None,
+        recovery: Mapping[Reason, Recovery] | None = None,
         **settings: Any,
     ) -> None:
         """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored.
 
         `metrics`: workers in this process count, for `metrics_text()`; `holdfast worker --metrics` needs no such word.
         `keys`: bodies are sealed with the first of them when they are stored (docs/security.md); else HOLDFAST_KEYS.
+        `recovery`: which dead letters come back by themselves, for handlers that say nothing else about a reason.
         """
+        self.recovery = checked(recovery or {})
         self.url, self.schema = names.database_url(url)
         self.redact = redactor(redact, names.passwords(self.url))
         self.settings = Settings().but(**settings)
@@ -110,6 +116,8 @@ class Holdfast:
         rate: str | SharedRate | None = None,
         cluster_concurrency: int | SharedSlots | None = None,
         catch_up: str | None = None,
+        after_death: Literal["hold", "alert"] | CopyTo | Handler[Any, Any] = "hold",
+        recovery: Mapping[Reason, Recovery] | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Declare the function below as the handler of these types (`order.placed`, or a prefix `order.*`).
 
@@ -119,10 +127,16 @@ class Holdfast:
         `concurrency` is how many calls one process makes at once, `per_key` how many for one `key`: "subject",
         "stream", or what a function makes of the body. `cluster_concurrency` is how many run at once on all machines
         together, `rate` how many begin in a second; `catch_up="50/s"` is the rate at which this handler begins again
-        after a pause or after nobody was there, and it doubles every few seconds.
+        after a pause or after nobody was there, and it doubles every few seconds. `after_death`: the dead letter is
+        held; besides, somebody is alerted, or a copy goes to a backup handler. `recovery`: which dead letters come back
+        by themselves.
         """
         if not types:
             raise UsageError('A handler needs at least one type: @app.handler("order.placed").')
+
+        wish = aftermath.after_death(
+            CopyTo(after_death.queue) if isinstance(after_death, Handler) else after_death
+        )
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
             handler = declare(
@@ -130,6 +144,8 @@ class Holdfast:
                 ordered=ordered, timeout=timeout, concurrency=concurrency, per_key=per_key, key=key, batch=batch,
                 steps=steps, errors=errors, rate=rate, catch_up=catch_up,
                 cluster_concurrency=cluster_concurrency, redact=self.redact, keys=self.keys,
+                after_death=replace(wish, tell=aftermath.HOOK_QUEUE in self.handlers),
+                recovery={**self.recovery, **(recovery or {})},
                 breaker=self.breaker(breaker) if isinstance(breaker, str) else breaker,
             )  # fmt: skip
             self.handlers.add(handler)
@@ -137,6 +153,17 @@ class Holdfast:
             return handler
 
         return register
+
+    def on_dead_letter(self, function: Callable[[DeadLetter], R]) -> Callable[[DeadLetter], R]:
+        """Declare the function below as the hook for dead letters: called at least once for each death.
+
+        It gets a `DeadLetter` and is retried like any handler; opening a ticket is what it is for.
+        """
+        handler = hook(self, function, self.settings, self.redact, lambda: self.operations)
+        self.handlers.tell_deaths()
+        self.handlers.add(handler)
+        self._subscribed = False
+        return function
 
     def breaker(self, name: str, **options: Any) -> Breaker:
         """The breaker of a dependency, shared by all processes: `with app.breaker("llm"):`, or `breaker="llm"`.

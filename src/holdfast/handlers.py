@@ -10,7 +10,7 @@ import inspect
 import typing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type_hints
 from uuid import UUID
@@ -22,10 +22,12 @@ from .gate import SharedRate, SharedSlots
 from .keys import SEALED, Keys, opened
 from .logs import Log
 from .message import STEP_BITS, NewMessage, Published, Reason
+from .rules.aftermath import HOLD, AfterDeath
 from .rules.catchup import CatchUp
 from .rules.catchup import catch_up as read_catch_up
 from .rules.delivery import HandlerPolicy, OnDead, Ordering
 from .rules.rate import rate as read_rate
+from .rules.recovery import Recovery
 from .rules.redact import Redactor, redact
 from .rules.retry import RetryPolicy, policy
 from .rules.slots import checked
@@ -261,6 +263,8 @@ def declare(
     catch_up: str | None = None,
     redact: Redactor = redact,
     keys: Keys | None = None,
+    after_death: AfterDeath = HOLD,
+    recovery: Mapping[Reason, Recovery] | None = None,
 ) -> Handler[P, R]:
     """Check a declaration and make a handler of it; every mistake is told here, before anything runs."""
     queue = names.queue_name(name or getattr(function, "__name__", ""))
@@ -271,6 +275,8 @@ def declare(
     for setting, value in (("timeout", timeout), ("concurrency", concurrency), ("per_key", per_key)):
         if value is not None and value <= 0:
             raise InvalidSettings(f"Handler {queue!r}: {setting}={value!r} must be positive.")
+    if after_death.copy is not None and names.queue_name(after_death.copy.queue) == queue:
+        raise InvalidSettings(f"Handler {queue!r}: a copy of its dead letters must go to another queue.")
     if batch < 0:
         raise InvalidSettings(f"Handler {queue!r}: batch={batch!r} must be positive.")
     if per_key is not None and key is None:
@@ -290,6 +296,8 @@ def declare(
             refunds_max=settings.refunds,
             error_chars=settings.error_chars,
             redact=redact,
+            after_death=after_death,
+            recovery=recovery or {},
         ),
         timeout=timeout or settings.timeout,
         concurrency=concurrency or (settings.concurrency if is_async else settings.threads),
@@ -418,6 +426,15 @@ class Handlers:
                 f"There is already a handler named {handler.queue!r}: give one of them another name with name=..."
             )
         self._by_queue[handler.queue] = handler
+
+    def tell_deaths(self) -> None:
+        """From now on the deaths of these handlers' messages are told to the application's hook."""
+        for queue, handler in self._by_queue.items():
+            told = replace(handler.policy.after_death, tell=True)
+            self._by_queue[queue] = replace(handler, policy=replace(handler.policy, after_death=told))
+
+    def __contains__(self, queue: object) -> bool:
+        return queue in self._by_queue
 
     def __iter__(self) -> Iterator[Handler[Any, Any]]:
         return iter(self._by_queue.values())

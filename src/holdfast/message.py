@@ -99,3 +99,25 @@ class Event:
     created_at: datetime
     headers: str | None
     body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One entry of a message's error history."""
+
+    at: datetime
+    reason: Reason | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """One death of a message. `body`: what it died with, if that was edited afterwards."""
+
+    died_at: datetime
+    reason: Reason
+    last_reason: Reason | None
+    fingerprint: str | None
+    worker: str | None
+    error: str | None
+    body: str | None

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from ..handlers import Handler
 from ..keys import Keys
+from ..message import Death, Trouble
 from ..settings import Settings
 from ..store import Store
 from ..store import operator_queries as queries
@@ -34,7 +35,6 @@ from .results import (
     Canary,
     Changed,
     Content,
-    Death,
     Deaths,
     Delivery,
     Dossier,
@@ -56,7 +56,6 @@ from .results import (
     StreamOrder,
     StreamState,
     Stuck,
-    Trouble,
     Unrouted,
     WorkerState,
 )

@@ -59,10 +59,14 @@ class Messages:
 
     def show(self, id: UUID | str) -> Dossier:
         """Everything that is known about a message, in all its queues, pending, dead and ended."""
-        id = as_id(id)
-        pending, dead, ended = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
-        if not (pending or dead or ended):
+        dossier = self.find_out(as_id(id))
+        if not (dossier.pending or dossier.dead or dossier.ended):
             raise NotFound(f"There is no message {id}: `holdfast messages list` shows what is pending.")
+        return dossier
+
+    def find_out(self, id: UUID) -> Dossier:
+        """The same, empty if nothing is known."""
+        pending, dead, ended = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
         return Dossier(
             id,
             tuple((results.delivery(row), results.content(row)) for row in pending),
@@ -142,7 +146,7 @@ def _bury(p: Plans, seq: int, why: str, now: Any) -> Plan[None]:
         for row in dead:
             if row["queue"] == held.queue:
                 told = {**{field: row[field] for field in TOLD}, "id": str(held.id), "error": why}
-                told["created_at"] = row["created_at"].isoformat()
+                told |= {field: row[field].isoformat() for field in ("created_at", "died_at")}
                 yield from p.append([news(held.id, row["queue"], row["epoch"], told)], now)
 
 

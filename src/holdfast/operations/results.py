@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import UsageError
 from ..failure import FailureDescription, category_of, is_retryable
-from ..message import Flag, Reason
+from ..message import Death, Flag, Reason, Trouble
 
 T = TypeVar("T")
 
@@ -60,15 +60,6 @@ class Filter:
     @property
     def is_empty(self) -> bool:
         return all(getattr(self, field.name) is None for field in fields(self))
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """One entry of a message's error history."""
-
-    at: datetime
-    reason: Reason | None
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +127,6 @@ class Letter:
     stored_at: datetime | None  # when it was imported or restored
     error: str | None
     halts: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    """One death of a message. `body`: what it died with, if that was edited afterwards."""
-
-    died_at: datetime
-    reason: Reason
-    last_reason: Reason | None
-    fingerprint: str | None
-    worker: str | None
-    error: str | None
-    body: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
@@ -21,8 +22,8 @@ T = TypeVar("T", dict[str, Any], list[Any])
 HOOK_QUEUE = "holdfast/dead-letters"
 HOOK_TYPE = "holdfast.dead"
 TOLD = (
-    "id", "queue", "type", "body", "headers", "stream", "position", "subject", "attempts", "created_at", "reason",
-    "last_reason", "error", "fingerprint",
+    "id", "queue", "type", "body", "headers", "stream", "position", "subject", "attempts", "created_at", "died_at",
+    "reason", "last_reason", "error", "fingerprint",
 )  # fmt: skip
 ORIGINAL_ID, DIED_IN = "holdfast-original-id", "holdfast-died-in"  # headers of a copy
 
@@ -60,7 +61,14 @@ def after_death(wish: object) -> AfterDeath:
 
 
 def aftermath(
-    leased: Leased, wish: AfterDeath, reason: Reason, last_reason: Reason, error: str, fingerprint: str
+    leased: Leased,
+    wish: AfterDeath,
+    now: datetime,
+    *,
+    reason: Reason,
+    last_reason: Reason,
+    error: str,
+    fingerprint: str,
 ) -> tuple[NewMessage, ...]:
     """The messages that this death leaves behind."""
     left = []
@@ -79,6 +87,7 @@ def aftermath(
             "subject": message.subject,
             "attempts": leased.attempt,
             "created_at": message.created_at.isoformat(),
+            "died_at": now.isoformat(),
             "reason": int(reason),
             "last_reason": int(last_reason),
             "error": error,

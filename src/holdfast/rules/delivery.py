@@ -465,6 +465,7 @@ class _Judge:
     ) -> Settlement:
         error = self.kept(error)
         name, wish = fingerprint(error, last_reason), self.policy.after_death
+        why: dict[str, Reason] = {"reason": reason, "last_reason": last_reason}
         return Settlement(
             self.leased,
             Outcome.DEAD,
@@ -476,7 +477,7 @@ class _Judge:
             reason=reason,
             last_reason=last_reason,
             error=error,
-            emits=aftermath(self.leased, wish, reason, last_reason, error, name),
+            emits=aftermath(self.leased, wish, self.now, **why, error=error, fingerprint=name),
             ran=ran,
             fingerprint=name,
         )
