@@ -20,7 +20,7 @@ ORDER = [
     ["errors"],
     ["message"],
     ["failure", "work"],
-    ["clock", "settings", "ids", "board"],
+    ["clock", "settings", "ids", "board", "archive"],
     ["names"],
     ["rules", "store"],
     ["logs"],

@@ -3,6 +3,7 @@
 from .app import Holdfast
 from .breakers import Breaker
 from .errors import (
+    ArchiveFailed,
     BodySealed,
     CircuitOpen,
     HoldfastError,
@@ -32,6 +33,7 @@ from .work import Batch, Leased, Outcome, Settlement
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArchiveFailed",
     "Batch",
     "BodySealed",
     "Breaker",

@@ -13,6 +13,7 @@ HoldfastError
 ├── VersionConflict          the event stream is not at the version you expected
 ├── Refused                  an operator's verb that would break a promise, with the reason
 ├── NotFound                 no such message, queue or stream
+├── ArchiveFailed            an archive cannot be written or read, or is not whole; nothing was deleted
 ├── CircuitOpen              a breaker refused the call; nothing was called
 └── PoisonError              a message that cannot be handled: attempts spent or vanished alone
 
@@ -104,6 +105,12 @@ class NotFound(HoldfastError):
     """There is no such message, queue or stream."""
 
     category = "application"
+
+
+class ArchiveFailed(HoldfastError):
+    """An archive cannot be written or read, or is not whole. Nothing was deleted."""
+
+    retryable = True
 
 
 class CircuitOpen(HoldfastError):

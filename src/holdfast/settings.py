@@ -32,12 +32,18 @@ class Settings:
     poll_max: float = 0.1
     refunds: int = 100
     catch_up_doubles: float = 3.0
+    dead_age: float = 7 * 86_400.0  # of a dead letter before it is archived
+    dead_count: int = 10_000  # dead letters before the oldest are archived
+    archive: str = ""  # a folder, or s3://bucket/prefix; without one no dead letter is deleted
     retry: str = "patient"
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "retry" and not (isinstance(value, int | float) and value > 0):
+            if field.name == "archive":
+                if not isinstance(value, str):
+                    raise InvalidSettings(f"Setting archive={value!r} must be text: a folder or a URL.")
+            elif field.name != "retry" and not (isinstance(value, int | float) and value > 0):
                 raise InvalidSettings(f"Setting {field.name}={value!r} must be a positive number.")
         if self.heartbeat * 2 > self.lease:
             raise InvalidSettings(

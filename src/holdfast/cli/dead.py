@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -322,6 +326,135 @@ def unhold(id: Id, queue: Queue = None, app: App = None, url: Url = None, json: 
     """Let a dead letter go that was held."""
     with operations(app, url) as found:
         changes(found.dead.unhold(id, queue=queue), json)
+
+
+@app.command("export")
+def export_(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Where to; - is standard output, .gz is zipped.")
+    ],
+    queue: Queue = None,
+    type: Type = None,
+    stream: Stream = None,
+    reason: ReasonOption = None,
+    died_of: DiedOf = None,
+    fingerprint: Fingerprint = None,
+    before: Before = None,
+    after: After = None,
+    text: Text = None,
+    redriven: Redriven = None,
+    held: Held = None,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Write dead letters to a file, complete, one line of JSON each. They stay here."""
+    filter = wanted(queue, type, stream, reason, died_of, fingerprint, before, after, text, redriven, held)
+    if file == "-" and json:
+        raise UsageError("Standard output takes the letters or the JSON document: name a file.")
+    with operations(app, url) as found, _output(file) as target, show.counting("exporting", json) as progress:
+        count = found.files.export(filter, target, progress=progress)
+    if json:
+        show.document({"file": file, "count": count})
+    elif file != "-":
+        show.plain(f"{count} exported to {show.clean(file)}")
+
+
+@contextmanager
+def _output(file: str) -> Iterator[BinaryIO]:
+    """A file that is not there yet, readable for its owner alone: it holds what messages carry."""
+    if file == "-":
+        yield sys.stdout.buffer
+        return
+    try:
+        number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already: give another name.") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}.") from None
+    with open(number, "wb") as plain:
+        if not file.endswith(".gz"):
+            yield plain
+            return
+        import gzip
+
+        with gzip.GzipFile(fileobj=plain, mode="wb") as zipped:
+            yield zipped  # type: ignore[misc]
+
+
+@app.command("import")
+def import_(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="From where; - is standard input. May be gzipped.")
+    ],
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Store the dead letters of a file. Those that are here already are left as they are."""
+    with operations(app, url) as found, show.counting("importing", json) as progress:
+        if file == "-":
+            done = found.files.load(sys.stdin.buffer, progress=progress)
+        else:
+            try:
+                source = open(file, "rb")  # noqa: SIM115 - closed below
+            except OSError as error:
+                raise UsageError(f"{file} cannot be read: {error.strerror}.") from None
+            with source:
+                done = found.files.load(source, progress=progress)
+    tell_imported(done, json)
+
+
+def tell_imported(done: Any, json: bool) -> None:
+    if json:
+        show.document(done)
+    else:
+        known = f", {done.known} were here already" if done.known else ""
+        show.plain(f"{done.stored} of {done.lines} stored{known}")
+
+
+@app.command()
+def archive(
+    listed: Annotated[bool, typer.Option("--list", help="Only list the files of the archive.")] = False,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Archive the dead letters that are too old or too many now; housekeeping does it by itself."""
+    with operations(app, url) as found:
+        if listed:
+            names = found.files.names()
+            if json:
+                show.document(names)
+                return
+            for name in names:
+                show.plain(show.clean(name))
+            return
+        with show.counting("archiving", json) as progress:
+            done = found.files.archive(progress=progress)
+    if json:
+        show.document(done)
+        return
+    for name in done.files:
+        show.plain(show.clean(name))
+    show.plain(
+        f"{done.count} archived" + (f", {done.kept} changed meanwhile and stayed" if done.kept else "")
+    )
+
+
+@app.command()
+def restore(
+    file: Annotated[
+        str, typer.Argument(metavar="ARCHIVE", help="A file of the archive: its name, path or URL.")
+    ],
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Bring back the dead letters of an archive's file."""
+    with operations(app, url) as found, show.counting("restoring", json) as progress:
+        done = found.files.restore(file, progress=progress)
+    tell_imported(done, json)
 
 
 @app.command()

@@ -26,6 +26,7 @@ from . import doctor, results
 from .dead import DeadLetters
 from .desk import Desk, as_id
 from .explain import why
+from .files import Archived, Imported, LetterFiles
 from .keyring import Keyring
 from .messages import Messages
 from .queues import Queues
@@ -63,6 +64,7 @@ from .streams import POISON_ATTEMPTS, Streams
 
 __all__ = [
     "STATES",
+    "Archived",
     "Blocking",
     "Canary",
     "Changed",
@@ -78,7 +80,9 @@ __all__ = [
     "Finding",
     "Group",
     "Housekept",
+    "Imported",
     "Letter",
+    "LetterFiles",
     "Many",
     "Messages",
     "Operations",
@@ -105,6 +109,7 @@ STUCK_ATTEMPTS = 3  # of a head: fewer are no sign of anything
 SHOWN = 100
 PRUNE_BATCH = 1000
 PRUNE_BATCHES = 100
+ARCHIVED_FILES = 10  # in one round
 WORKER_KEPT = 86_400.0
 
 
@@ -122,6 +127,7 @@ class Operations:
         self.keys = Keyring(self._desk)
         self.messages = Messages(self._desk)
         self.dead = DeadLetters(self._desk)
+        self.files = LetterFiles(self._desk)
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
 
@@ -226,6 +232,7 @@ class Operations:
             workers=self._prune("workers", WORKER_KEPT),
             deaths=self._prune("deaths", settings.history),
             redriven=self.dead.recover(),
+            archived=self.files.archive(files=ARCHIVED_FILES).count if settings.archive else 0,
         )
 
     def _prune(self, what: str, age: float | None) -> int:

@@ -8,12 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import NotMigrated
+from ..store import dead_queries as letters
 from ..store import operator_queries as queries
 from . import database
 from .desk import Desk
 from .results import Finding, Status, Stuck
 
 SHOWN = 20
+LATE_ARCHIVE_SECONDS = 86_400.0
 LAPSED_SECONDS = 300.0
 BLOCKED_SECONDS = 3600.0
 ENDLESS_LEASES = 20  # leases: nobody needs so long a one
@@ -31,6 +33,7 @@ def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence
     findings += _order(desk)
     status = look()
     findings += _work(status)
+    findings += _letters(desk, status)
     findings += _streams(status)
     findings += _loops(loops())
     findings += _flow(desk, status)
@@ -106,12 +109,41 @@ def _work(status: Status) -> Iterator[Finding]:
             "No worker has been seen lately.",
             "Start one: `holdfast worker MODULE:APP`.",
         )
-    if status.dead:
+
+
+def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
+    """Dead letters are kept until they are archived: too many or too old ones are told, never deleted otherwise."""
+    if not status.dead:
+        return
+    settings = desk.settings
+    oldest = desk.ask(lambda _: letters.keys(desk.plans, limit=1, order=letters.AGE))
+    age = max([0.0, *((status.at - each["since_at"]).total_seconds() for each in oldest)])
+    too_much = status.dead > settings.dead_count or age > settings.dead_age
+    kept = f"{status.dead} dead letters are kept, the oldest for {age / 86_400:.1f} days"
+    limits = f"{settings.dead_count:,} and {settings.dead_age / 86_400:g} days are the limits"
+    if not too_much:
+        archive = (
+            f"they go to {settings.archive} by and by" if settings.archive else "no archive is configured"
+        )
         yield Finding(
             "note",
             "dead-letters",
-            f"{status.dead} dead letters are kept, and no archive is configured: none is ever deleted by itself.",
-            "Look at them with `holdfast dead list`; redrive or discard them.",
+            f"{kept}; {archive}.",
+            "Look at them with `holdfast dead groups`; redrive or discard them.",
+        )
+    elif not settings.archive:
+        yield Finding(
+            "warning",
+            "dead-letters",
+            f"{kept}; {limits}, and no archive is configured: none is ever deleted by itself.",
+            "Redrive or discard them (`holdfast dead groups`), or configure an archive: the setting `archive`.",
+        )
+    elif age > settings.dead_age + LATE_ARCHIVE_SECONDS or status.dead > settings.dead_count * 1.1:
+        yield Finding(
+            "warning",
+            "dead-letters",
+            f"{kept}; {limits}, and they do not get into the archive {settings.archive}: held, or it fails.",
+            "`holdfast dead archive` says why; `holdfast dead list --held` lists what is held.",
         )
 
 

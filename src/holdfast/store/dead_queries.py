@@ -12,7 +12,7 @@ from .operator_plans import ago, as_id, many
 from .operator_queries import DEATH, LETTER, Row, shape
 from .plans import Plans, sql
 from .plans_postgres import PostgresPlans
-from .statement import Plan, Statement
+from .statement import Plan, Statement, in_schema
 
 WHOLE = (
     "id queue seq type stream position subject dedupe status epoch attempts failures vanished refunds redrives reason"
@@ -50,6 +50,10 @@ POSTGRES: Mapping[str, str] = {
 CHOICES = {
     "redriven": {True: "d.redrives > 0", False: "d.redrives = 0"},
     "held": {True: "d.held_at is not null", False: "d.held_at is null"},
+    "halts": {
+        False: "not exists (select 1 from holdfast.stream s where s.queue = d.queue and s.name = d.stream"
+        " and s.halted_by = cast(d.id as text))"
+    },
 }
 
 Place = tuple[int, int, str, str]  # where a letter stands among the others: position, seq, id, queue
@@ -63,7 +67,7 @@ def _where(plans: Plans, wanted: Mapping[str, Any]) -> tuple[str, dict[str, obje
         if value is None:
             continue
         if name in CHOICES:
-            conditions.append(CHOICES[name][value])
+            conditions.append(_ours(plans, CHOICES[name][value]))
             continue
         conditions.append(POSTGRES.get(name, CONDITIONS[name]) if postgres else CONDITIONS[name])
         if name == "place":
@@ -73,6 +77,13 @@ def _where(plans: Plans, wanted: Mapping[str, Any]) -> tuple[str, dict[str, obje
         else:
             params[name] = instant(plans, value) if isinstance(value, datetime) else value
     return " and ".join(conditions), params
+
+
+def _ours(plans: Plans, text: str) -> str:
+    """A condition with the tables of this database."""
+    if isinstance(plans, PostgresPlans):
+        return in_schema(text, plans.schema)
+    return text.replace("holdfast.", "holdfast_")
 
 
 def instant(plans: Plans, value: datetime) -> Any:

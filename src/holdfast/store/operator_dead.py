@@ -182,8 +182,12 @@ def put(plans: Plans, letters: Sequence[Row], deaths: Sequence[Row], now: Any) -
     fresh = [(as_id(id), queue) for id, queue in rows]
     if fresh:
         known = set(fresh)
-        theirs = [each for each in deaths if (as_id(each["id"]), each["queue"]) in known]
-        yield sql(plans, "op_death_import", deaths=_written(plans, theirs))
+        theirs = {  # each once, although a file may have a letter twice
+            (each["id"], each["queue"], each["died_at"]): each
+            for each in deaths
+            if (as_id(each["id"]), each["queue"]) in known
+        }
+        yield sql(plans, "op_death_import", deaths=_written(plans, list(theirs.values())))
         yield sql(plans, "op_dead_key_hold", **_named(plans, fresh))
     return set(fresh)
 

@@ -1,0 +1,314 @@
+"""Dead letters in files: exported, imported, archived and restored. One letter a line, as JSON.
+
+A line is complete and says its version, so files can be cut, joined and searched with ordinary tools. An archive's file
+is named after what is in it: `dead-TIME-COUNT-SHA256.jsonl.gz`, the digest being that of the lines. So whoever has the
+name can tell whether the file is whole, and one who archives the same letters again writes the same file.
+
+Nothing is deleted before the archive has been read back and compared. A process that dies in between leaves letters
+both in the archive and here; they are archived again, and a restore recognises what is here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, cast
+from uuid import UUID
+
+import msgspec
+
+from ..archive import Archive, open_archive
+from ..errors import ArchiveFailed, InvalidMessage, UsageError
+from ..rules import retention
+from ..store import dead_queries as letters
+from ..store import operator_dead as plans
+from ..store import operator_queries as queries
+from .dead import Progress, conditions
+from .desk import Desk, log
+from .lines import LINE_MAX, read_line, write_line
+from .results import Filter
+
+BATCH, BATCH_BYTES = 200, 4 * 1024 * 1024
+FILE_LETTERS = 1000
+FILES_MAX = 1000  # in one order
+BATCHES_MAX = 100_000
+NAME = re.compile(r"dead-\d{8}T\d{6}Z-(?P<count>\d+)-(?P<digest>[0-9a-f]{64})\.jsonl\.gz")
+GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came of a file. `known`: letters that are here already, dead or pending again."""
+
+    lines: int
+    stored: int
+    known: int
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What was archived and deleted, and in which files. `kept`: changed meanwhile, so it stayed."""
+
+    count: int
+    files: tuple[str, ...]
+    kept: int = 0
+
+
+class LetterFiles:
+    """Orders about dead letters and files."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    # -- export and import
+
+    def export(self, filter: Filter | None, file: BinaryIO, *, progress: Progress | None = None) -> int:
+        """Write what matches, one line each; the answer says how many. Changes nothing."""
+        desk, wanted, count = self._desk, conditions(filter), 0
+        wanted["until"] = desk.ask(lambda now: queries.moment(desk.plans, now))
+        place: letters.Place | None = None
+        for _ in range(BATCHES_MAX):
+            rows = self._keys(wanted, place, letters.PLACE)
+            if not rows:
+                break
+            for line in self._lines(rows):
+                file.write(line)
+                count += 1
+            last = rows[-1]
+            place = (last["place"], last["seq"], str(last["id"]), last["queue"])
+            if progress is not None:
+                progress(count)
+        return count
+
+    def _keys(
+        self, wanted: dict[str, Any], place: letters.Place | None, order: str, limit: int = BATCH
+    ) -> list[dict[str, Any]]:
+        desk = self._desk
+        return desk.ask(lambda _: letters.keys(desk.plans, limit=limit, order=order, place=place, **wanted))
+
+    def _lines(self, rows: Sequence[dict[str, Any]]) -> Iterator[bytes]:
+        """The lines of these letters, read in pieces that fit in memory; those that are gone are left out."""
+        for piece in _pieces(rows, lambda row: int(row["bytes"])):
+            keys = [(row["id"], row["queue"]) for row in piece]
+            for row, deaths in self._whole(keys):
+                yield write_line(row, deaths)
+
+    def _whole(self, keys: Sequence[tuple[UUID, str]]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        desk = self._desk
+        return desk.ask(lambda _: letters.whole(desk.plans, keys), one=False)
+
+    def load(self, file: BinaryIO, *, progress: Progress | None = None) -> Imported:
+        """Store the letters of a file, plain or gzipped. A bad line is refused by number, and then nothing is stored.
+
+        Letters that are here already are left as they are, so a file may be imported twice.
+        """
+        with tempfile.TemporaryFile() as copy:
+            for line in _whole_lines(_unzipped(file)):
+                copy.write(line)
+            return self._load(copy, progress)
+
+    def _load(self, copy: BinaryIO, progress: Progress | None = None) -> Imported:
+        """`copy` is ours: nobody changes it between the look and the storing."""
+        copy.seek(0)
+        lines = 0
+        for number, line in enumerate(copy, 1):
+            if line.strip():
+                _read(number, line)
+                lines += 1
+        copy.seek(0)
+        found = (_read(number, line) for number, line in enumerate(copy, 1) if line.strip())
+        stored = 0
+        for piece in _pieces(found, lambda each: len(each[0]["body"])):
+            stored += len(self._put(piece))
+            if progress is not None:
+                progress(stored)
+        log.info("dead.imported", "imported %(count)d of %(lines)d dead letters", count=stored, lines=lines)
+        return Imported(lines, stored, lines - stored)
+
+    def _put(self, piece: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]]) -> set[plans.Key]:
+        desk = self._desk
+        rows, deaths = [row for row, _ in piece], [death for _, all_ in piece for death in all_]
+        return desk.order(lambda now: plans.put(desk.plans, rows, deaths, now), "Dead letters")
+
+    # -- archive
+
+    def archive(self, *, files: int = FILES_MAX, progress: Progress | None = None) -> Archived:
+        """Archive what is too old or too much, and delete it when the archive is known to be whole."""
+        place = self._place()
+        count, kept, written = 0, 0, []
+        for _ in range(files):
+            rows = self._leaving()
+            if not rows:
+                break
+            name, digest = self._write(place, rows)
+            _verify(place, name, digest, len(rows))
+            gone = self._delete(rows, f"{place.where.rstrip('/')}/{name}")
+            log.info(
+                "dead.archived", "archived %(count)d dead letters as %(name)s", count=gone, name=name
+            )  # fmt: skip
+            count, kept = count + gone, kept + len(rows) - gone
+            written.append(name)
+            if progress is not None:
+                progress(count)
+            if not gone:
+                break
+        return Archived(count, tuple(written), kept)
+
+    def names(self) -> list[str]:
+        """The files in the archive."""
+        return self._place().names()
+
+    def _place(self) -> Archive:
+        where = self._desk.settings.archive
+        if not where:
+            raise UsageError(
+                'No archive is configured: Holdfast(url, archive="/var/archive"), or s3://bucket/prefix. '
+                "Without one no dead letter is ever deleted."
+            )
+        return open_archive(where)
+
+    def _leaving(self) -> list[dict[str, Any]]:
+        """The oldest letters that must go; never one that is held or that halts its stream."""
+        desk, settings = self._desk, self._desk.settings
+        total = desk.ask(lambda _: letters.count(desk.plans))
+        rows = self._keys({"held": False, "halts": False}, None, letters.AGE, FILE_LETTERS)
+        now = desk.plans.moment(desk.ask(lambda at: queries.moment(desk.plans, at)))
+        since = [row["since_at"] for row in rows]
+        return rows[: retention.leaving(since, total, now, settings.dead_age, settings.dead_count)]
+
+    def _write(self, place: Archive, rows: Sequence[dict[str, Any]]) -> tuple[str, str]:
+        """Put letters into a file of the archive; the answer is its name and the digest of its lines."""
+        digest, count = hashlib.sha256(), 0
+        with tempfile.TemporaryFile() as file:
+            # No time and no name inside: the same letters make the same file.
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
+                for line in self._lines(rows):
+                    digest.update(line)
+                    zipped.write(line)
+                    count += 1
+            if count != len(rows):
+                raise ArchiveFailed(
+                    "Dead letters went away while they were archived: nothing was deleted; try again."
+                )
+            newest = cast(datetime, rows[-1]["since_at"]).astimezone(UTC)
+            name = f"dead-{newest:%Y%m%dT%H%M%S}Z-{count}-{digest.hexdigest()}.jsonl.gz"
+            file.seek(0)
+            place.put(name, file)
+        return name, digest.hexdigest()
+
+    def _delete(self, rows: Sequence[dict[str, Any]], where: str) -> int:
+        gone = 0
+        for start in range(0, len(rows), BATCH):
+            seen = {(row["id"], row["queue"]): int(row["epoch"]) for row in rows[start : start + BATCH]}
+            gone += len(self._archived(seen, where))
+        return gone
+
+    def _archived(self, seen: dict[plans.Key, int], where: str) -> Sequence[plans.Key]:
+        desk = self._desk
+        return desk.order(lambda now: plans.archived(desk.plans, seen, where, now), "Dead letters")
+
+    def restore(self, what: str, *, progress: Progress | None = None) -> Imported:
+        """Bring back the letters of an archive's file: its name, path or URL. They are kept anew from now on."""
+        place, name = self._found(what)
+        with tempfile.TemporaryFile() as copy:
+            digest, count = hashlib.sha256(), 0
+            for line in _whole_lines(_inflated(place.read(name))):
+                digest.update(line)
+                copy.write(line)
+                count += 1
+            match = NAME.fullmatch(os.path.basename(name))
+            if match and (match["digest"], int(match["count"])) != (digest.hexdigest(), count):
+                raise ArchiveFailed(
+                    f"{name} in {place.where} is not what was archived, by digest or count: nothing was restored."
+                )
+            return self._load(copy, progress)
+
+    def _found(self, what: str) -> tuple[Archive, str]:
+        if "://" in what:
+            where, _, name = what.rpartition("/")
+            return open_archive(where), name
+        if os.path.isfile(what):
+            return open_archive(os.path.dirname(os.path.abspath(what))), os.path.basename(what)
+        return self._place(), what
+
+
+def _verify(place: Archive, name: str, digest: str, count: int) -> None:
+    """Read a file back and compare it with what was to be written."""
+    found, lines = hashlib.sha256(), 0
+    for piece in _inflated(place.read(name)):
+        found.update(piece)
+        lines += piece.count(b"\n")
+    if (found.hexdigest(), lines) != (digest, count):
+        raise ArchiveFailed(
+            f"{name} in {place.where} does not read back as it was written ({lines} letters of {count}): "
+            "no dead letter was deleted. Look at the place, remove that file, and archive again."
+        )
+
+
+def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """What was zipped, piece by piece; a file that ends too early is told."""
+    reader = zlib.decompressobj(31)
+    try:
+        for piece in pieces:
+            while piece:
+                if reader.eof:  # files that were joined
+                    reader = zlib.decompressobj(31)
+                yield reader.decompress(piece, LINE_MAX)
+                piece = reader.unused_data if reader.eof else reader.unconsumed_tail
+    except zlib.error as error:
+        raise ArchiveFailed(f"The file cannot be unzipped: {error}. Nothing was stored or deleted.") from None
+    if not reader.eof:
+        raise ArchiveFailed("The file ends too early: it is not whole. Nothing was stored or deleted.")
+
+
+def _unzipped(file: BinaryIO) -> Iterator[bytes]:
+    first = file.read(len(GZIP))
+
+    def pieces() -> Iterator[bytes]:
+        yield first
+        while piece := file.read(BATCH_BYTES):
+            yield piece
+
+    return _inflated(pieces()) if first == GZIP else pieces()
+
+
+def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines with their ends. One that does not end is refused before it fills the memory."""
+    rest, number = b"", 0
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            number += 1
+            yield line + b"\n"
+        if len(rest) > LINE_MAX:
+            raise UsageError(f"Line {number + 1} is longer than {LINE_MAX:,} bytes: nothing was imported.")
+    if rest:
+        yield rest + b"\n"
+
+
+def _read(number: int, line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    try:
+        return read_line(line)
+    except (InvalidMessage, msgspec.DecodeError, ValueError) as error:
+        raise UsageError(f"Line {number} is not a dead letter, so nothing was imported: {error}") from None
+
+
+def _pieces(found: Iterable[Any], size: Any) -> Iterator[list[Any]]:
+    """Pieces of so many at most, and so many bytes, but for one that is larger alone."""
+    piece: list[Any] = []
+    room = BATCH_BYTES
+    for each in found:
+        if piece and (len(piece) >= BATCH or size(each) > room):
+            yield piece
+            piece, room = [], BATCH_BYTES
+        piece.append(each)
+        room -= size(each)
+    if piece:
+        yield piece

@@ -1,0 +1,133 @@
+"""A dead letter as a line of JSON: complete, versioned, the same from both databases; and back, strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+
+from ..errors import InvalidMessage
+
+VERSION = 1
+LINE_MAX = 64 * 1024 * 1024  # bytes: a body of 1 MiB with its copies in earlier deaths is far below
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Large = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Small = Annotated[int, msgspec.Meta(ge=0, le=32_767)]
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class _Trouble(msgspec.Struct):
+    at: Moment
+    text: str
+    reason: Small | None = None
+
+
+class _Death(msgspec.Struct, forbid_unknown_fields=True):
+    died_at: Moment
+    type: str
+    reason: Small
+    last_reason: Small | None
+    fingerprint: str | None
+    worker: str | None
+    error: str | None
+    body: str | None
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """Everything that is known of a dead letter, but for where it lies."""
+
+    holdfast: int
+    id: UUID
+    queue: str
+    seq: Large
+    type: str
+    stream: str | None
+    position: Large | None
+    subject: str | None
+    dedupe: str | None
+    status: Number
+    epoch: Number
+    attempts: Number
+    failures: Number
+    vanished: Number
+    refunds: Number
+    redrives: Number
+    reason: Small
+    last_reason: Small | None
+    worker: str | None
+    created_at: Moment
+    due_at: Moment | None
+    deadline: Moment | None
+    died_at: Moment
+    fingerprint: str | None
+    held_at: Moment | None
+    held_why: str | None
+    errors: list[dict[str, Any]] | None
+    headers: str | None
+    body: str
+    deaths: list[_Death]
+
+
+_writer = msgspec.json.Encoder()
+_reader = msgspec.json.Decoder(_Line)
+_FIELDS = [name for name in _Line.__struct_fields__ if name not in ("holdfast", "deaths")]
+_DEATH = list(_Death.__struct_fields__)
+_ERROR = ("at", "reason", "text")
+
+
+def write_line(row: dict[str, Any], deaths: list[dict[str, Any]]) -> bytes:
+    """One letter and all its deaths, with the line's end."""
+    told = {"holdfast": VERSION} | {name: _plain(row[name]) for name in _FIELDS}
+    if told["errors"] is not None:  # the databases keep the keys in an order of their own
+        told["errors"] = [
+            {key: each[key] for key in (*_ERROR, *sorted(each.keys() - {*_ERROR})) if key in each}
+            for each in told["errors"]
+        ]
+    told["deaths"] = [{name: _plain(each[name]) for name in _DEATH} for each in deaths]
+    return _writer.encode(told) + b"\n"
+
+
+def read_line(line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A letter and its deaths as rows for the store; raises what says why not."""
+    version = msgspec.json.decode(line, type=dict[str, Any]).get("holdfast")
+    if version != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        raise InvalidMessage(
+            f"it has version {version}, and this release reads {VERSION}: use the newer release."
+            if newer
+            else 'it has no "holdfast": 1, which begins each dead letter.'
+        )
+    found = _reader.decode(line)
+    msgspec.convert(found.errors or [], list[_Trouble], strict=False)
+    # What a plain INSERT could store must come back, so names are not judged here; but NUL no database keeps as it is.
+    if b"\\u0000" in line and any("\x00" in each for each in _texts(msgspec.to_builtins(found))):
+        raise InvalidMessage("a text in it holds the character NUL.")
+    if not (found.queue and found.type):
+        raise InvalidMessage("its queue or type is empty.")
+    row = {name: getattr(found, name) for name in _FIELDS}
+    earlier = [
+        {"id": str(found.id), "queue": found.queue} | {name: getattr(each, name) for name in _DEATH}
+        for each in found.deaths
+    ]
+    return row | {"id": str(found.id)}, earlier
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return value
