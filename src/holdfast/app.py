@@ -159,7 +159,7 @@ class Holdfast:
 
         It gets a `DeadLetter` and is retried like any handler; opening a ticket is what it is for.
         """
-        handler = hook(self, function, self.settings, self.redact, lambda: self.operations)
+        handler = hook(self, function, self.settings, self.redact, lambda: self.operations, self.keys)
         self.handlers.tell_deaths()
         self.handlers.add(handler)
         self._subscribed = False

@@ -296,7 +296,7 @@ def declare(
             refunds_max=settings.refunds,
             error_chars=settings.error_chars,
             redact=redact,
-            after_death=after_death,
+            after_death=after_death if keys is None else replace(after_death, moved=keys.moved),
             recovery=recovery or {},
         ),
         timeout=timeout or settings.timeout,

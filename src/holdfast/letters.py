@@ -17,6 +17,7 @@ from uuid import UUID
 from . import codec
 from .errors import InvalidSettings
 from .handlers import Handler, Publisher, declare
+from .keys import SEALED, Keys
 from .message import Death, Reason, Trouble
 from .rules.aftermath import HOOK_QUEUE
 from .rules.redact import Redactor
@@ -72,6 +73,7 @@ def hook(
     settings: Settings,
     redact: Redactor,
     operations: Callable[[], Operations],
+    keys: Keys | None,
 ) -> Handler[Any, Any]:
     """The handler that calls a hook."""
     made = declare(
@@ -85,13 +87,21 @@ def hook(
         )
 
     def blocking(letter: DeadLetter, **context: Any) -> Any:
-        return function(_completed(operations(), letter), **context)
+        return function(_completed(operations(), _opened(letter, keys)), **context)
 
     async def awaited(letter: DeadLetter, **context: Any) -> Any:
-        return await function(await asyncio.to_thread(_completed, operations(), letter), **context)
+        return await function(
+            await asyncio.to_thread(_completed, operations(), _opened(letter, keys)), **context
+        )
 
     run = awaited if made.is_async else blocking
     return replace(made, queue=HOOK_QUEUE, decode=_read, run=run)
+
+
+def _opened(letter: DeadLetter, keys: Keys | None) -> DeadLetter:
+    if keys is None or not letter.body.startswith(SEALED):
+        return letter
+    return replace(letter, body=keys.open(letter.id, letter.type, letter.body))
 
 
 def _completed(operations: Operations, letter: DeadLetter) -> DeadLetter:

@@ -21,6 +21,8 @@ from holdfast import (
     Recovery,
     RetryPolicy,
 )
+from holdfast.errors import Refused
+from holdfast.keys import new_key
 from holdfast.operations import Filter
 from holdfast.rules import delivery
 from holdfast.rules.aftermath import HOOK_QUEUE, AfterDeath
@@ -342,3 +344,37 @@ def test_in_a_test_the_hook_is_drained_like_any_handler() -> None:
         app.publish("a", 1)
         t.drain()
     assert letters == ["Dead: no"]
+
+
+# -- with bodies that are sealed
+
+
+def test_copies_hooks_and_edits_of_sealed_bodies(url: str) -> None:
+    """A sealed body is bound to its message, so a copy is sealed anew; the hook gets it open."""
+    app = Holdfast(url, keys=new_key("k"))
+    if not url.startswith("sqlite"):
+        app.migrate()
+    heard: list[Any] = []
+
+    @app.handler("backup")
+    def second(body: dict[str, Any]) -> None:
+        heard.append(body)
+
+    @app.handler("speech", after_death=CopyTo("second", type="backup"))
+    def first(body: dict[str, Any]) -> Dead:
+        return Dead("no")
+
+    app.on_dead_letter(lambda letter: heard.append(letter.data))
+    id = app.publish("speech", {"card": "4711 0815"}).id
+    drain(app)
+    assert heard == [{"card": "4711 0815"}] * 2
+    ((_, content),) = app.operations.dead.show(id)
+    assert "4711" not in content.body
+    without = Holdfast(url)
+    with pytest.raises(Refused, match="sealed"):
+        without.operations.dead.edit(id, "{}")
+    without.close()
+    app.operations.dead.edit(id, '{"card": "4712"}')
+    ((_, content),) = app.operations.dead.show(id)
+    assert "4712" not in content.body
+    app.close()

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from .. import codec
 from ..errors import InvalidMessage, NotFound, Refused, UsageError
+from ..keys import SEALED
 from ..rules import recovery
 from ..store import dead_queries as letters
 from ..store import operator_dead as plans
@@ -213,17 +214,21 @@ class DeadLetters:
     ) -> Sequence[Changed]:
         """It gets another body, as JSON text; the one it died with is kept. `redrive`: and comes back with it."""
         id, desk = as_id(id), self._desk
-        found = [each for each, _ in self._of(id, queue)]
+        found = self._of(id, queue)
         if not found:
             raise self._missing(id, queue)
         if len(found) > 1:
-            names = ", ".join(each.queue for each in found)
+            names = ", ".join(each.queue for each, _ in found)
             raise UsageError(
                 f"Message {id} is a dead letter in {names}: say in which queue it is to be edited."
             )
-        (letter,) = found
+        ((letter, content),) = found
         text = codec.encode_raw(body, desk.settings)
         self._check_type(letter, text)
+        if desk.keys is None and content.body.startswith(SEALED):
+            raise Refused(
+                f"The body of dead letter {id} is sealed, and no keys are here to seal another one."
+            )
         if desk.keys is not None:
             text = desk.keys.seal(id, letter.type, text)
         if redrive:

@@ -8,6 +8,7 @@ reported twice leaves them once.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -36,6 +37,11 @@ class CopyTo:
     type: str | None = None
 
 
+# A body for another message: of which id and type it is, which it becomes, and its text. One that is sealed is bound to
+# its message.
+Moved = Callable[[UUID, str, UUID, str, str], str]
+
+
 @dataclass(frozen=True, slots=True)
 class AfterDeath:
     """What a handler wants when one of its messages has died. The dead letter is held in any case."""
@@ -43,6 +49,7 @@ class AfterDeath:
     alert: bool = False
     copy: CopyTo | None = None
     tell: bool = False  # the application has a hook
+    moved: Moved | None = None  # bodies are sealed
 
 
 HOLD = AfterDeath()
@@ -72,7 +79,7 @@ def aftermath(
 ) -> tuple[NewMessage, ...]:
     """The messages that this death leaves behind."""
     left = []
-    if wish.copy is not None and (copied := _copy(leased, wish.copy)) is not None:
+    if wish.copy is not None and (copied := _copy(leased, wish.copy, wish.moved)) is not None:
         left.append(copied)
     if wish.tell:
         message = leased.message
@@ -104,7 +111,7 @@ def news(id: UUID, queue: str, epoch: int, told: dict[str, Any]) -> NewMessage:
     )
 
 
-def _copy(leased: Leased, to: CopyTo) -> NewMessage | None:
+def _copy(leased: Leased, to: CopyTo, moved: Moved | None) -> NewMessage | None:
     """None: it has died there already, and copies must not go round in a circle."""
     message = leased.message
     headers = _read(message.headers, dict)
@@ -113,10 +120,11 @@ def _copy(leased: Leased, to: CopyTo) -> NewMessage | None:
         return None
     headers.setdefault(ORIGINAL_ID, str(message.id))
     headers[DIED_IN] = json.dumps(died_in, ensure_ascii=False)
+    id, type = uuid5(message.id, f"{message.queue}/{leased.epoch}/copy"), to.type or message.type
     return NewMessage(
-        uuid5(message.id, f"{message.queue}/{leased.epoch}/copy"),
-        to.type or message.type,
-        message.body,
+        id,
+        type,
+        message.body if moved is None else moved(message.id, message.type, id, type, message.body),
         stream=message.stream,
         subject=message.subject,
         headers=json.dumps(headers, ensure_ascii=False),
