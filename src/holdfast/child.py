@@ -180,7 +180,7 @@ async def _end_when_empty(worker: Worker) -> None:
     empty_since = worker.clock.monotonic()
     while worker.clock.monotonic() - empty_since < QUARANTINE_IDLE:
         await asyncio.sleep(QUARANTINE_IDLE / 10)
-        if not worker.pacing.idle:
+        if not worker.pacing.idle or worker.gate.waits_for_slots:
             empty_since = worker.clock.monotonic()
     worker.stop()
 

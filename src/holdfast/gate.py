@@ -82,7 +82,11 @@ class Gate:
         self.slots = {queue: shared.name for queue, shared in (slots or {}).items()}
         self.limits = {shared.name: SlotHand(shared.count, shared.count) for shared in (slots or {}).values()}
         self.worker = 0  # its number, by which slots are held
-        self.lanes: Callable[[str], tuple[int, int]] = lambda queue: (0, 0)  # of a queue: running, and all
+        self.is_leaving = False  # slots that are not in use are given up
+        self._drains: tuple[
+            str, ...
+        ] = ()  # what it drains besides its queues: suspects, which nobody else takes
+        self._lanes: Callable[[str], tuple[int, int]] = lambda queue: (0, 0)  # of a queue: running, and all
         self._ended: dict[str, float] = {}  # by queue: when an outage of the queue itself ended
         self._paused: frozenset[str] = frozenset()
         self.recoveries = self._recoveries(catch_ups or {})
@@ -104,6 +108,14 @@ class Gate:
                 _recovery(f"queue/{queue}", slope, partial(self._since, queue))
             )
         return found
+
+    def attach(
+        self, lanes: Callable[[str], tuple[int, int]], concurrency: Mapping[str, int], quarantine: bool
+    ) -> None:
+        """Whose gate it is: what is held of each queue, how many it could run at once, and whether only suspects."""
+        self._lanes, self._drains = lanes, (SUSPECTS,) if quarantine else ()
+        for name, limit in self.limits.items():
+            limit.most = sum(count for queue, count in concurrency.items() if self.slots.get(queue) == name)
 
     @property
     def is_needed(self) -> bool:
@@ -127,23 +139,29 @@ class Gate:
         now, hands = self.clock.monotonic(), self._hands(queue)
         return all(hand.has(now) for hand in hands) and all(hand.use(now) for hand in hands)
 
-    def spare(self, queue: str) -> int | None:
-        """How many more leases of a queue are of use: so many slots are free. None: any number."""
-        if queue not in self.slots:
-            return None
-        name = self.slots[queue]
-        return self.limits[name].spare(self._count(name)[1], self.clock.monotonic())
+    def at_once(self, queue: str) -> int | None:
+        """How many leases of a queue may run at once: so many slots are in hand. None: any number."""
+        return (
+            None
+            if queue not in self.slots
+            else self.limits[self.slots[queue]].at_once(self.clock.monotonic())
+        )
 
     def has_slot(self, queue: str) -> bool:
         """Whether another lease of a queue may get a handler."""
         if queue not in self.slots:
             return True
         name = self.slots[queue]
-        return self.limits[name].lets(self._count(name)[0], self.clock.monotonic())
+        return self._count(name)[0] < self.limits[name].at_once(self.clock.monotonic())
+
+    @property
+    def waits_for_slots(self) -> bool:
+        """Whether a limit has no slot for this worker: it cannot know yet whether there is work."""
+        return any(not limit.at_once(self.clock.monotonic()) for limit in self.limits.values())
 
     def is_shut(self, queue: str) -> bool:
         """Whether nothing of a queue may be asked for, whatever this worker has to do."""
-        return self.allowed(queue) == 0 or (queue in self.slots and not self.limits[self.slots[queue]].fair)
+        return self.allowed(queue) == 0 or self.at_once(queue) == 0
 
     def _hands(self, queue: str) -> list[Hand]:
         hands = [self.hands[self.rates[queue]]] if queue in self.rates else []
@@ -153,8 +171,8 @@ class Gate:
         return hands
 
     def _count(self, name: str) -> tuple[int, int]:
-        """The leases that use the slots of this name: those that run, and all."""
-        counts = [self.lanes(queue) for queue, its in self.slots.items() if its == name]
+        """The leases of all queues with the slots of this name: those that run, and all."""
+        counts = [self._lanes(queue) for queue, its in self.slots.items() if its == name]
         return sum(running for running, _ in counts), sum(held for _, held in counts)
 
     # -- outages of the queues themselves
@@ -213,9 +231,11 @@ class Gate:
             if wanted:
                 hand.take(await self._take(name, hand.rate, wanted), self.clock.monotonic())
         for name, limit in self.limits.items():
-            used = self._count(name)[1]
-            if limit.is_due(used, self.clock.monotonic()):
-                await self._share(name, limit, used)
+            running, leases = self._count(name)
+            if limit.is_due(running, leases, self.clock.monotonic()) or (
+                self.is_leaving and limit.held > running
+            ):
+                await self._share(name, limit, running, leases)
 
     async def _take(self, name: str, rate: Rate, wanted: int) -> int:
         try:
@@ -229,11 +249,11 @@ class Gate:
             log.warning("rate.unknown", "No tokens for the rate %(rate)s: %(error)s", rate=name, error=error)
             return 0
 
-    async def _share(self, name: str, limit: SlotHand, used: int) -> None:
+    async def _share(self, name: str, limit: SlotHand, running: int, leases: int) -> None:
         asked_at = self.clock.monotonic()
-        wants = limit.wants(used, asked_at)
-        mine = tuple(sorted(queue for queue, its in self.slots.items() if its == name))
-        me = Holder(self.worker, used, self.lease, mine)
+        wants = running if self.is_leaving else limit.wants(running, leases, asked_at)
+        mine = sorted(queue for queue, its in self.slots.items() if its == name)
+        me = Holder(self.worker, running, self.lease, (*mine, *self._drains))
         got: Share | None = None
         age = self.lease
 
@@ -258,6 +278,7 @@ class Gate:
 
 
 QUEUES = f"{RESERVED_PREFIX}catch-up/queue/"
+SUSPECTS = f"{RESERVED_PREFIX}suspects"
 
 
 def _recovery(name: str, slope: CatchUp, passed: Callable[[], float | None]) -> Recovery:

@@ -85,7 +85,8 @@ class Worker:
             quarantine=quarantine,
             gate=self.gate if self.gate.is_needed else None,
         )
-        self.gate.lanes = self.pacing.lanes_of
+        at_once = {queue: pace.limit.concurrency for queue, pace in self.pacing.paces.items()}
+        self.gate.attach(self.pacing.lanes_of, at_once, quarantine)
         policies = {queue: handler.policy for queue, handler in self.handlers.items()}
         self.completions = Completions(store, self.pacing, policies, clock, self.now, draft)
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
@@ -151,6 +152,7 @@ class Worker:
         """Ask for nothing more, give back what has not started, let the rest end within the grace."""
         if self._stop_at is None:
             self._stop_at = self.clock.monotonic() + self.settings.grace
+            self.gate.is_leaving = True
             self.pacing.stop()
             self._changed.set()
             self._stopped.set()
@@ -207,6 +209,8 @@ class Worker:
             self._changed.clear()
             if self.gate.is_needed:
                 await self.gate.look()
+                if self.gate.slots:  # what waits here may have got one
+                    self.calls.start()
             asked_at = self.clock.monotonic()
             report = self._report(asked_at)
             if report is None:

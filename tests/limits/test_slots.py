@@ -172,6 +172,32 @@ def test_slots_of_a_process_that_dies_are_not_lost(lab: Lab) -> None:
     assert sum(row.outcome == "done" for row in lab.rows("history")) == 4
 
 
+async def test_a_worker_takes_no_more_slots_than_it_can_use(lab: Lab) -> None:
+    """Two workers with one handler each: neither hoards the slot of the other."""
+    gauge, apps = Gauge(), [lab.app() for _ in range(2)]
+    for app in apps:
+
+        @app.handler("a", name="many", cluster_concurrency=2, concurrency=1)
+        async def many(body: dict) -> None:
+            with gauge:
+                await asyncio.sleep(0.01)
+
+    apps[0].publish_many(apps[0].message("a", {"n": n}) for n in range(100))
+    async with lab.working(apps[0]), lab.working(apps[1]):
+        await settled(lab)
+    assert gauge.most == 2
+
+
+@pytest.mark.covers("X39")
+def test_the_quarantine_gets_a_slot_while_the_others_are_busy(lab: Lab) -> None:
+    lab.publish({"n": "killer", "act": "kill"}, *({"n": n, "seconds": 0.1} for n in range(70)))
+    lab.start(starts_max=2, settings={"lease": 4.0, "heartbeat": 1.0}, options={"cluster_concurrency": 1})
+    until(lambda: len(lab.rows("dead")) == 1, lab.describe)
+    assert len(lab.rows("message")) > 10, "it did not wait until there was nothing else"
+    assert [attempt for n, attempt, _ in lab.starts() if n == "killer"] == [1, 2]
+    lab.until_empty()
+
+
 @pytest.mark.parametrize("count", [0, -1, True, "5"])
 def test_a_limit_that_cannot_work_is_refused_where_it_is_declared(sqlite_lab: Lab, count: Any) -> None:
     app = sqlite_lab.app()

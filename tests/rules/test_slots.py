@@ -62,12 +62,12 @@ def test_a_count_that_cannot_work_is_refused(count: object) -> None:
 
 def test_an_idle_worker_asks_once_a_second_and_keeps_one() -> None:
     hand = SlotHand(5, 5)
-    assert hand.is_due(0, 0.0)
+    assert hand.is_due(0, 0, 0.0)
     take(hand, 0, 0.0)
-    assert (hand.held, hand.spare(0, 0.1), hand.lets(0, 0.1), hand.lets(1, 0.1)) == (1, 1, True, False)
-    assert not hand.is_due(0, 0.9)
-    assert hand.is_due(0, 1.0)
-    assert hand.spare(0, 30.0) == 0, "nothing begins when nobody knows whether it is thought alive"
+    assert (hand.held, hand.at_once(0.1)) == (1, 1)
+    assert not hand.is_due(0, 0, 0.9)
+    assert hand.is_due(0, 0, 1.0)
+    assert hand.at_once(30.0) == 0, "nothing begins when nobody knows whether it is thought alive"
 
 
 def test_all_in_use_takes_twice_as_many_and_unused_ones_are_kept_for_a_while() -> None:
@@ -75,16 +75,16 @@ def test_all_in_use_takes_twice_as_many_and_unused_ones_are_kept_for_a_while() -
     for now, expected in ((0.0, 1), (0.1, 2), (0.2, 4), (0.3, 6)):
         take(hand, hand.held, now)
         assert hand.held == expected
-    assert not hand.is_due(6, 0.4), "it has all that it could use"
-    assert hand.wants(0, 5.0) == 6
-    assert hand.wants(2, 10.4) == 2
-    assert hand.wants(0, 10.4) == 1
+    assert not hand.is_due(6, 6, 0.4), "it has all that it could use"
+    assert hand.wants(0, 0, 5.0) == 6
+    assert hand.wants(2, 4, 10.4) == 2
+    assert hand.wants(0, 0, 10.4) == 1
     hand.rivals = True
-    assert (hand.wants(2, 1.5), hand.wants(0, 1.5)) == (2, 0)
+    assert (hand.wants(2, 2, 1.5), hand.wants(0, 0, 1.5)) == (2, 0)
 
 
 def take(hand: SlotHand, used: int, now: float) -> None:
-    wants = hand.wants(used, now)
+    wants = hand.wants(used, used, now)
     hand.learn(share([], {}, held(1, used), wants, hand.count), wants, 30.0, now)
 
 
@@ -127,18 +127,17 @@ def test_never_more_than_there_are_and_all_of_them_used(seed: int) -> None:
                 each.seen_at = now
             each.running = [until for until in each.running if until > now]
             used = len(each.running)
-            if each.hand.is_due(used, now):
-                wants = each.hand.wants(used, now)
+            if each.hand.is_due(used, 4, now):
+                wants = each.hand.wants(used, 4, now)
                 ages = {other.number: now - other.seen_at for other in workers}
                 me = Holder(each.number, used, lease, (each.queue,))
                 got = share(holders, ages, me, wants, count)
                 holders = got.holders
                 each.hand.learn(got, wants, lease - ages[each.number], now)
-            for _ in range(each.hand.spare(used, now)):
-                if backlog[each.queue] and each.hand.lets(len(each.running), now) and len(each.running) < 4:
-                    backlog[each.queue] -= 1
-                    began[each.queue] += 1
-                    each.running.append(now + dice.choice([0.02, 0.1, 0.5]))
+            for _ in range(min(4, each.hand.at_once(now)) - used):
+                backlog[each.queue] -= 1
+                began[each.queue] += 1
+                each.running.append(now + dice.choice([0.02, 0.1, 0.5]))
         running = sum(len(each.running) for each in workers if not each.dead)
         assert running <= count, f"seed {seed} at {now}"
         if now > 75.0:

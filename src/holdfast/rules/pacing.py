@@ -41,7 +41,7 @@ class Gate(Protocol):
 
     def allowed(self, queue: str) -> int | None: ...
     def admits(self, queue: str) -> bool: ...
-    def spare(self, queue: str) -> int | None: ...
+    def at_once(self, queue: str) -> int | None: ...
     def has_slot(self, queue: str) -> bool: ...
 
 
@@ -106,7 +106,7 @@ class Pacing:
             asked = (
                 []
                 if self.lanes
-                else [queue for queue in self.paces if self._allowed(queue) != 0 != self._spare(queue)]
+                else [queue for queue in self.paces if self._allowed(queue) != 0 != self._at_once(queue)]
             )
             return [Want(queue, 1) for queue in asked], 1, 1
         total = min(self.settings.claim, 2 * self.settings.claim - self.held)
@@ -131,11 +131,11 @@ class Pacing:
                 if allowed <= 0:
                     continue
                 heads, longest = min(heads, allowed), min(longest, allowed)
-            spare = self._spare(queue)
-            if spare is not None:
-                if spare <= 0:
+            slots = self._at_once(queue)
+            if slots is not None:
+                heads = min(heads, room - max(0, pace.limit.concurrency - slots))
+                if slots == 0 or heads <= 0:
                     continue
-                heads = min(heads, spare)
             run = max(run, longest)
             wants.append(Want(queue, heads, pace.after))
         return wants, total, run
@@ -143,8 +143,8 @@ class Pacing:
     def _allowed(self, queue: str) -> int | None:
         return None if self.gate is None else self.gate.allowed(queue)
 
-    def _spare(self, queue: str) -> int | None:
-        return None if self.gate is None else self.gate.spare(queue)
+    def _at_once(self, queue: str) -> int | None:
+        return None if self.gate is None else self.gate.at_once(queue)
 
     def lanes_of(self, queue: str) -> tuple[int, int]:
         """How many leases of a queue have a handler, and how many are held."""

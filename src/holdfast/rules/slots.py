@@ -6,8 +6,9 @@ changes. A slot is good as long as its worker is alive, which its heartbeat tell
 when it is reported dead, at the latest after its lease.
 
 Workers that drain the same queues need not be fair to each other: while one has slots to spare, there is nothing for
-the others either. A *rival* is a worker that waits for a slot and drains other queues. While there is one, nobody takes
-more than his share, idle slots are given up, and if there are fewer slots than workers they are held in turns.
+the others either. A *rival* is a worker that waits for a slot and drains something else: other queues, or suspects.
+While there is one, nobody takes more than his share, idle slots are given up, and if there are fewer slots than workers
+they are held in turns.
 
 Time (`now`) is monotonic and an argument; ages are by the database's clock.
 """
@@ -74,7 +75,7 @@ def share(holders: Iterable[Holder], ages: Mapping[int, float], me: Holder, want
 
 @dataclass(slots=True)
 class SlotHand:
-    """The slots of one worker: told how many are in use (`used`), it says how many it wants."""
+    """The slots of one worker: told how many run, and how many leases it holds, it says how many it wants."""
 
     count: int
     most: int  # that this worker could use at all
@@ -84,38 +85,34 @@ class SlotHand:
     crowded: bool = False
     good_until: float = -inf
     since: float = inf  # that it holds any
-    busy_at: float = -inf  # when all of them were in use the last time
+    busy_at: float = -inf  # when there was something for each of them the last time
     looked_at: float = -inf
     look_at: float = -inf  # not for more before this
     pause: float = PAUSE_MIN
 
-    def spare(self, used: int, now: float) -> int:
-        """How many more may be claimed."""
-        return max(0, min(self.fair, self.held) - used) if now < self.good_until else 0
+    def at_once(self, now: float) -> int:
+        """How many may run here."""
+        return min(self.fair, self.held) if now < self.good_until else 0
 
-    def lets(self, running: int, now: float) -> bool:
-        """Whether one more may begin, with so many running."""
-        return running < self.held and now < self.good_until
-
-    def wants(self, used: int, now: float) -> int:
+    def wants(self, running: int, leases: int, now: float) -> int:
         """How many slots it should hold."""
         if self.crowded and self.held and now - self.since >= TURN:
             return 0
-        if used >= self.held:
+        if leases >= self.held:
             self.busy_at = now
             return min(self.count, max(1, self.most), max(1, 2 * self.held))
         if now - self.busy_at < (IDLE if self.rivals else IDLE_ALONE):
             return self.held
-        return max(used, 0 if self.rivals else 1)
+        return max(running, 0 if self.rivals else 1)
 
-    def is_due(self, used: int, now: float) -> bool:
+    def is_due(self, running: int, leases: int, now: float) -> bool:
         """Whether to look into the row now."""
         if now - self.looked_at >= LOOK:
             return True
-        wants = self.wants(used, now)
+        wants = self.wants(running, leases, now)
         if wants > self.held:
             return now >= self.look_at
-        return max(wants, used) < self.held
+        return max(wants, running) < self.held
 
     def learn(self, got: Share, wanted: int, good_for: float, asked_at: float) -> None:
         """What the row says. A grant is as good as the worker's own life when it asked."""
