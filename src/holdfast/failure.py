@@ -7,8 +7,11 @@ orchestrations. Its text is one line and never contains a payload; `message` con
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -43,6 +46,9 @@ PERMANENT = frozenset(  # another try is useless, unless a retry policy says oth
         Reason.PAYLOAD_TOO_LARGE,
     }
 )
+
+
+STARTS_SPENT = "Poison: handed out"  # begins the error of a message that was handed out once too often
 
 
 class FailureDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +101,37 @@ class FailureDescription(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str | bytes) -> FailureDescription:
         return msgspec.json.decode(text, type=cls)
+
+
+def of_letter(
+    *,
+    reason: Reason,
+    last_reason: Reason | None,
+    error: str | None,
+    attempts: int,
+    type: str,
+    id: UUID,
+    queue: str,
+    message: Mapping[str, Any],
+) -> FailureDescription:
+    """What a dead letter tells, wherever it is. `message` becomes JSON."""
+    allowed = None
+    if (
+        reason is Reason.POISON_MESSAGE
+    ):  # by a failure of the last start, or noticed at the hand-over after it
+        allowed = attempts - (error or "").startswith(STARTS_SPENT)
+    return FailureDescription(
+        category=category_of(reason),
+        retryable=is_retryable(reason),
+        reason=reason,
+        last_reason=last_reason,
+        attempt_count=attempts,
+        max_attempts=allowed,
+        message_type=type,
+        message_id=str(id),
+        queue=queue,
+        message=msgspec.json.encode(message).decode(),
+    )
 
 
 def category_of(reason: Reason) -> Category:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from . import codec
 from .errors import InvalidSettings
+from .failure import FailureDescription, of_letter
 from .handlers import Handler, Publisher, declare
 from .keys import SEALED, Keys
 from .message import Death, Reason, Trouble
@@ -58,6 +59,32 @@ class DeadLetter:
     @property
     def data(self) -> Any:
         return codec.read_plain(self.body)
+
+    @property
+    def failure(self) -> FailureDescription:
+        """Category, retryability and counts, with a text that shows no payload."""
+        names = (
+            "id",
+            "queue",
+            "type",
+            "body",
+            "headers",
+            "stream",
+            "position",
+            "subject",
+            "attempts",
+            "created_at",
+        )
+        return of_letter(
+            reason=self.reason,
+            last_reason=self.last_reason,
+            error=self.error,
+            attempts=self.attempts,
+            type=self.type,
+            id=self.id,
+            queue=self.queue,
+            message={name: getattr(self, name) for name in names},
+        )
 
 
 def _read(text: str) -> DeadLetter:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import FailureDescription
+from holdfast import DeadLetter, FailureDescription
 from holdfast.operations.results import failure
 from tests.worker.lab import Lab, settled
 
@@ -95,3 +95,29 @@ async def test_the_store_only_counts_and_the_worker_judges(lab: Lab) -> None:
     assert started == []
     ((reason, attempts),) = [(row.reason, row.attempts) for row in lab.rows("dead")]
     assert (reason, attempts) == (7, 21)
+
+
+@pytest.mark.covers("D29", "X38")
+async def test_a_hook_gets_the_poison_as_a_value(lab: Lab) -> None:
+    app, told = lab.app(), []
+
+    @app.handler("a", retry="immediate")
+    async def charge(card: dict) -> None:
+        raise RuntimeError(f"no money on {card['number']}")
+
+    @app.on_dead_letter
+    async def ticket(letter: DeadLetter) -> None:
+        told.append(letter.failure)
+
+    app.publish("a", {"number": "4111"})
+    async with lab.working(app):
+        await settled(lab)
+    (failure,) = told
+    assert (failure.category, failure.retryable, failure.attempt_count, failure.max_attempts) == (
+        "poison",
+        False,
+        5,
+        5,
+    )
+    assert "4111" in failure.message
+    assert "4111" not in str(failure)

@@ -8,10 +8,8 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-import msgspec
-
 from ..errors import UsageError
-from ..failure import FailureDescription, category_of, is_retryable
+from ..failure import FailureDescription, of_letter
 from ..message import Death, Flag, Reason, Trouble
 
 T = TypeVar("T")
@@ -23,7 +21,6 @@ STATES: tuple[State, ...] = (
     "ready", "leased", "waiting", "blocked", "scheduled", "retrying", "parked", "suspect", "unrouted",
 )  # fmt: skip
 BLOCKING = ("parked", "suspect", "retrying", "scheduled")  # states of a head that hold up its stream
-STARTS_SPENT = "Poison: handed out"  # begins the error of what vanished too often (rules.delivery)
 OPERATOR = "operator: "  # begins what halts a stream by hand
 
 
@@ -482,26 +479,16 @@ def failure(letter: Letter, content: Content) -> FailureDescription:
     """What went wrong with a dead letter, as hooks and programs get it."""
     message = {field.name: getattr(letter, field.name) for field in fields(letter)}
     message |= {"body": content.body, "headers": content.headers, "dedupe": content.dedupe}
-    return FailureDescription(
-        category=category_of(letter.reason),
-        retryable=is_retryable(letter.reason),
+    return of_letter(
         reason=letter.reason,
         last_reason=letter.last_reason,
-        attempt_count=letter.attempts,
-        max_attempts=_attempts_allowed(letter),
-        message_type=letter.type,
-        message_id=str(letter.id),
+        error=letter.error,
+        attempts=letter.attempts,
+        type=letter.type,
+        id=letter.id,
         queue=letter.queue,
-        message=msgspec.json.encode(message).decode(),
+        message=message,
     )
-
-
-def _attempts_allowed(letter: Letter) -> int | None:
-    """Starts are spent: by a failure of the last one, or noticed at the hand-over after it."""
-    if letter.reason is not Reason.POISON_MESSAGE:
-        return None
-    is_noticed_later = (letter.error or "").startswith(STARTS_SPENT)
-    return letter.attempts - is_noticed_later
 
 
 def stream_state(row: Mapping[str, Any]) -> StreamState:

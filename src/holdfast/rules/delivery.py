@@ -21,7 +21,7 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from ..errors import InvalidSettings, LeaseLost
-from ..failure import Category, FailureDescription, category_of, is_retryable, serialized
+from ..failure import STARTS_SPENT, Category, FailureDescription, category_of, is_retryable, serialized
 from ..message import Flag, NewMessage, Reason
 from ..work import Leased, Outcome, Settlement
 from .aftermath import HOLD, AfterDeath, aftermath
@@ -448,7 +448,7 @@ class _Judge:
             )
         last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
         end = " The last worker never came back." if vanished else ""
-        text = f"Poison: handed out {self.leased.attempt} times, at most {allowed} allowed.{end}"
+        text = f"{STARTS_SPENT} {self.leased.attempt} times, at most {allowed} allowed.{end}"
         return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False)
 
     def dead(
