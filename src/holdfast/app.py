@@ -35,7 +35,7 @@ from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .rules.slots import checked as checked_slots
 from .settings import Settings
-from .store import SqlitePlans, Store, open_store, plans
+from .store import SqlitePlans, SqliteStore, Store, open_store, plans
 from .store.migrate import migrate
 from .store.runners import Handle, recognise
 from .store.statement import Plan
@@ -261,14 +261,23 @@ class Holdfast:
     def _append(self, drafts: list[NewMessage], handle: Handle) -> Plan[list[Published]]:
         if handle.dialect == "sqlite":
             # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
-            yield from self._prepare_sqlite()
+            yield from self._prepare_sqlite(handle)
         return (yield from self.store.plans.append(drafts, self.store.now()))  # type: ignore[arg-type]
 
-    def _prepare_sqlite(self) -> Plan[None]:
-        if self._subscribed:
-            return
-        yield from migrate("sqlite")
-        yield from self._subscription(self.store.now())
+    def _prepare_sqlite(self, handle: Handle) -> Plan[None]:
+        store = self.store
+        assert isinstance(store, SqliteStore)
+        if (elsewhere := (yield from store.elsewhere())) is not None:
+            raise UsageError(
+                f"Nothing was stored: {self!r} works on {store.path} and was given a handle ({handle.kind}) on "
+                f"{elsewhere}, where no worker would find the message. Connect to the same file."
+            )
+        if not self._subscribed:
+            # Made in the caller's transaction, they may be rolled back with it: what counts is what is committed.
+            self._subscribed = store.is_prepared(self.handlers.subscriptions(), self._unordered())
+        if not self._subscribed:
+            yield from migrate("sqlite")
+            yield from self._subscription(store.now())
 
     def _subscribe(self) -> None:
         """Store the subscriptions of this application's handlers, so that what it publishes finds them."""
@@ -280,8 +289,10 @@ class Holdfast:
         self._subscribed = True
 
     def _subscription(self, now: Any) -> Plan[int]:
-        unordered = [handler.queue for handler in self.handlers if not handler.ordered]
-        return plans.subscribe(self.store.plans, self.handlers.subscriptions(), now, unordered)
+        return plans.subscribe(self.store.plans, self.handlers.subscriptions(), now, self._unordered())
+
+    def _unordered(self) -> list[str]:
+        return [handler.queue for handler in self.handlers if not handler.ordered]
 
     def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """What was published as an event into a stream, behind a version, in order."""

@@ -148,6 +148,46 @@ def test_a_handle_of_another_database_is_refused(tmp_path: Path) -> None:
         app.publish("order.placed", {}, on=db)
 
 
+def test_a_handle_of_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker would look for the message there. Another way to write the same path is the same file."""
+    monkeypatch.chdir(tmp_path)
+    app = application("sqlite:///shop.db")
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    for target in ("other.db", ":memory:"):
+        with closing(sqlite3.connect(target)) as connection, connection:
+            with pytest.raises(
+                UsageError, match=r"works on .*shop\.db and was given .* Connect to the same file"
+            ):
+                app.publish("order.placed", {"n": 1}, on=connection)
+            assert connection.execute("select count(*) from sqlite_master").fetchone() == (0,)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for n, target in enumerate((tmp_path / "shop.db", tmp_path / "link" / "shop.db", Path("../shop.db"))):
+        with closing(sqlite3.connect(target)) as connection, connection:
+            app.publish("order.placed", {"n": n}, on=connection)
+    assert app.operations.status().depth == 2 * 3
+
+
+def test_tables_made_in_a_transaction_that_is_rolled_back_are_made_again(tmp_path: Path) -> None:
+    app = application(f"sqlite:///{tmp_path / 'shop.db'}")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        for n in range(2):
+            app.publish("order.placed", {"n": n}, on=connection)
+        connection.rollback()
+        app.publish("order.placed", {"n": 2}, on=connection)
+        connection.commit()
+        statements: list[str] = []
+        app.publish("order.placed", {"n": 3}, on=connection)
+        connection.set_trace_callback(statements.append)
+        app.publish("order.placed", {"n": 4}, on=connection)
+        connection.set_trace_callback(None)
+        connection.commit()
+    assert app.operations.status().depth == 2 * 3
+    assert not [each for each in statements if "holdfast_schema" in each], (
+        "once all is there, nobody looks again"
+    )
+
+
 def test_a_handle_of_no_known_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongHandle, match="sqlite3"):
         application(f"sqlite:///{tmp_path / 'shop.db'}").publish("order.placed", {}, on=object())

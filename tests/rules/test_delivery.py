@@ -135,7 +135,7 @@ def test_a_permanent_error_is_not_retried(name: str) -> None:
     assert settle(Raised(DOWN), lease(), how).outcome is Outcome.AGAIN
 
 
-@pytest.mark.covers("X46", "W17")
+@pytest.mark.covers("X46", "W15", "W17")
 @pytest.mark.parametrize(
     ("ending", "attempts", "vanished", "starts", "reasons"),
     [

@@ -1,7 +1,8 @@
 """What an exception means: a reason, and how long the other side asked us to wait.
 
-Declared types come first, the most specific class winning. Then an HTTP status, wherever the
-exception carries one (`status`, `status_code`, `code`, or the same on its `response`):
+A body that cannot be decoded never gets here: that is 5, serialization error. Declared types come first, the most
+specific class winning. Then an HTTP status, wherever the exception carries one (`status`, `status_code`, `code`, or
+the same on its `response`):
 
 | status | reason | |
 |---|---|---|
@@ -21,10 +22,10 @@ Then the class and its bases, by name, so that no library is imported to recogni
 | TransportError, ClientConnectionError of clients; our StoreUnavailable | 1 transport unavailable | |
 | OSError with the errno of a network failure | 1 transport unavailable | |
 | our CircuitOpen | 6 dependency failure | refunded: see `rules.blame` |
-| UnicodeDecodeError, JSONDecodeError, DecodeError | 5 serialization error | permanent |
 | ValidationError (msgspec, pydantic, ...); our InvalidMessage | 3 validation failure | permanent |
 | a group whose members all mean the same | their reason | |
 | any other Exception, ValueError included: a bug is retried until it is fixed | 2 handler exception | |
+| JSONDecodeError and the like as well: what an API answered may be better next time | 2 handler exception | |
 | any other BaseException | 99 unknown | |
 """
 
@@ -115,9 +116,6 @@ _NAMES: Mapping[str, Reason] = {
     "StoreUnavailable": Reason.TRANSPORT_UNAVAILABLE,
     "BodySealed": Reason.DEPENDENCY_FAILURE,
     "CircuitOpen": Reason.DEPENDENCY_FAILURE,
-    "UnicodeDecodeError": Reason.SERIALIZATION_ERROR,
-    "JSONDecodeError": Reason.SERIALIZATION_ERROR,
-    "DecodeError": Reason.SERIALIZATION_ERROR,
     "ValidationError": Reason.VALIDATION_FAILURE,
     "InvalidMessage": Reason.VALIDATION_FAILURE,
 }

@@ -42,22 +42,27 @@ def retire_worker(plans: Plans, worker: int) -> Plan[None]:
     yield sql(plans, "worker_retire", worker=worker)
 
 
+def unsubscribed(
+    plans: Plans, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str] = ()
+) -> Plan[tuple[list[tuple[str, bool]], list[tuple[str, str]]]]:
+    """What of these is not stored yet: queues and whether they keep order, and subscriptions (pattern, queue)."""
+    known = {(pattern, queue) for pattern, queue in (yield sql(plans, "subscription_list"))}
+    found = {name: bool(ordered) for name, ordered in (yield sql(plans, "queue_names"))}
+    ordered = {queue: queue not in unordered for queue in sorted(subscriptions)}
+    pairs = [(p, q) for q, patterns in sorted(subscriptions.items()) for p in sorted(patterns)]
+    return (
+        [(queue, keeps) for queue, keeps in ordered.items() if found.get(queue) is not keeps],
+        [pair for pair in pairs if pair not in known],
+    )
+
+
 def subscribe(
     plans: Plans, subscriptions: Mapping[str, Sequence[str]], now: Any, unordered: Collection[str] = ()
 ) -> Plan[int]:
     """Queues subscribe to types or prefixes; what waited for a first subscriber is adopted. Idempotent."""
-    known = {(pattern, queue) for pattern, queue in (yield sql(plans, "subscription_list"))}
-    fresh = [
-        (p, q)
-        for q, patterns in sorted(subscriptions.items())
-        for p in sorted(patterns)
-        if (p, q) not in known
-    ]
-    queues = {name: bool(ordered) for name, ordered in (yield sql(plans, "queue_names"))}
-    for queue in sorted(subscriptions):
-        ordered = queue not in unordered
-        if queues.get(queue) is not ordered:
-            yield sql(plans, "queue_add", name=queue, ordered=plans.boolean(ordered), now=now)
+    queues, fresh = yield from unsubscribed(plans, subscriptions, unordered)
+    for queue, ordered in queues:
+        yield sql(plans, "queue_add", name=queue, ordered=plans.boolean(ordered), now=now)
     for pattern, queue in fresh:
         yield sql(plans, "subscription_add", pattern=pattern, queue=queue, now=now)
     adopted, last = 0, ADOPTED_AT_ONCE if fresh else 0

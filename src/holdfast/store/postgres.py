@@ -143,8 +143,9 @@ class PostgresStore:
             "jit": "off",
             "timezone": "UTC",
         }
-        return {
-            "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+        ours = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        given = psycopg.conninfo.conninfo_to_dict(self.url)
+        defaults = {
             "application_name": "holdfast",
             "keepalives": 1,
             "keepalives_idle": 10,
@@ -153,6 +154,8 @@ class PostgresStore:
             "tcp_user_timeout": lease_ms,
             "connect_timeout": 10,
         }
+        chosen = {name: value for name, value in defaults.items() if name not in given}
+        return {**chosen, "options": f"{given.get('options') or ''} {ours}".strip()}
 
     # -- hints
 

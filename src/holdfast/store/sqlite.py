@@ -11,7 +11,7 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from ..clock import Clock, micros, wall_clock
 from ..errors import InvalidSettings, NotMigrated, StoreUnavailable, UsageError
 from ..settings import Settings
+from . import plans as common
 from .migrate import check_not_newer, latest, migrate
 from .plans_sqlite import SqlitePlans
 from .statement import Plan, Rows, Statement, drive
@@ -40,7 +41,9 @@ class SqliteStore:
     """A SQLite file, or one in memory, as a store."""
 
     def __init__(self, path: str, settings: Settings, clock: Clock) -> None:
-        self.path, self.clock = path, clock
+        # The whole path, so that a process that changes its folder keeps its database.
+        self.path, self.clock = path if path == ":memory:" else os.path.abspath(path), clock
+        self._realpath = None if path == ":memory:" else os.path.realpath(path)
         self.plans = SqlitePlans(settings.errors_kept)
         self.in_memory = path == ":memory:"
         self._asks: SimpleQueue[Ask | None]
@@ -192,6 +195,27 @@ class SqliteStore:
 
     async def listen(self, woken: asyncio.Event) -> None:
         """Nothing announces commits here: `wait` watches the file."""
+
+    def elsewhere(self) -> Plan[str | None]:
+        """Where the connection that runs this is, if it is not at this database. In memory nobody shares one."""
+        files = yield Statement("pragma database_list")
+        file = next((file for _, name, file in files if name == "main"), "")
+        if file and os.path.realpath(file) == self._realpath:
+            return None
+        return file or "a database in memory"
+
+    def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
+        """Whether tables and subscriptions are there and committed."""
+
+        def look(_: int) -> Plan[bool]:
+            ((reached,),) = yield Statement("select max(version) from holdfast_schema")
+            missing = yield from common.unsubscribed(self.plans, subscriptions, unordered)
+            return reached == latest("sqlite") and missing == ([], [])
+
+        try:
+            return self.read(look)
+        except (StoreUnavailable, NotMigrated):
+            return False
 
     # -- a handler's own transaction
 
