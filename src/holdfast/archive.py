@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -16,6 +17,9 @@ from .errors import ArchiveFailed, NotFound, UsageError
 
 CHUNK = 1024 * 1024
 NAMES_MAX = 100_000
+# A place that does not answer must not hold up housekeeping, nor a worker that is to stop. (A request has 30 s; options
+# for that would put out those of the environment, such as AWS_ALLOW_HTTP.)
+RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 
 
 class Archive(Protocol):
@@ -91,7 +95,7 @@ class ObjectArchive:
             ) from None
         self.where, self._obstore = url, obstore
         with _told("open", url, ""):
-            self._store: Any = from_url(url)
+            self._store: Any = from_url(url, retry_config=RETRIES)
 
     def put(self, name: str, file: BinaryIO) -> None:
         with _told("write", self.where, name):

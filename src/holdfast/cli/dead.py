@@ -273,6 +273,10 @@ def redrive(
                 patience=seconds(patience), progress=progress,
             )  # fmt: skip
     tell_redriven(done, json)
+    if ids and done.changed < len(set(ids)):
+        missing = len(set(ids)) - done.changed
+        typer.echo(f"holdfast: {missing} of them are no dead letters here, or are held.", err=True)
+        raise typer.Exit(show.FAILED)
 
 
 def tell_redriven(done: Any, json: bool) -> None:

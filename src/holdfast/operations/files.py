@@ -147,7 +147,10 @@ class LetterFiles:
             rows = self._leaving()
             if not rows:
                 break
-            name, digest = self._write(place, rows)
+            written_as = self._write(place, rows)
+            if written_as is None:  # another worker archives them, or somebody took one away: look again
+                continue
+            name, digest = written_as
             _verify(place, name, digest, len(rows))
             gone = self._delete(rows, f"{place.where.rstrip('/')}/{name}")
             log.info(
@@ -183,8 +186,8 @@ class LetterFiles:
         since = [row["since_at"] for row in rows]
         return rows[: retention.leaving(since, total, now, settings.dead_age, settings.dead_count)]
 
-    def _write(self, place: Archive, rows: Sequence[dict[str, Any]]) -> tuple[str, str]:
-        """Put letters into a file of the archive; the answer is its name and the digest of its lines."""
+    def _write(self, place: Archive, rows: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
+        """Put letters into a file of the archive: its name, and the digest of its lines. None: not all are here."""
         digest, count = hashlib.sha256(), 0
         with tempfile.TemporaryFile() as file:
             # No time and no name inside: the same letters make the same file.
@@ -194,9 +197,7 @@ class LetterFiles:
                     zipped.write(line)
                     count += 1
             if count != len(rows):
-                raise ArchiveFailed(
-                    "Dead letters went away while they were archived: nothing was deleted; try again."
-                )
+                return None
             newest = cast(datetime, rows[-1]["since_at"]).astimezone(UTC)
             name = f"dead-{newest:%Y%m%dT%H%M%S}Z-{count}-{digest.hexdigest()}.jsonl.gz"
             file.seek(0)

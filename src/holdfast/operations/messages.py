@@ -147,7 +147,7 @@ def _bury(p: Plans, seq: int, why: str, now: Any) -> Plan[None]:
             if row["queue"] == held.queue:
                 told = {**{field: row[field] for field in TOLD}, "id": str(held.id), "error": why}
                 told |= {field: row[field].isoformat() for field in ("created_at", "died_at")}
-                yield from p.append([news(held.id, row["queue"], row["epoch"], told)], now)
+                yield from p.append([news(held.id, f"{row['queue']}/{told['died_at']}", told)], now)
 
 
 def _checked(filter: Filter) -> Filter:

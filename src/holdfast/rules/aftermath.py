@@ -2,7 +2,7 @@
 
 Both are messages, stored in the transaction of the death: nobody dies without them, and a process that ends before
 they are handled loses nothing. Their ids follow from the message and the epoch in which it died, so a death that is
-reported twice leaves them once.
+reported twice leaves them once. The moment is in them too: a letter that was imported may reach an epoch again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def aftermath(
 ) -> tuple[NewMessage, ...]:
     """The messages that this death leaves behind."""
     left = []
-    if wish.copy is not None and (copied := _copy(leased, wish.copy, wish.moved)) is not None:
+    death = f"{leased.message.queue}/{leased.epoch}/{now.isoformat()}"
+    if wish.copy is not None and (copied := _copy(leased, wish.copy, death, wish.moved)) is not None:
         left.append(copied)
     if wish.tell:
         message = leased.message
@@ -100,18 +101,18 @@ def aftermath(
             "error": error,
             "fingerprint": fingerprint,
         }
-        left.append(news(message.id, message.queue, leased.epoch, told))
+        left.append(news(message.id, death, told))
     return tuple(left)
 
 
-def news(id: UUID, queue: str, epoch: int, told: dict[str, Any]) -> NewMessage:
-    """The message that calls the application's hook."""
+def news(id: UUID, death: str, told: dict[str, Any]) -> NewMessage:
+    """The message that calls the application's hook. `death` tells this one from others of the same message."""
     return NewMessage(
-        uuid5(id, f"{queue}/{epoch}/told"), HOOK_TYPE, json.dumps(told, ensure_ascii=False), queue=HOOK_QUEUE
+        uuid5(id, f"{death}/told"), HOOK_TYPE, json.dumps(told, ensure_ascii=False), queue=HOOK_QUEUE
     )
 
 
-def _copy(leased: Leased, to: CopyTo, moved: Moved | None) -> NewMessage | None:
+def _copy(leased: Leased, to: CopyTo, death: str, moved: Moved | None) -> NewMessage | None:
     """None: it has died there already, and copies must not go round in a circle."""
     message = leased.message
     headers = _read(message.headers, dict)
@@ -120,7 +121,7 @@ def _copy(leased: Leased, to: CopyTo, moved: Moved | None) -> NewMessage | None:
         return None
     headers.setdefault(ORIGINAL_ID, str(message.id))
     headers[DIED_IN] = json.dumps(died_in, ensure_ascii=False)
-    id, type = uuid5(message.id, f"{message.queue}/{leased.epoch}/copy"), to.type or message.type
+    id, type = uuid5(message.id, f"{death}/copy"), to.type or message.type
     return NewMessage(
         id,
         type,
