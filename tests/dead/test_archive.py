@@ -83,6 +83,8 @@ def test_what_is_older_than_a_week_is_archived_and_comes_back(world: World, tmp_
     assert name.startswith("dead-20400501T120002Z-3-")
     (ended,) = desk.messages.show(old[0]).ended
     assert (ended.outcome, ended.why) == ("archived", f"{tmp_path / 'archive'}/{name}")
+    (told,) = desk.why(old[0])
+    assert f"`holdfast dead restore {tmp_path / 'archive'}/{name}` brings it back" in told
     assert oct((tmp_path / "archive" / name).stat().st_mode)[-3:] == "600"
     assert desk.housekeeping().archived == 0
 

@@ -199,3 +199,4 @@ def test_why_it_was_discarded_is_kept(world: World) -> None:
     world.operations.dead.discard(id, "a test order")
     (ended,) = world.operations.messages.show(id).ended
     assert (ended.outcome, ended.why) == ("discarded", "a test order")
+    assert world.operations.why(id)[0].endswith(": a test order.")

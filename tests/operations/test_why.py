@@ -195,7 +195,7 @@ def test_each_delivery_gets_its_sentence(world: World) -> None:
         "In queue c: cancelled at 12:00:00 UTC.",
     ]
     world.operations.dead.discard(id, "wrong")
-    assert "In queue b: discarded at 12:00:00 UTC." in world.operations.why(id)
+    assert "In queue b: discarded at 12:00:00 UTC: wrong." in world.operations.why(id)
 
 
 # -- what the handler of a queue needs or allows

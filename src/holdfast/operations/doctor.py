@@ -15,7 +15,7 @@ from .desk import Desk
 from .results import Finding, Status, Stuck
 
 SHOWN = 20
-LATE_ARCHIVE_SECONDS = 86_400.0
+LATE_ARCHIVE_SECONDS, LATE_ARCHIVE_COUNT = 86_400.0, 2000  # housekeeping may take a while
 LAPSED_SECONDS = 300.0
 BLOCKED_SECONDS = 3600.0
 ENDLESS_LEASES = 20  # leases: nobody needs so long a one
@@ -138,7 +138,10 @@ def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
             f"{kept}; {limits}, and no archive is configured: none is ever deleted by itself.",
             "Redrive or discard them (`holdfast dead groups`), or configure an archive: the setting `archive`.",
         )
-    elif age > settings.dead_age + LATE_ARCHIVE_SECONDS or status.dead > settings.dead_count * 1.1:
+    elif (
+        age > settings.dead_age + LATE_ARCHIVE_SECONDS
+        or status.dead > settings.dead_count + LATE_ARCHIVE_COUNT
+    ):
         yield Finding(
             "warning",
             "dead-letters",

@@ -157,6 +157,10 @@ def _dead(each: Letter, at: datetime) -> str:
 def _ended(each: Ended, at: datetime) -> str:
     lead = f"In queue {each.queue}: " if each.queue else "Unrouted: "
     after = f" after {counted(each.attempts, 'attempt')}" if each.outcome == "done" else ""
+    if each.outcome == "archived":
+        after = f"; `holdfast dead restore {each.why}` brings it back"
+    elif each.why:
+        after = f": {each.why}"
     return f"{lead}{each.outcome} at {clock(each.ended_at, at)}{after}."
 
 
