@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "holdfast"
 ORDER = [
     ["errors"],
     ["message"],
-    ["failure", "work"],
+    ["failure", "work", "alert"],
     ["clock", "settings", "ids", "board", "archive"],
     ["names"],
     ["rules", "store"],
@@ -34,6 +34,7 @@ ORDER = [
     ["exchanges", "heartbeat"],
     ["worker"],
     ["orchestrations", "schedules", "requests", "housekeeping"],
+    ["sinks"],
     ["operations"],
     ["letters"],
     ["transports"],

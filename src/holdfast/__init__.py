@@ -1,5 +1,6 @@
 """Holdfast makes sure that what a service has promised to do gets done."""
 
+from .alert import Alert
 from .app import Holdfast
 from .breakers import Breaker
 from .errors import (
@@ -33,6 +34,7 @@ from .work import Batch, Leased, Outcome, Settlement
 __version__ = "0.1.0"
 
 __all__ = [
+    "Alert",
     "ArchiveFailed",
     "Batch",
     "BodySealed",

@@ -18,7 +18,7 @@ from msgspec import structs
 from . import codec, names
 from .breakers import Breaker, Breakers
 from .clock import Clock, SystemClock, wall_clock
-from .errors import InvalidMessage, UsageError
+from .errors import InvalidMessage, InvalidSettings, UsageError
 from .gate import SharedRate, SharedSlots
 from .handlers import Handler, Handlers, Key, declare
 from .ids import new_id
@@ -35,6 +35,7 @@ from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .rules.slots import checked as checked_slots
 from .settings import Settings
+from .sinks import FunctionSink, Listener, Sink, Webhook
 from .store import SqlitePlans, SqliteStore, Store, open_store, plans
 from .store.migrate import migrate
 from .store.runners import Handle, recognise
@@ -55,6 +56,7 @@ log = Log("holdfast")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Hear = TypeVar("Hear", bound=Listener)
 T = TypeVar("T")
 
 
@@ -89,6 +91,8 @@ class Holdfast:
         self.breakers = Breakers(lambda: self.store)
         self.sheet = Sheet() if metrics else None
         self._gauges: Gauges | None = None
+        self._sinks: list[Sink] = []
+        self._telling: threading.Thread | None = None
         self._subscribed = False
         self._hand_worker: int | None = None
 
@@ -180,6 +184,38 @@ class Holdfast:
     def slots(self, name: str, count: int) -> SharedSlots:
         """How many run at once on all machines, shared by handlers: `cluster_concurrency=app.slots("smtp", 5)`."""
         return SharedSlots(names.own_name(name, "The slots"), checked_slots(count, f"Slots {name!r}"))
+
+    # -- alerts
+
+    def on_alert(self, function: Hear) -> Hear:
+        """Call the function below, async or not, with every `Alert` that begins or is over, in one of the workers."""
+        self._add_sink(FunctionSink(function))
+        return function
+
+    def alert_webhook(
+        self, url: str, secret: str, *, allow_http: bool = False, timeout: float = 10.0
+    ) -> None:
+        """Send every alert to this address, as JSON, signed with the secret (docs/alerts.md)."""
+        self._add_sink(Webhook(url, secret, allow_http=allow_http, timeout=timeout))
+
+    def _add_sink(self, sink: Sink) -> None:
+        if any(each.name == sink.name for each in self._sinks):
+            raise InvalidSettings(f"Alerts go to {sink.name} already: give each sink once.")
+        self._sinks.append(sink)
+
+    def _keep_house(self) -> None:
+        """What workers do once a minute, beside their work."""
+        operations = self.operations
+        try:
+            operations.housekeeping()
+        finally:
+            operations.alerts.look()
+            if self._telling is None or not self._telling.is_alive():
+                # Nobody waits for it: a sink that hangs must not hold up a worker that is told to stop.
+                self._telling = threading.Thread(
+                    target=_tell, args=(operations,), name="holdfast-alerts", daemon=True
+                )
+                self._telling.start()
 
     # -- publishing
 
@@ -315,8 +351,8 @@ class Holdfast:
             self.settings,
             self.clock,
             draft=self.draft,
-            housekeeping=self.operations.housekeeping,
             watch=together(watches),
+            housekeeping=self._keep_house,
             **options,
         )
 
@@ -427,7 +463,7 @@ class Holdfast:
         """Everything an operator may ask or order."""
         from .operations import Operations
 
-        return Operations(self.store, self.settings, self.handlers, self.keys)
+        return Operations(self.store, self.settings, self.handlers, self.keys, self._sinks)
 
     def metrics(self, sheets: Sequence[Sheet] = ()) -> list[Sample]:
         """What workers have counted on these sheets and inside this process, and what the database says."""
@@ -526,6 +562,13 @@ def _aware(instant: Any, name: str) -> datetime | None:
             f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ..."
         )
     return instant.astimezone(UTC)
+
+
+def _tell(operations: Operations) -> None:
+    try:
+        operations.alerts.tell()
+    except Exception as error:  # the next housekeeping tries again
+        log.warning("alerts.untold", "Alerts could not be told: %(error)s", error=error)
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:

@@ -28,8 +28,10 @@ from .logs import Log
 from .rules.blame import Counts, counting, ending_of, is_ours, mark_trial, result_of
 from .rules.breaker import BAD, VOID, Policy, State
 from .rules.classify import classify, storable
-from .store import Store, breaker_plans
-from .store.breaker_plans import BreakerRow
+from .store import Store, audit_plans, breaker_plans
+from .store.audit_plans import Entry
+from .store.breaker_plans import BreakerRow, Change
+from .store.statement import Plan
 
 __all__ = ["Breaker", "BreakerState", "Breakers", "Changed", "ending_of"]
 
@@ -270,30 +272,55 @@ class Breakers:
             raise NotFound(f"There is no breaker {name}; there are: {there}.")
         return _state(row, now)
 
-    def trip(self, name: str, *, why: str | None = None, seconds: float | None = None) -> BreakerState:
-        """Open a breaker: for so long, then trials as usual; without a time until it is closed or reset."""
+    def trip(
+        self, name: str, *, why: str | None = None, seconds: float | None = None, by: str | None = None
+    ) -> BreakerState:
+        """Open a breaker: for so long, then trials as usual; without a time until it is closed or reset.
+
+        `by` is whose order it is, for the audit; else the user of this process.
+        """
         if seconds is not None and not seconds > 0:
             raise UsageError(f"A breaker cannot be opened for {seconds!r} s: give a positive time, or none.")
-        return self._order(name, "opened", lambda switch, now: switch.trip(now, seconds, _short(why)))
+        text = _short(why)
+        return self._order(name, "open", text, by, lambda switch, now: switch.trip(now, seconds, text))
 
-    def force_closed(self, name: str, *, why: str | None = None) -> BreakerState:
+    def force_closed(self, name: str, *, why: str | None = None, by: str | None = None) -> BreakerState:
         """Let everything through, whatever fails, until it is reset."""
-        return self._order(name, "forced closed", lambda switch, _: switch.force_closed(_short(why)))
+        text = _short(why)
+        return self._order(name, "close", text, by, lambda switch, _: switch.force_closed(text))
 
-    def reset(self, name: str) -> BreakerState:
+    def reset(self, name: str, *, why: str | None = None, by: str | None = None) -> BreakerState:
         """Closed, counters fresh, and left to itself again."""
-        return self._order(name, "reset", lambda switch, _: switch.reset())
+        return self._order(name, "reset", _short(why), by, lambda switch, _: switch.reset())
 
-    def _order(self, name: str, what: str, decide: Decide) -> BreakerState:
+    def _order(self, name: str, what: str, why: str | None, by: str | None, decide: Decide) -> BreakerState:
+        who = names.operator(by)
         if name not in self._breakers:
             self.show(name)
-        change = self._circuits.change(name, Policy(), decide)
+
+        def note(change: Change, now: Any) -> Plan[int]:
+            entry = Entry(
+                f"breakers.{what}",
+                target=name,
+                before=_facts(change.before),
+                after=_facts(change.after),
+                why=why,
+            )
+            return (yield from audit_plans.write(self._circuits.store.plans, who, entry, now))
+
+        change = self._circuits.change(name, Policy(), decide, note)
         if not change.done:
             raise StoreUnavailable(f"Breaker {name} was changed by others all the time: try again.")
-        log.info("breaker.ordered", "breaker %(breaker)s: %(what)s by an operator", breaker=name, what=what)
+        log.info(
+            "breaker.ordered", "breaker %(breaker)s: %(what)s, by %(who)s", breaker=name, what=what, who=who
+        )
         if name in self._breakers:
             self._breakers[name].circuit.learn(change.after, change.now)
         return _state(change.after, change.now)
+
+
+def _facts(row: BreakerRow) -> dict[str, Any]:
+    return {"state": row.state, "forced": row.forced, "until": row.until, "why": row.why}
 
 
 def _state(row: BreakerRow, now: datetime) -> BreakerState:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .clock import wall_clock
 from .errors import CircuitOpen, NotMigrated, StoreUnavailable
@@ -27,9 +27,11 @@ from .rules.breaker import BAD, GOOD, VOID, Policy, State, Switch
 from .rules.redact import redact
 from .store import Store, breaker_plans
 from .store.breaker_plans import BreakerRow, Change
+from .store.statement import Plan
 
 T = TypeVar("T")
 Decide = Callable[[Switch, datetime], Switch | None]
+Note = Callable[[Change, Any], Plan[Any]]
 
 LOOK = 1.0  # seconds for which a process believes what it read, and between two writes of its calls
 PATIENCE = 5.0  # seconds that a call waits for the store; then it goes by what is known
@@ -95,17 +97,24 @@ class Circuits:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-breakers")
             return self._thread.submit(do)
 
-    def change(self, name: str, policy: Policy, decide: Decide) -> Change:
-        """Compare and swap the row of a breaker, and tell it if its state is another."""
+    def change(self, name: str, policy: Policy, decide: Decide, note: Note | None = None) -> Change:
+        """Compare and swap the row of a breaker, and tell it if its state is another.
+
+        `note` is what is written beside a change that was made, in the same transaction.
+        """
         store = self.store
 
         def on_row(row: BreakerRow, now: datetime) -> BreakerRow | None:
             switch = decide(as_switch(row, policy), now)
             return None if switch is None else as_row(row, switch)
 
-        change = self.migrated(
-            lambda: store.run(lambda now: breaker_plans.change(store.plans, name, on_row, now), one=True)
-        )
+        def plan(now: Any) -> Plan[Change]:
+            made = yield from breaker_plans.change(store.plans, name, on_row, now)
+            if note is not None and made.done:
+                yield from note(made, now)
+            return made
+
+        change = self.migrated(lambda: store.run(plan, one=note is None))
         if change.before.state != change.after.state:
             self._tell(change)
         return change

@@ -5,7 +5,10 @@ Every check gives the value back or raises, saying what was given, why it cannot
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
+import socket
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from .errors import InvalidMessage, InvalidSettings, UsageError
@@ -75,6 +78,17 @@ def own_name(value: object, what: str) -> str:
             f"{what} {name!r} begins with {RESERVED_PREFIX!r}, which is the engine's own. Use another."
         )
     return name
+
+
+def operator(value: object = None) -> str:
+    """Who gives an order: a name, or else the user of this process and the machine."""
+    if value is not None:
+        return text(value, "The operator's name", 200, UsageError)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container without a list of users
+        user = f"uid {os.getuid()}" if hasattr(os, "getuid") else "somebody"
+    return f"{user}@{socket.gethostname()}"[:200]
 
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")

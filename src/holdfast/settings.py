@@ -28,6 +28,7 @@ class Settings:
     error_chars: int = 2000
     history: float = 7 * 86_400.0
     dedupe: float = 7 * 86_400.0
+    audit: float = 90 * 86_400.0
     poll_min: float = 0.002
     poll_max: float = 0.1
     refunds: int = 100
@@ -36,6 +37,16 @@ class Settings:
     dead_count: int = 10_000  # dead letters before the oldest are archived
     archive: str = ""  # a folder, or s3://bucket/prefix; without one no dead letter is deleted
     retry: str = "patient"
+    alert_dead: float = 100  # dead letters within a day
+    alert_late: float = 10  # messages that begin, or wait, later than `late`
+    late: float = 300.0
+    alert_silent: float = 120.0  # since any worker was seen
+    alert_breaker: float = 1  # a breaker that is not closed; each is told by itself
+    alert_blocked: float = 900.0  # that a stream stands still
+    alert_backlog: float = 600.0  # age of the oldest message that could be handled
+    alert_poison: float = 1  # messages that have failed ten times or more
+    alert_calm: float = 60.0  # that it must be calm before the all-clear
+    alert_every: float = 30.0  # between two looks, for all workers together, at least
 
     def __post_init__(self) -> None:
         for field in fields(self):

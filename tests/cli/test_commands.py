@@ -305,3 +305,72 @@ def test_worker_and_demo_are_handed_over(
     assert holdfast("demo", "--scenario", "outage", "--processes", 3, database=False).code == 0
     assert days == [{"processes": 3}]
     assert calls[-1] == {"seconds": 2.0, "seed": 7, "processes": 2}
+
+
+# -- audit and alerts
+
+
+def test_audit(world: World, holdfast: Shell) -> None:
+    id = world.publish(queue="q")
+    assert holdfast("audit").out == "Nothing is written down.\n"
+    assert holdfast("messages", "park", id, "--as", "anna", "--why", "the customer called").code == 0
+    assert holdfast("messages", "retry", id, HOLDFAST_AS="bert").code == 0
+    shown = holdfast("audit").out
+    assert "anna" in shown
+    assert "messages.park" in shown
+    assert "parked True" in shown
+    (line,) = holdfast("audit", "--by", "anna", "--json").json
+    assert (line["who"], line["action"], line["target"]) == ("anna", "messages.park", str(id))
+    assert (line["before"]["parked"], line["after"]["parked"]) == (False, True)
+    assert [each["who"] for each in holdfast("audit", "--on", id, "--json").json] == ["bert", "anna"]
+    assert holdfast("audit", "--since", "1h", "--json").json != []
+    assert holdfast("audit", "--since", "2099-01-01", "--json").json == []
+    assert holdfast("audit", "--action", "streams", "--json").json == []
+    assert holdfast("audit", "--since", "soon").code == 2
+    assert holdfast("messages", "park", id, "--as", "evil\x1b[31m").code == 2
+
+
+SHOP = """
+from holdfast import Alert, Holdfast
+
+app = Holdfast("{url}", alert_dead=1)
+
+@app.on_alert
+def tell(alert: Alert) -> None:
+    print("heard", alert.what, alert.name)
+    if alert.name == "trial" and {deaf}:
+        raise ConnectionError("nobody is there")
+"""
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_alerts(
+    world: World, holdfast: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: bool
+) -> None:
+    name = f"alert_shop_{deaf}"
+    (tmp_path / f"{name}.py").write_text(SHOP.format(url=holdfast.url, deaf=deaf))
+    monkeypatch.chdir(tmp_path)
+    assert holdfast("alerts", "check", f"{name}:app", database=False).out == "No alert is raised.\n"
+    assert "No alert is raised." in holdfast("alerts", "list").out
+    world.publish(queue="q")
+    world.die(world.claim()[0])
+    checked = holdfast("alerts", "check", f"{name}:app", database=False)
+    assert checked.code == 3
+    assert "heard raised dead_letters\ndead_letters since " in checked.out
+    again = holdfast("alerts", "check", f"{name}:app", "--json", database=False)
+    assert (again.code, [each["name"] for each in again.json]) == (3, ["dead_letters"])
+    listed = holdfast("alerts", "list", "--json").json
+    assert [each["name"] for each in listed["raised"]] == ["dead_letters"]
+    assert listed["news"][0]["told"] == ["log", f"{name}.tell"]
+    tried = holdfast("alerts", "test", f"{name}:app", database=False)
+    assert tried.code == (1 if deaf else 0)
+    assert ("nobody is there" in tried.out) is deaf
+    assert holdfast("alerts", "check", database=False).code == 2
+    refused = holdfast("alerts", "check", database=False, HOLDFAST_DATABASE_URL=holdfast.url)
+    assert (refused.code, "Only the application knows" in refused.err) == (2, True)
+
+
+def test_release_several(world: World, holdfast: Shell) -> None:
+    _, second, third = world.in_stream(3)
+    done = holdfast("streams", "release", second, third, "--yes", "--json").json
+    assert [each["what"] for each in done] == ["released", "released"]

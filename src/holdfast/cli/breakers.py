@@ -10,7 +10,7 @@ import typer
 
 from . import show
 from .show import Json
-from .target import App, Url, application
+from .target import App, As, Url, application
 
 if TYPE_CHECKING:
     from ..breakers import Breakers, BreakerState
@@ -60,27 +60,32 @@ def open_(
         typer.Option("--for", metavar="SECONDS", help="Then trials as usual; else until closed."),
     ] = None,
     why: Why = None,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Refuse every call from now on, and claim nothing that needs it."""
     with breakers(app, url) as found:
-        told(found.trip(breaker, why=why, seconds=seconds), json)
+        told(found.trip(breaker, why=why, seconds=seconds, by=by), json)
 
 
 @app.command()
-def close(breaker: Name, why: Why = None, app: App = None, url: Url = None, json: Json = False) -> None:
+def close(
+    breaker: Name, why: Why = None, by: As = None, app: App = None, url: Url = None, json: Json = False
+) -> None:
     """Let every call through, whatever fails, until it is reset."""
     with breakers(app, url) as found:
-        told(found.force_closed(breaker, why=why), json)
+        told(found.force_closed(breaker, why=why, by=by), json)
 
 
 @app.command()
-def reset(breaker: Name, app: App = None, url: Url = None, json: Json = False) -> None:
+def reset(
+    breaker: Name, why: Why = None, by: As = None, app: App = None, url: Url = None, json: Json = False
+) -> None:
     """Close it with fresh counters and leave it to itself again."""
     with breakers(app, url) as found:
-        told(found.reset(breaker), json)
+        told(found.reset(breaker, why=why, by=by), json)
 
 
 @contextmanager

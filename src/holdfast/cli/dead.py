@@ -27,7 +27,7 @@ from .messages import (
     show_content,
 )
 from .show import Id, Json, Limit, Queue, Yes
-from .target import App, Url, operations
+from .target import App, As, Url, operations
 
 if TYPE_CHECKING:
     from ..operations import Filter
@@ -238,6 +238,7 @@ def redrive(
     over: Annotated[
         str | None, typer.Option("--over", help="Spread evenly over this time, such as 10m.")
     ] = None,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
@@ -252,7 +253,7 @@ def redrive(
         raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
     if filter.is_empty and not all:
         raise UsageError("Give an ID, a filter, or --all for every dead letter.")
-    with operations(app, url) as found:
+    with operations(app, url, by=by) as found:
         if dry_run:
             told = found.dead.rehearse(filter)
             if json:
@@ -306,6 +307,7 @@ def edit(
     queue: Queue = None,
     redrive: Annotated[bool, typer.Option("--redrive", help="Also bring it back.")] = False,
     now: Now = False,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
@@ -314,21 +316,25 @@ def edit(
     if (body is None) == (file is None):
         raise UsageError("Give the new body with --body or with --file.")
     text = body if file is None else file.read()
-    with operations(app, url) as found:
+    with operations(app, url, by=by) as found:
         changes(found.dead.edit(id, text or "", queue=queue, redrive=redrive, now=now), json)
 
 
 @app.command()
-def hold(id: Id, why: Why, queue: Queue = None, app: App = None, url: Url = None, json: Json = False) -> None:
+def hold(
+    id: Id, why: Why, queue: Queue = None, by: As = None, app: App = None, url: Url = None, json: Json = False
+) -> None:
     """Keep a dead letter: no filter or policy redrives it, and it is not archived."""
-    with operations(app, url) as found:
+    with operations(app, url, by=by) as found:
         changes(found.dead.hold(id, why, queue=queue), json)
 
 
 @app.command()
-def unhold(id: Id, queue: Queue = None, app: App = None, url: Url = None, json: Json = False) -> None:
+def unhold(
+    id: Id, queue: Queue = None, by: As = None, app: App = None, url: Url = None, json: Json = False
+) -> None:
     """Let a dead letter go that was held."""
-    with operations(app, url) as found:
+    with operations(app, url, by=by) as found:
         changes(found.dead.unhold(id, queue=queue), json)
 
 
@@ -467,11 +473,12 @@ def discard(
     why: Why,
     queue: Queue = None,
     yes: Yes = False,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """End a dead letter for good and free its dedupe key. The reason is kept in the history."""
     show.confirm(f"Discard dead letter {id}? It cannot be brought back.", yes)
-    with operations(app, url) as found:
+    with operations(app, url, by=by) as found:
         changes(found.dead.discard(id, why, queue=queue), json)

@@ -10,7 +10,7 @@ import typer
 from ..errors import UsageError
 from . import show
 from .show import Id, Json, Limit, Queue, Yes
-from .target import App, Url, operations
+from .target import App, As, Url, operations
 
 if TYPE_CHECKING:
     from ..operations import Content, Operations
@@ -41,6 +41,7 @@ ReasonOption = Annotated[
     str | None,
     typer.Option("--reason", "-r", help="Only those whose last failure had this reason: a number or a name."),
 ]
+Why = Annotated[str | None, typer.Option("--why", help="Kept in the audit.")]
 All = Annotated[bool, typer.Option("--all", help="Everything, without a filter.")]
 Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 
@@ -177,6 +178,8 @@ def retry(
     reason: ReasonOption = None,
     all: All = False,
     reset: Annotated[bool, typer.Option("--reset", help="Set all counters to 0 and clear Failed.")] = False,
+    why: Why = None,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
@@ -187,32 +190,47 @@ def retry(
     if id is not None:
         if type or stream or state or reason or all:
             raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
-        with operations(app, url) as found:
-            changes(found.messages.retry(id, queue=queue, reset=reset), json)
+        with operations(app, url, by=by) as found:
+            changes(found.messages.retry(id, queue=queue, reset=reset, why=why), json)
         return
     wanted = Filter(queue, type, stream, state.value if state else None, reason_number(reason))
     if wanted.is_empty and not all:
         raise UsageError("Give an ID, a filter, or --all for everything that waits for a retry or is parked.")
-    with operations(app, url) as found, show.counting("retrying", json) as progress:
-        done = found.messages.retry_many(wanted, reset=reset, progress=progress)
+    with operations(app, url, by=by) as found, show.counting("retrying", json) as progress:
+        done = found.messages.retry_many(wanted, reset=reset, why=why, progress=progress)
     many(done, "claimable now", json)
 
 
 @app.command()
-def park(id: Id, queue: Queue = None, app: App = None, url: Url = None, json: Json = False) -> None:
+def park(
+    id: Id,
+    queue: Queue = None,
+    why: Why = None,
+    by: As = None,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
     """Hold a message back until `retry`. In a stream it holds up what stands behind it."""
-    with operations(app, url) as found:
-        changes(found.messages.park(id, queue=queue), json)
+    with operations(app, url, by=by) as found:
+        changes(found.messages.park(id, queue=queue, why=why), json)
 
 
 @app.command()
 def cancel(
-    id: Id, queue: Queue = None, yes: Yes = False, app: App = None, url: Url = None, json: Json = False
+    id: Id,
+    queue: Queue = None,
+    yes: Yes = False,
+    why: Why = None,
+    by: As = None,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
 ) -> None:
     """End a message without handling it. If a worker holds it, that one is asked."""
     show.confirm(f"Cancel message {id}?", yes)
-    with operations(app, url) as found:
-        changes(found.messages.cancel(id, queue=queue), json)
+    with operations(app, url, by=by) as found:
+        changes(found.messages.cancel(id, queue=queue, why=why), json)
 
 
 @app.command()
@@ -221,13 +239,14 @@ def poison(
     why: Annotated[str, typer.Option("--why", help="Kept with the dead letter.")],
     queue: Queue = None,
     yes: Yes = False,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Make a message a dead letter by hand; its stream goes on."""
     show.confirm(f"Make message {id} a dead letter?", yes)
-    with operations(app, url) as found:
+    with operations(app, url, by=by) as found:
         changes(found.messages.poison(id, why, queue=queue), json)
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import show
+from .messages import Why
 from .show import Json, Yes
-from .target import App, Url, operations
+from .target import App, As, Url, operations
 
 if TYPE_CHECKING:
     from ..operations import Emptied
@@ -53,21 +54,24 @@ def list_(app: App = None, url: Url = None, json: Json = False) -> None:
 def pause(
     queue: Name,
     why: Annotated[str | None, typer.Option("--why", help="Shown to whoever asks why nothing moves.")] = None,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Claim nothing from a queue; what runs is settled."""
-    with operations(app, url) as found:
+    with operations(app, url, by=by) as found:
         found.queues.pause(queue, why)
     told(json, queue, "paused")
 
 
 @app.command()
-def resume(queue: Name, app: App = None, url: Url = None, json: Json = False) -> None:
+def resume(
+    queue: Name, why: Why = None, by: As = None, app: App = None, url: Url = None, json: Json = False
+) -> None:
     """Claim from a queue again."""
-    with operations(app, url) as found:
-        resumed = found.queues.resume(queue)
+    with operations(app, url, by=by) as found:
+        resumed = found.queues.resume(queue, why=why)
     told(json, queue, "resumed" if resumed else "was not paused")
 
 
@@ -76,14 +80,16 @@ def move(
     queue: Name,
     to: Annotated[str, typer.Argument(metavar="TO", help="Where the messages go.")],
     yes: Yes = False,
+    why: Why = None,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Move all pending messages to another queue, each stream in its order, and unsubscribe the first."""
     show.confirm(f"Move everything pending in queue {queue} to {to}, and unsubscribe {queue}?", yes)
-    with operations(app, url) as found, show.counting("moving", json) as progress:
-        done = found.queues.move(queue, to, progress=progress)
+    with operations(app, url, by=by) as found, show.counting("moving", json) as progress:
+        done = found.queues.move(queue, to, why=why, progress=progress)
     emptied(done, json, f"{done.moved} moved to {to}, {done.ended} were there already")
 
 
@@ -92,6 +98,8 @@ def drop(
     queue: Name,
     force: Annotated[bool, typer.Option("--force", help="Discard what is pending in it.")] = False,
     yes: Yes = False,
+    why: Why = None,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
@@ -99,8 +107,8 @@ def drop(
     """Forget a queue. Its dead letters stay."""
     what = "and DISCARD everything pending in it" if force else "which must be empty"
     show.confirm(f"Drop queue {queue}, {what}?", yes)
-    with operations(app, url) as found, show.counting("discarding", json) as progress:
-        done = found.queues.drop(queue, force=force, progress=progress)
+    with operations(app, url, by=by) as found, show.counting("discarding", json) as progress:
+        done = found.queues.drop(queue, force=force, why=why, progress=progress)
     emptied(done, json, f"dropped, {done.ended} messages discarded")
 
 

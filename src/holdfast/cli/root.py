@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import HoldfastError, UsageError
-from . import breakers, dead, keys, messages, overview, queues, running, streams
+from . import alerts, audit, breakers, dead, keys, messages, overview, queues, running, streams
 from .show import FAILED, WRONG, complain, plain
 
 
@@ -59,6 +59,7 @@ app.command(epilog=EPILOG)(overview.status)
 app.command(epilog=EPILOG)(overview.why)
 app.command(epilog=EPILOG)(overview.doctor)
 app.command(epilog=EPILOG)(overview.metrics)
+app.command(epilog=EPILOG)(audit.audit)
 for name, group in (
     ("messages", messages.app),
     ("dead", dead.app),
@@ -66,5 +67,6 @@ for name, group in (
     ("queues", queues.app),
     ("breakers", breakers.app),
     ("keys", keys.app),
+    ("alerts", alerts.app),
 ):
     app.add_typer(group, name=name)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import show
-from .messages import changes
-from .show import Id, Json, Limit, Queue, Yes
-from .target import App, Url, operations
+from .messages import Why, changes
+from .show import Json, Limit, Queue, Yes
+from .target import App, As, Url, operations
 
 if TYPE_CHECKING:
     from ..operations import StreamState
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Streams: what holds them up, and what to do about it.", no_args_is_help=True)
 
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The ids of the messages.")]
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream.")]
 PROPERTIES = ("is_blocked", "waiting", "since", "is_growing")
 
@@ -109,6 +110,8 @@ def set_aside(
     queue: QueueName,
     stream: StreamName,
     yes: Yes = False,
+    why: Why = None,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
@@ -117,18 +120,26 @@ def set_aside(
     show.confirm(
         f"Set the head of stream {stream} in queue {queue} aside? It does not come back into the order.", yes
     )
-    with operations(app, url) as found:
-        changes([found.streams.set_aside(queue, stream)], json)
+    with operations(app, url, by=by) as found:
+        changes([found.streams.set_aside(queue, stream, why=why)], json)
 
 
 @app.command()
 def release(
-    id: Id, queue: Queue = None, yes: Yes = False, app: App = None, url: Url = None, json: Json = False
+    ids: Ids,
+    queue: Queue = None,
+    yes: Yes = False,
+    why: Why = None,
+    by: As = None,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
 ) -> None:
-    """Take one waiting message out of the order; those between stay blocked."""
-    show.confirm(f"Release message {id} from its stream? It does not come back into the order.", yes)
-    with operations(app, url) as found:
-        changes(found.streams.release(id, queue=queue), json)
+    """Take waiting messages out of the order, one or several; those between stay blocked."""
+    named = f"message {ids[0]}" if len(ids) == 1 else f"{len(ids)} messages"
+    show.confirm(f"Release {named} from the stream? It does not come back into the order.", yes)
+    with operations(app, url, by=by) as found:
+        changes([each for id in ids for each in found.streams.release(id, queue=queue, why=why)], json)
 
 
 @app.command()
@@ -136,23 +147,30 @@ def halt(
     queue: QueueName,
     stream: StreamName,
     why: Annotated[str, typer.Option("--why", help="Shown to whoever asks why the stream stands still.")],
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Hand out nothing of a stream until it is resumed."""
-    with operations(app, url) as found:
+    with operations(app, url, by=by) as found:
         found.streams.halt(queue, stream, why)
     told(json, queue, stream, "halted")
 
 
 @app.command()
 def resume(
-    queue: QueueName, stream: StreamName, app: App = None, url: Url = None, json: Json = False
+    queue: QueueName,
+    stream: StreamName,
+    why: Why = None,
+    by: As = None,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
 ) -> None:
     """Let a halted stream go on with the first message of its order."""
-    with operations(app, url) as found:
-        lifted = found.streams.resume(queue, stream)
+    with operations(app, url, by=by) as found:
+        lifted = found.streams.resume(queue, stream, why=why)
     told(json, queue, stream, "resumed" if lifted else "was not halted")
 
 

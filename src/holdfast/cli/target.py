@@ -17,7 +17,7 @@ from ..errors import NotFound, UsageError
 if TYPE_CHECKING:
     from ..operations import Operations
 
-APP_VARIABLE, URL_VARIABLE = "HOLDFAST_APP", "HOLDFAST_DATABASE_URL"
+APP_VARIABLE, URL_VARIABLE, AS_VARIABLE = "HOLDFAST_APP", "HOLDFAST_DATABASE_URL", "HOLDFAST_AS"
 
 App = Annotated[
     str | None,
@@ -26,6 +26,12 @@ App = Annotated[
 Url = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help=f"The database, without a password; else ${URL_VARIABLE}."),
+]
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--as", metavar="NAME", envvar=AS_VARIABLE, help="Who gives the order, for the audit; else USER@HOST."
+    ),
 ]
 Target = Annotated[
     str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
@@ -105,10 +111,12 @@ def application(app: str | None, url: str | None, target: str | None = None) -> 
 
 
 @contextmanager
-def operations(app: str | None, url: str | None, target: str | None = None) -> Iterator[Operations]:
-    """The operations of what is meant, closed afterwards."""
+def operations(
+    app: str | None, url: str | None, target: str | None = None, *, by: str | None = None
+) -> Iterator[Operations]:
+    """The operations of what is meant, closed afterwards. `by` is whose name stands under the orders."""
     with opened(app, url, target) as found:
-        yield found.operations
+        yield found.operations if by is None else found.operations.by(by)
 
 
 @contextmanager

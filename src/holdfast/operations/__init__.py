@@ -15,14 +15,17 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from ..errors import UsageError
 from ..handlers import Handler
 from ..keys import Keys
 from ..message import Death, Trouble
 from ..settings import Settings
-from ..store import Store
+from ..sinks import Sink
+from ..store import Store, audit_plans
 from ..store import operator_queries as queries
 from ..store import operator_queues as plans
 from . import doctor, results
+from .alerts import Alerts
 from .dead import DeadLetters
 from .desk import Desk, as_id
 from .explain import why
@@ -32,6 +35,7 @@ from .messages import Messages
 from .queues import Queues
 from .results import (
     STATES,
+    Action,
     Blocking,
     Canary,
     Changed,
@@ -64,6 +68,8 @@ from .streams import POISON_ATTEMPTS, Streams
 
 __all__ = [
     "STATES",
+    "Action",
+    "Alerts",
     "Archived",
     "Blocking",
     "Canary",
@@ -114,7 +120,10 @@ WORKER_KEPT = 86_400.0
 
 
 class Operations:
-    """What a person may ask of a store and order it to do. `handlers` are those of the application, if one is known."""
+    """What a person may ask of a store and order it to do.
+
+    `handlers` are those of the application, if one is known; `sinks` hear its alerts; `who` gives the orders.
+    """
 
     def __init__(
         self,
@@ -122,14 +131,54 @@ class Operations:
         settings: Settings | None = None,
         handlers: Iterable[Handler[Any, Any]] = (),
         keys: Keys | None = None,
+        sinks: Sequence[Sink] = (),
+        who: str | None = None,
     ) -> None:
-        self._desk = Desk(store, settings or Settings(), handlers, keys)
+        self._desk = Desk(store, settings or Settings(), handlers, keys, who)
         self.keys = Keyring(self._desk)
+        self.alerts = Alerts(self._desk, sinks)
         self.messages = Messages(self._desk)
         self.dead = DeadLetters(self._desk)
         self.files = LetterFiles(self._desk)
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
+
+    @property
+    def settings(self) -> Settings:
+        return self._desk.settings
+
+    def by(self, who: str) -> Operations:
+        """The same, with somebody else's name under the orders: `operations.by("anna").messages.park(id)`."""
+        desk = self._desk
+        return Operations(
+            desk.store, desk.settings, desk.handlers.values(), desk.keys, self.alerts.sinks, who
+        )
+
+    def audit(
+        self,
+        *,
+        who: str | None = None,
+        action: str | None = None,
+        queue: str | None = None,
+        target: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> list[Action]:
+        """What operators did, the newest first. `action`: streams.halt, or all of streams."""
+        if since is not None and since.tzinfo is None:
+            raise UsageError(f"since={since!r} must be a datetime with a time zone.")
+        rows = self._desk.ask(
+            lambda _: audit_plans.find(
+                self._desk.plans,
+                who=who,
+                action=action,
+                queue=queue,
+                target=target,
+                since=since,
+                limit=limit,
+            )
+        )
+        return [results.action(row) for row in rows]
 
     # -- at a glance
 
@@ -233,6 +282,8 @@ class Operations:
             deaths=self._prune("deaths", settings.history),
             redriven=self.dead.recover(),
             archived=self.files.archive(files=ARCHIVED_FILES).count if settings.archive else 0,
+            audit=self._prune("audit", settings.audit),
+            alerts=self._prune("alerts", settings.history),
         )
 
     def _prune(self, what: str, age: float | None) -> int:

@@ -14,8 +14,10 @@ from ..rules import recovery
 from ..store import dead_queries as letters
 from ..store import operator_dead as plans
 from ..store import operator_queries as queries
+from ..store.audit_plans import Entry
+from ..store.statement import Plan
 from . import results
-from .desk import Desk, as_id, log, needed
+from .desk import Desk, Tally, as_id, log, needed, spoken
 from .results import Canary, Changed, Content, Deaths, Filter, Group, Letter, Redriven, Rehearsal
 
 BATCH = 200
@@ -77,7 +79,11 @@ class DeadLetters:
         found = [each for each, _ in self._of(as_id(id), queue)]
         for each in found:
             _refuse_held(each)
-        done = self._redrive([(each.id, each.queue) for each in found], now) if found else ()
+        tally = Tally(
+            self._desk,
+            Entry("dead.redrive", queue, str(id), before=facts(*found), after={"what": "redriven"}),
+        )
+        done = self._redrive([(each.id, each.queue) for each in found], now, tally=tally) if found else ()
         if not done:
             raise self._missing(as_id(id), queue)
         log.info(
@@ -89,10 +95,21 @@ class DeadLetters:
         return [Changed(each, name, "redriven") for each, name in done]
 
     def _redrive(
-        self, keys: Sequence[plans.Key], out: bool, delays: dict[plans.Key, float] | None = None
+        self,
+        keys: Sequence[plans.Key],
+        out: bool,
+        delays: dict[plans.Key, float] | None = None,
+        tally: Tally | None = None,
     ) -> Sequence[plans.Key]:
+        """`tally` writes down what an operator ordered; what a policy does is nobody's order."""
         desk = self._desk
-        return desk.order(lambda now: plans.redrive(desk.plans, keys, out, now, delays), "Dead letters")
+
+        def plan(now: Any) -> Plan[Sequence[plans.Key]]:
+            return plans.redrive(desk.plans, keys, out, now, delays)
+
+        if tally is None:
+            return desk.order(plan, "Dead letters")
+        return tally.order(plan, "Dead letters", lambda done: (len(done), [str(id) for id, _ in done]))
 
     def rehearse(self, filter: Filter) -> Rehearsal:
         """What `redrive_many` would bring back now. Changes nothing."""
@@ -126,10 +143,11 @@ class DeadLetters:
         wanted, desk = redrivable(filter), self._desk
         wanted["until"] = desk.ask(lambda at: queries.moment(desk.plans, at))
         total = desk.ask(lambda _: letters.count(desk.plans, **wanted)) if over else 0
+        tally = Tally(desk, Entry("dead.redrive", filter.queue, filter=spoken(filter)))
         bird, place, changed = None, None, 0
         if canary:
             first, place = self._next(wanted, None, canary)
-            tried = self._redrive(first, now) if first else ()
+            tried = self._redrive(first, now, tally=tally) if first else ()
             changed, bird = len(tried), self._watch(tried, patience)
             log.info(
                 "dead.canary",
@@ -145,7 +163,7 @@ class DeadLetters:
             delays = (
                 {key: over * (changed + n) / max(total, 1) for n, key in enumerate(found)} if over else None
             )
-            changed += len(self._redrive(found, now, delays))
+            changed += len(self._redrive(found, now, delays, tally))
             if progress is not None:
                 progress(changed)
         log.info("dead.redriven_many", "redrove %(count)d dead letters", count=changed)
@@ -234,7 +252,12 @@ class DeadLetters:
         if redrive:
             _refuse_held(letter)
         done = desk.order(
-            lambda _: plans.edit(desk.plans, id, letter.queue, letter.epoch, text), f"Message {id}"
+            lambda now: desk.noted(
+                plans.edit(desk.plans, id, letter.queue, letter.epoch, text),
+                lambda done: Entry("dead.edit", letter.queue, str(id)) if done else None,
+                now,
+            ),
+            f"Message {id}",
         )
         if not done:
             raise Refused(
@@ -279,7 +302,15 @@ class DeadLetters:
 
     def _hold_one(self, id: UUID, queue: str, why: str | None) -> bool:
         desk = self._desk
-        return desk.order(lambda now: plans.hold(desk.plans, id, queue, why, now), f"Message {id}")
+        action = "dead.unhold" if why is None else "dead.hold"
+        return desk.order(
+            lambda now: desk.noted(
+                plans.hold(desk.plans, id, queue, why, now),
+                lambda done: Entry(action, queue, str(id), why=why) if done else None,
+                now,
+            ),
+            f"Message {id}",
+        )
 
     def discard(self, id: UUID | str, why: str, *, queue: str | None = None) -> Sequence[Changed]:
         """It ends for good and frees its dedupe key. The reason is kept in the history."""
@@ -291,7 +322,7 @@ class DeadLetters:
             _refuse_held(each)
         done = []
         for name in [each.queue for each in found]:
-            halted = self._discard(id, name, text)
+            halted = self._discard(id, name, text, facts(*(each for each in found if each.queue == name)))
             what = "discarded"
             if halted is not None:
                 what += f"; stream {halted} is still halted: `holdfast streams resume` lets it go on"
@@ -305,15 +336,27 @@ class DeadLetters:
             done.append(Changed(id, name, what))
         return done
 
-    def _discard(self, id: UUID, queue: str, why: str) -> str | None:
+    def _discard(self, id: UUID, queue: str, why: str, before: dict[str, Any]) -> str | None:
         desk = self._desk
-        return desk.order(lambda now: plans.discard(desk.plans, id, queue, now, why), f"Message {id}")
+        entry = Entry("dead.discard", queue, str(id), before=before, after={"what": "discarded"}, why=why)
+        return desk.order(
+            lambda now: desk.noted(plans.discard(desk.plans, id, queue, now, why), lambda _: entry, now),
+            f"Message {id}",
+        )
 
     def _missing(self, id: UUID, queue: str | None) -> NotFound:
         where = f" in queue {queue}" if queue is not None else ""
         return NotFound(
             f"There is no dead letter {id}{where}: `holdfast why {id}` says what became of the message."
         )
+
+
+def facts(*found: Letter) -> dict[str, Any]:
+    """What is written down of a dead letter that comes back or ends."""
+    return {
+        name: [getattr(each, name) for each in found] if len(found) != 1 else getattr(found[0], name)
+        for name in ("died_at", "reason", "last_reason", "attempts", "redrives")
+    }
 
 
 def conditions(filter: Filter | None) -> dict[str, Any]:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
+from .. import names
 from ..errors import NotFound, Refused, UsageError
 from ..handlers import Handler
 from ..keys import Keys
 from ..logs import Log
+from ..rules.classify import storable
 from ..settings import Settings
 from ..store import Store
+from ..store import audit_plans as audit
 from ..store import operator_queries as queries
-from ..store.operator_plans import OrderMoved
+from ..store.audit_plans import Entry
+from ..store.operator_plans import OrderMoved, hold
+from ..store.operator_queries import Row
 from ..store.plans import Plans
 from ..store.statement import Plan
-from .results import Changed
+from .results import Changed, Filter
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -30,7 +36,7 @@ log = Log("holdfast.operations")
 class Desk:
     """Asks the store, gives it orders, and begins an order anew when what it is about has moved.
 
-    `handlers` are those of the application, if one is known.
+    `handlers` are those of the application, if one is known; `who` gives the orders, and is written down with them.
     """
 
     def __init__(
@@ -39,9 +45,11 @@ class Desk:
         settings: Settings,
         handlers: Iterable[Handler[Any, Any]] = (),
         keys: Keys | None = None,
+        who: str | None = None,
     ) -> None:
         self.store, self.settings, self.keys = store, settings, keys
         self.handlers = {handler.queue: handler for handler in handlers}
+        self.who = names.operator(who)
 
     @property
     def plans(self) -> Plans:
@@ -69,8 +77,16 @@ class Desk:
         queue: str | None,
         plan: Callable[[Plans, int, Any], Plan[T]],
         tell: Callable[[T], str],
+        *,
+        action: str,
+        why: str | None = None,
+        tally: Tally | None = None,
     ) -> list[Changed]:
-        """Give an order about each pending delivery of a message, one transaction for each."""
+        """Give an order about each pending delivery of a message, one transaction for each.
+
+        Each is written down by itself, or counted where an order about many keeps its `tally`.
+        """
+        why = said(why, self.settings.error_chars)
         done: dict[str | None, Changed] = {}
         refused: dict[str | None, Refused] = {}
         for _ in range(TRIES):
@@ -80,8 +96,8 @@ class Desk:
                 break
             for seq, name in left:
                 try:
-                    answer = self._once(plan, seq)
-                    done[name] = Changed(id, name, tell(answer))
+                    entry = Entry(action, name, str(id), why=why)
+                    done[name] = Changed(id, name, self._once(plan, seq, tell, entry, tally))
                     log.info(
                         "message.ordered",
                         "message %(message_id)s in queue %(queue)s: %(what)s",
@@ -104,8 +120,51 @@ class Desk:
             raise self.missing(id, queue)
         return list(done.values())
 
-    def _once(self, plan: Callable[[Plans, int, Any], Plan[T]], seq: int) -> T:
-        return self.store.run(lambda now: plan(self.plans, seq, now))
+    def _once(
+        self,
+        plan: Callable[[Plans, int, Any], Plan[T]],
+        seq: int,
+        tell: Callable[[T], str],
+        entry: Entry,
+        tally: Tally | None,
+    ) -> str:
+        if tally is not None:
+            counted = [str(entry.target)]
+            return tell(
+                tally.run(self.store.run, lambda now: plan(self.plans, seq, now), lambda _: (1, counted))
+            )
+
+        def noted(now: Any) -> Plan[T]:
+            # It is held before it is looked at, so that it is what the order finds.
+            yield from hold(self.plans, seq, now, leased=True)
+            return (
+                yield from self.noted(
+                    plan(self.plans, seq, now),
+                    lambda answer: replace(entry, after={"what": tell(answer)}),
+                    now,
+                    lambda: audit.message_facts(self.plans, seq),
+                )
+            )
+
+        return tell(self.store.run(noted))
+
+    def noted(
+        self,
+        plan: Plan[T],
+        entry: Callable[[T], Entry | None],
+        now: Any,
+        look: Callable[[], Plan[Row | None]] | None = None,
+    ) -> Plan[T]:
+        """The plan, and in the same transaction who did it, what was before and after. None: nothing was done."""
+        before = None if look is None else (yield from look())
+        answer = yield from plan
+        made = entry(answer)
+        if made is not None:
+            after = None if look is None else (yield from look())
+            if before is not None or after is not None:
+                made = replace(made, before=before, after={**(after or {}), **(made.after or {})})
+            yield from audit.write(self.plans, self.who, made, now)
+        return answer
 
     def missing(self, id: UUID, queue: str | None) -> NotFound:
         """Why there is no pending delivery to give an order about."""
@@ -124,6 +183,58 @@ class Desk:
         return NotFound(f"There is no message {id}{where}: `holdfast messages list` shows what is pending.")
 
 
+class Tally:
+    """One line in the audit for an order that takes many transactions: begun by the first, added to by the others."""
+
+    def __init__(self, desk: Desk, entry: Entry) -> None:
+        self.desk, self.entry = desk, entry
+        self.number: int | None = None
+
+    def run(
+        self,
+        run: Callable[[Callable[[Any], Plan[Any]]], Any],
+        make: Callable[[Any], Plan[T]],
+        counted: Callable[[T], tuple[int, Sequence[str]]],
+        after: Callable[[T], Mapping[str, Any]] | None = None,
+    ) -> T:
+        """Run one transaction. `counted` says how many it changed and which, `after` what became of the whole so far.
+
+        Who changed nothing yet writes nothing, unless there is an `after` to tell of.
+        """
+
+        def noted(now: Any) -> Plan[tuple[T, int | None, Entry]]:
+            answer = yield from make(now)
+            count, ids = counted(answer)
+            if not count and (after is None or self.number is not None):
+                return answer, self.number, self.entry
+            entry = replace(
+                self.entry,
+                count=count,
+                ids=[*self.entry.ids, *ids][: audit.IDS_MAX],
+                after=self.entry.after if after is None else after(answer),
+            )
+            number = self.number
+            if number is None:
+                number = yield from audit.write(self.desk.plans, self.desk.who, entry, now)
+            else:
+                yield from audit.add(self.desk.plans, number, entry)
+            return answer, number, entry
+
+        answer: T
+        answer, self.number, self.entry = run(noted)
+        return answer
+
+    def order(
+        self,
+        make: Callable[[Any], Plan[T]],
+        what: str,
+        counted: Callable[[T], tuple[int, Sequence[str]]],
+        after: Callable[[T], Mapping[str, Any]] | None = None,
+    ) -> T:
+        """The same, begun anew when what it is about has moved."""
+        return self.run(lambda plan: self.desk.order(plan, what), make, counted, after)
+
+
 def as_id(value: UUID | str) -> UUID:
     """A message's id, given as text or not."""
     if isinstance(value, UUID):
@@ -138,7 +249,18 @@ def as_id(value: UUID | str) -> UUID:
 
 def needed(why: str, chars: int) -> str:
     """The reason that an operator gives, cut to what is stored of an error."""
-    text = " ".join(why.split())
-    if not text:
+    text = said(why, chars)
+    if text is None:
         raise UsageError("Say why: the reason is kept with the message.")
-    return text[:chars]
+    return text
+
+
+def spoken(filter: Filter) -> dict[str, Any]:
+    """What a filter asks for, to be written down."""
+    return {name: value for name, value in asdict(filter).items() if value is not None}
+
+
+def said(why: str | None, chars: int) -> str | None:
+    """The reason that an operator may give."""
+    text = " ".join((why or "").split())
+    return storable(text, chars) or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -12,10 +12,11 @@ from ..rules.aftermath import HOOK_QUEUE, TOLD, news
 from ..rules.fingerprint import fingerprint
 from ..store import operator_plans as plans
 from ..store import operator_queries as queries
+from ..store.audit_plans import Entry
 from ..store.plans import Plans
 from ..store.statement import Plan
 from . import results
-from .desk import Desk, as_id, log, needed
+from .desk import Desk, Tally, as_id, log, needed, said, spoken
 from .results import Changed, Delivery, Dossier, Filter, Many
 
 BATCH = 500
@@ -74,15 +75,30 @@ class Messages:
             tuple(results.ended(row) for row in ended),
         )
 
-    def retry(self, id: UUID | str, *, queue: str | None = None, reset: bool = False) -> list[Changed]:
+    def retry(
+        self, id: UUID | str, *, queue: str | None = None, reset: bool = False, why: str | None = None
+    ) -> list[Changed]:
         """Claimable now, as soon as it is its turn; also what unparks. `reset` sets all counters but the epoch to 0."""
+        return self._retry(as_id(id), queue, reset, why=why)
+
+    def _retry(self, id: UUID, queue: str | None, reset: bool, **note: Any) -> list[Changed]:
         what = "reset and claimable now" if reset else "claimable now"
         return self._desk.each(
-            as_id(id), queue, lambda p, seq, now: plans.retry(p, seq, reset, now), lambda _: what
+            id,
+            queue,
+            lambda p, seq, now: plans.retry(p, seq, reset, now),
+            lambda _: what,
+            action="messages.reset" if reset else "messages.retry",
+            **note,
         )
 
     def retry_many(
-        self, filter: Filter, *, reset: bool = False, progress: Callable[[int], None] | None = None
+        self,
+        filter: Filter,
+        *,
+        reset: bool = False,
+        why: str | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> Many:
         """What matches and waits for a retry, or is parked, is claimable now. Another state must be asked for."""
         desk, filter = self._desk, _checked(filter)
@@ -93,15 +109,18 @@ class Messages:
             if filter.id
             else self._found(filter, states, "oldest", MANY_MAX)
         )
+        action = "messages.reset" if reset else "messages.retry"
+        text = said(why, desk.settings.error_chars)
+        tally = Tally(desk, Entry(action, filter.queue, filter=spoken(filter), why=text))
         changed, refused = 0, []
         for start in range(0, len(found), BATCH):
             batch = found[start : start + BATCH]
-            done = self._retry_heads([each.seq for each in batch], reset)
+            done = self._retry_heads({each.seq: str(each.id) for each in batch}, reset, tally)
             for each in batch:
                 if each.seq in done:
                     continue
                 try:
-                    self.retry(each.id, queue=each.queue, reset=reset)
+                    self._retry(each.id, each.queue, reset, tally=tally)
                 except HoldfastError as error:
                     refused.append(Changed(each.id, each.queue, str(error)))
             changed = start + len(batch) - len(refused)
@@ -115,25 +134,40 @@ class Messages:
         )
         return Many(changed, tuple(refused))
 
-    def _retry_heads(self, seqs: list[int], reset: bool) -> set[int]:
-        desk = self._desk
-        return desk.order(lambda now: plans.retry_heads(desk.plans, seqs, reset, now), "Messages")
+    def _retry_heads(self, found: Mapping[int, str], reset: bool, tally: Tally) -> set[int]:
+        return tally.order(
+            lambda now: plans.retry_heads(self._desk.plans, list(found), reset, now),
+            "Messages",
+            lambda done: (len(done), [found[seq] for seq in sorted(done)]),
+        )
 
-    def park(self, id: UUID | str, *, queue: str | None = None) -> list[Changed]:
+    def park(self, id: UUID | str, *, queue: str | None = None, why: str | None = None) -> list[Changed]:
         """It keeps its place and is not handed out, until `retry`. In a stream it holds up what stands behind it."""
-        return self._desk.each(as_id(id), queue, plans.park, lambda _: "parked")
+        return self._desk.each(
+            as_id(id), queue, plans.park, lambda _: "parked", action="messages.park", why=why
+        )
 
-    def cancel(self, id: UUID | str, *, queue: str | None = None) -> list[Changed]:
+    def cancel(self, id: UUID | str, *, queue: str | None = None, why: str | None = None) -> list[Changed]:
         """It ends without being handled. If a worker holds it, that one is asked, and the first settlement wins."""
         return self._desk.each(
-            as_id(id), queue, plans.cancel, lambda ended: "cancelled" if ended else "worker asked to cancel"
+            as_id(id),
+            queue,
+            plans.cancel,
+            lambda ended: "cancelled" if ended else "worker asked to cancel",
+            action="messages.cancel",
+            why=why,
         )
 
     def poison(self, id: UUID | str, why: str, *, queue: str | None = None) -> list[Changed]:
         """It becomes a dead letter by hand, with reason 7; its stream goes on."""
         text = needed(why, self._desk.settings.error_chars)
         return self._desk.each(
-            as_id(id), queue, lambda p, seq, now: _bury(p, seq, text, now), lambda _: "dead letter"
+            as_id(id),
+            queue,
+            lambda p, seq, now: _bury(p, seq, text, now),
+            lambda _: "dead letter",
+            action="messages.poison",
+            why=text,
         )
 
 

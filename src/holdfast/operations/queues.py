@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import NotFound, Refused, UsageError
+from ..store import audit_plans as audit
 from ..store import operator_queries as queries
 from ..store import operator_queues as plans
+from ..store.audit_plans import Entry
 from ..store.operator_plans import at
 from ..store.statement import Plan
-from .desk import Desk, log
+from .desk import Desk, Tally, log, said
 from .results import Emptied, QueueState, WorkerState
 
 BATCH = 500
@@ -58,18 +60,43 @@ class Queues:
     def pause(self, name: str, why: str | None = None) -> None:
         """Nothing is claimed from it; what runs settles, and the unstarted rest of runs goes back."""
         self._known(name)
-        self._desk.order(lambda now: plans.pause(self._desk.plans, name, why, now), f"Queue {name}")
+        desk, text = self._desk, said(why, self._desk.settings.error_chars)
+        desk.order(
+            lambda now: desk.noted(
+                plans.pause(desk.plans, name, text, now),
+                lambda _: Entry("queues.pause", name, why=text),
+                now,
+                lambda: audit.queue_facts(desk.plans, name),
+            ),
+            f"Queue {name}",
+        )
         log.info("queue.paused", "paused queue %(queue)s: %(why)s", queue=name, why=why)
 
-    def resume(self, name: str) -> bool:
+    def resume(self, name: str, *, why: str | None = None) -> bool:
         """It is claimed from again. False: it was not paused."""
         self._known(name)
-        resumed = self._desk.order(lambda now: plans.unpause(self._desk.plans, name), f"Queue {name}")
+        desk, text = self._desk, said(why, self._desk.settings.error_chars)
+        resumed = desk.order(
+            lambda now: desk.noted(
+                plans.unpause(desk.plans, name),
+                lambda resumed: Entry("queues.resume", name, why=text) if resumed else None,
+                now,
+                lambda: audit.queue_facts(desk.plans, name),
+            ),
+            f"Queue {name}",
+        )
         if resumed:
             log.info("queue.resumed", "resumed queue %(queue)s", queue=name)
         return resumed
 
-    def move(self, source: str, target: str, *, progress: Callable[[int], None] | None = None) -> Emptied:
+    def move(
+        self,
+        source: str,
+        target: str,
+        *,
+        why: str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Emptied:
         """All pending messages go to another queue, each stream in its order, behind what is there.
 
         The source is no longer subscribed to anything. What is pending in the target anyway ends in the source.
@@ -79,11 +106,13 @@ class Queues:
         self._known(target)
         self._idle(source)
         desk = self._desk
-        unsubscribed = desk.order(lambda now: plans.unsubscribe(desk.plans, source), f"Queue {source}")
+        tally, unsubscribed = self._begin("queues.move", source, target, why)
         moved = twice = 0
         for _ in range(BATCHES_MAX):
-            went, ended = desk.order(
-                lambda now: plans.move(desk.plans, source, target, BATCH, now), f"Queue {source}"
+            went, ended = tally.order(
+                lambda now: plans.move(desk.plans, source, target, BATCH, now),
+                f"Queue {source}",
+                lambda both: (sum(both), ()),
             )
             if not went + ended:
                 break
@@ -101,7 +130,12 @@ class Queues:
         return Emptied(source, moved, twice, tuple(unsubscribed))
 
     def drop(
-        self, name: str, *, force: bool = False, progress: Callable[[int], None] | None = None
+        self,
+        name: str,
+        *,
+        force: bool = False,
+        why: str | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> Emptied:
         """A queue is forgotten. With `force` its pending messages end as discarded; its dead letters stay."""
         self._idle(name)
@@ -112,10 +146,14 @@ class Queues:
                 f"{pending} messages are pending in queue {name}: move them to another queue, "
                 "or force the drop, which discards them."
             )
-        unsubscribed = desk.order(lambda now: plans.unsubscribe(desk.plans, name), f"Queue {name}")
+        tally, unsubscribed = self._begin("queues.drop", name, None, why)
         ended = 0
         for _ in range(BATCHES_MAX):
-            count = desk.order(lambda now: plans.empty(desk.plans, name, BATCH, now), f"Queue {name}")
+            count = tally.order(
+                lambda now: plans.empty(desk.plans, name, BATCH, now),
+                f"Queue {name}",
+                lambda count: (count, ()),
+            )
             if not count:
                 break
             ended += count
@@ -129,6 +167,20 @@ class Queues:
             count=ended,
         )
         return Emptied(name, 0, ended, tuple(unsubscribed))
+
+    def _begin(
+        self, action: str, name: str, target: str | None, why: str | None
+    ) -> tuple[Tally, Sequence[str]]:
+        """New messages do not go to a queue any more that is about to be emptied; that is written down at once."""
+        desk = self._desk
+        tally = Tally(desk, Entry(action, name, target, why=said(why, desk.settings.error_chars)))
+        unsubscribed = tally.order(
+            lambda now: plans.unsubscribe(desk.plans, name),
+            f"Queue {name}",
+            lambda _: (0, ()),
+            lambda patterns: {"unsubscribed": patterns},
+        )
+        return tally, unsubscribed
 
     def state(self, name: str) -> QueueState | None:
         """A queue without its numbers; None if nobody knows it."""

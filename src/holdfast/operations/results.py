@@ -413,6 +413,27 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Action:
+    """What an operator did. `target`: a message's id, a stream, a breaker; None: what matches `filter`, or the queue.
+
+    `count` is how many were changed, `ids` the first of them.
+    """
+
+    number: int
+    at: datetime
+    who: str
+    action: str
+    queue: str | None
+    target: str | None
+    count: int
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    why: str | None
+    filter: Mapping[str, Any] | None
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Housekept:
     """What a round of housekeeping did."""
 
@@ -425,6 +446,8 @@ class Housekept:
     deaths: int = 0
     redriven: int = 0  # dead letters, by the recovery policies of their handlers
     archived: int = 0  # dead letters
+    audit: int = 0
+    alerts: int = 0
 
 
 # -- for sentences
@@ -503,6 +526,12 @@ def stream_state(row: Mapping[str, Any]) -> StreamState:
             "reason": reason_of(row["reason"]),
             "failed_at": None if failed is None else datetime.fromisoformat(failed),
         },
+    )
+
+
+def action(row: Mapping[str, Any]) -> Action:
+    return _made(
+        Action, {**row, "before": row["was"], "after": row["became"], "ids": tuple(row["ids"] or ())}
     )
 
 

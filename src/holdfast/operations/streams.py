@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from ..errors import NotFound
+from ..store import audit_plans as audit
 from ..store import operator_plans as plans
 from ..store import operator_queries as queries
+from ..store.audit_plans import Entry
 from . import results
-from .desk import Desk, as_id, log, needed
+from .desk import Desk, as_id, log, needed, said
 from .results import OPERATOR, Blocking, Changed, Delivery, StreamOrder, StreamState
 
 POISON_ATTEMPTS = 10
@@ -80,10 +82,19 @@ class Streams:
         _, dead, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
         return next((results.letter(row) for row in dead if row["queue"] == state.queue), None)
 
-    def set_aside(self, queue: str, stream: str) -> Changed:
+    def set_aside(self, queue: str, stream: str, *, why: str | None = None) -> Changed:
         """The head leaves the order, and what stood behind it goes on in its order."""
         desk = self._desk
-        id = desk.order(lambda now: plans.set_aside(desk.plans, queue, stream, now), f"Stream {stream}")
+        text = said(why, desk.settings.error_chars)
+        id = desk.order(
+            lambda now: desk.noted(
+                plans.set_aside(desk.plans, queue, stream, now),
+                lambda id: Entry("streams.set_aside", queue, stream, why=text, ids=[str(id)]),
+                now,
+                lambda: audit.stream_facts(desk.plans, queue, stream),
+            ),
+            f"Stream {stream}",
+        )
         log.info(
             "stream.set_aside",
             "set message %(message_id)s of stream %(stream)s in queue %(queue)s aside",
@@ -93,15 +104,27 @@ class Streams:
         )
         return Changed(id, queue, "set aside")
 
-    def release(self, id: UUID | str, *, queue: str | None = None) -> Sequence[Changed]:
+    def release(
+        self, id: UUID | str, *, queue: str | None = None, why: str | None = None
+    ) -> Sequence[Changed]:
         """One waiting message leaves the order and is claimable; those between stay blocked."""
-        return self._desk.each(as_id(id), queue, plans.release, lambda _: "released")
+        return self._desk.each(
+            as_id(id), queue, plans.release, lambda _: "released", action="streams.release", why=why
+        )
 
     def halt(self, queue: str, stream: str, why: str) -> None:
         """Nothing of a stream is handed out, and new messages wait, until it is resumed."""
-        text = OPERATOR + needed(why, self._desk.settings.error_chars)
         desk = self._desk
-        desk.order(lambda now: plans.halt(desk.plans, queue, stream, text, now), f"Stream {stream}")
+        text = needed(why, desk.settings.error_chars)
+        desk.order(
+            lambda now: desk.noted(
+                plans.halt(desk.plans, queue, stream, OPERATOR + text, now),
+                lambda _: Entry("streams.halt", queue, stream, why=text),
+                now,
+                lambda: audit.stream_facts(desk.plans, queue, stream),
+            ),
+            f"Stream {stream}",
+        )
         log.info(
             "stream.halted",
             "halted stream %(stream)s of queue %(queue)s: %(why)s",
@@ -110,10 +133,19 @@ class Streams:
             why=why,
         )
 
-    def resume(self, queue: str, stream: str) -> bool:
+    def resume(self, queue: str, stream: str, *, why: str | None = None) -> bool:
         """A halted stream goes on with the first message of its order. False: it was not halted."""
         desk = self._desk
-        lifted = desk.order(lambda now: plans.resume(desk.plans, queue, stream, now), f"Stream {stream}")
+        text = said(why, desk.settings.error_chars)
+        lifted = desk.order(
+            lambda now: desk.noted(
+                plans.resume(desk.plans, queue, stream, now),
+                lambda lifted: Entry("streams.resume", queue, stream, why=text) if lifted else None,
+                now,
+                lambda: audit.stream_facts(desk.plans, queue, stream),
+            ),
+            f"Stream {stream}",
+        )
         if lifted:
             log.info(
                 "stream.resumed",

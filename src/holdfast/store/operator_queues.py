@@ -104,6 +104,8 @@ PRUNED = {
     "dedupe": "op_prune_dedupe",
     "streams": "op_prune_streams",
     "workers": "op_prune_workers",
+    "audit": "op_prune_audit",
+    "alerts": "op_prune_alerts",
 }
 
 

@@ -1,0 +1,125 @@
+"""`holdfast alerts`: what is raised, a look from outside, and a trial of the sinks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import UsageError
+from . import show
+from .show import Json, Limit
+from .target import App, Target, Url, chosen, operations
+
+if TYPE_CHECKING:
+    from ..operations import Operations
+
+app = typer.Typer(
+    help="Alerts: what is raised and who has heard of it; look from outside; try the sinks.",
+    no_args_is_help=True,
+)
+
+
+@app.command("list")
+def list_(
+    target: Target = None, limit: Limit = 20, app: App = None, url: Url = None, json: Json = False
+) -> None:
+    """What is raised now, and the last news with what became of it."""
+    with operations(app, url, target) as found:
+        raised, news = found.alerts.raised(), found.alerts.news(limit=limit)
+    if json:
+        told = [{**show.fields(each), "alert": show.fields(each.alert)} for each in news]
+        show.document({"raised": raised, "news": told})
+        return
+    show.table(
+        ("alert", "about", "since", "value", "highest"),
+        ((e.name, e.subject, e.since, f"{e.value:g}", f"{e.peak:g}") for e in raised),
+        "No alert is raised.",
+    )
+    show.plain("")
+    show.table(
+        ("number", "at", "what", "text", "told", "tries", "error"),
+        (
+            (
+                e.alert.number,
+                e.alert.at,
+                e.alert.what,
+                e.alert.text,
+                ", ".join(e.told) if e.ended_at is None or e.told else "nobody",
+                e.tries,
+                e.error,
+            )
+            for e in news
+        ),
+        "There has been no news.",
+    )
+
+
+@app.command()
+def check(
+    target: Target = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C: beside the workers.")
+    ] = False,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Measure, decide and tell, now. Exits with 3 while an alert is raised. For cron, away from the workers."""
+    name = known(app, url, target)
+    if watch and json:
+        raise UsageError("--watch goes on until it is stopped; --json answers once.")
+    with operations(name, None) as found:
+        if watch:
+            _watch(found)
+            return
+        found.alerts.look(now=True)
+        found.alerts.tell()
+        raised = found.alerts.raised()
+    if json:
+        show.document(raised)
+    for each in [] if json else raised:
+        about = f" of {show.clean(each.subject)}" if each.subject else ""
+        show.plain(f"{each.name}{about} since {show.clean(each.since)} UTC: {each.value:g}")
+    if raised:
+        raise typer.Exit(show.UNHEALTHY)
+    if not json:
+        show.plain("No alert is raised.")
+
+
+def _watch(found: Operations) -> None:
+    from ..errors import HoldfastError
+
+    every = found.settings.alert_every
+    try:
+        while True:
+            try:
+                found.alerts.look()
+                found.alerts.tell()
+            except HoldfastError as error:  # the database may come back
+                show.complain(error)
+            time.sleep(every)
+    except KeyboardInterrupt:
+        return
+
+
+@app.command("test")
+def try_sinks(target: Target = None, app: App = None, url: Url = None, json: Json = False) -> None:
+    """Send a trial to every sink of the application, at once and once. Nothing is stored."""
+    with operations(known(app, url, target), None) as found:
+        answers = found.alerts.try_sinks()
+    if json:
+        show.document(answers)
+    else:
+        show.table(("sink", "answer"), ((name, error or "taken") for name, error in answers.items()), "")
+    if any(answers.values()):
+        raise typer.Exit(show.FAILED)
+
+
+def known(app: str | None, url: str | None, target: str | None) -> Any:
+    """The application: only it knows where its alerts go, so a URL is not enough."""
+    name, _ = chosen(app, url, target)
+    if name is None:
+        raise UsageError("Only the application knows where its alerts go: give MODULE:APP, such as shop:app.")
+    return name

@@ -1,0 +1,355 @@
+"""Alerts: what is measured, who decides, who tells.
+
+Any process may look: workers do with their housekeeping, `holdfast alerts check` does from anywhere. One of them looks
+at a time, not more often than the setting says, and longer pauses follow a look that took long, so that looking stays
+a small part of what the database does. What it decides is stored together with the news of it; telling comes after.
+
+Workers cannot notice that all workers are silent. Whoever wants to hear of that runs `holdfast alerts check` elsewhere.
+A silent scheduler will be measured here too, when there are schedules: another function among MEASURES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ..alert import Alert, Episode, Measure, Over, Raised
+from ..logs import Log
+from ..message import Reason
+from ..rules import alert as rules
+from ..rules.alert import RELEASE, length
+from ..rules.classify import describe, storable
+from ..settings import Settings
+from ..sinks import LogSink, Sink
+from ..store import alert_plans as plans
+from ..store import breaker_plans
+from ..store.operator_plans import at as instant
+from ..store.operator_queries import moment
+from .desk import Desk
+from .results import reason_of
+from .streams import POISON_ATTEMPTS
+
+log = Log("holdfast.alerts")
+
+DAY = 86_400.0
+LATE_WINDOW = 60.0  # seconds of history that are looked at
+FEW = 5  # of many, that are named
+BREAKERS_MAX = 1000
+TURN = "alerts"
+SHARE = 50  # a look that took a second is followed by so many seconds of rest
+TOLD_AT_ONCE = 100
+TAKEN_SECONDS = 60.0  # that one who tells has: a sink takes ten seconds at most
+ERROR_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What is or was to be told of an alert. `told`: who has heard; `ended_at`: nobody is left, or it was given up."""
+
+    alert: Alert
+    tries: int
+    told: tuple[str, ...]
+    try_at: datetime
+    ended_at: datetime | None
+    error: str | None
+
+
+class Alerts:
+    """Looks, decides and tells. `sinks` are those of the application; the log always hears."""
+
+    def __init__(self, desk: Desk, sinks: Sequence[Sink] = ()) -> None:
+        self._desk, self.sinks = desk, sinks
+
+    # -- asking
+
+    def raised(self) -> list[Episode]:
+        """What is not over, the oldest first."""
+        return self._desk.ask(lambda _: plans.episodes(self._desk.plans))
+
+    def news(self, *, limit: int = 50) -> list[News]:
+        """What was told or is to be, the newest first."""
+        rows = self._desk.ask(lambda _: plans.news(self._desk.plans, limit))
+        return [
+            News(_alert(row), row["tries"], tuple(row["told"]), row["try_at"], row["ended_at"], row["error"])
+            for row in rows
+        ]
+
+    # -- deciding
+
+    def look(self, *, now: bool = False) -> list[Raised | Over]:
+        """Measure and decide, if it is time to; `now` does not wait for that. The answer: what is to be told."""
+        desk, every = self._desk, self._desk.settings.alert_every
+        mine = desk.order(
+            lambda at: plans.take_turn(desk.plans, TURN, every, at), "The turn to look at alerts"
+        )
+        if not mine and not now:
+            return []
+        begun = desk.store.clock.monotonic()
+        measured = self.measure()
+        took = desk.store.clock.monotonic() - begun
+        if took * SHARE > every:
+            desk.order(
+                lambda at: plans.put_off(desk.plans, TURN, took * SHARE, at), "The turn to look at alerts"
+            )
+        return self.decide(measured)
+
+    def measure(self) -> dict[str, Sequence[Measure]]:
+        """How it stands with everything that an alert is about. What cannot be measured now is left out."""
+        desk = self._desk
+        at = instant(desk.plans, desk.ask(lambda now: moment(desk.plans, now)))
+        assert at is not None
+        found: dict[str, Sequence[Measure]] = {}
+        for name, measure in MEASURES.items():
+            try:
+                found[name] = measure(desk, at)
+            except Exception as error:  # the others are measured all the same, and this one the next time
+                log.warning(
+                    "alert.not_measured", "%(alert)s was not measured: %(error)s", alert=name, error=error
+                )
+        return found
+
+    def decide(self, measured: Mapping[str, Sequence[Measure]]) -> list[Raised | Over]:
+        """Begin and end episodes, and store the news, in one transaction."""
+        desk, settings = self._desk, self._desk.settings
+        limits = thresholds(settings)
+        return desk.order(
+            lambda at: plans.decide(
+                desk.plans,
+                lambda episodes, now: rules.judge(episodes, measured, limits, settings.alert_calm, now),
+                at,
+            ),
+            "Alerts",
+        )
+
+    # -- telling
+
+    def tell(self) -> int:
+        """Tell what is to be told, at least once to each sink. The answer: how many news have ended."""
+        desk, ended = self._desk, 0
+        for _ in range(TOLD_AT_ONCE):
+            row = desk.order(lambda at: plans.take(desk.plans, TAKEN_SECONDS, at), "News of alerts")
+            if row is None:
+                break
+            ended += self._tell(row)
+        return ended
+
+    def try_sinks(self) -> dict[str, str | None]:
+        """Send a trial to every sink, once; the answer says what each made of it. Nothing is stored."""
+        desk = self._desk
+        now = instant(desk.plans, desk.ask(lambda at: moment(desk.plans, at)))
+        assert now is not None
+        trial = Alert(0, 0, "trial", "", "raised", now, now, 0.0, 0.0, "A trial: nothing is wrong.", {})
+        answers: dict[str, str | None] = {}
+        for sink in (LogSink(), *self.sinks):
+            try:
+                sink.send(trial)
+                answers[sink.name] = None
+            except Exception as error:  # that is what was to be found out
+                answers[sink.name] = describe(error, ERROR_CHARS)
+        return answers
+
+    def _tell(self, row: Mapping[str, Any]) -> bool:
+        alert, told, errors = _alert(row), list(row["told"]), []
+        for sink in (LogSink(), *self.sinks):
+            if sink.name in told:
+                continue
+            try:
+                sink.send(alert)
+                told.append(sink.name)
+            except Exception as error:  # it is told again to this sink, later
+                errors.append(f"{sink.name}: {describe(error, ERROR_CHARS)}")
+        failed = storable("; ".join(errors), ERROR_CHARS) or None
+        pause = None if failed is None else self._put_off(alert, failed, row["tries"])
+        desk = self._desk
+        desk.order(
+            lambda at: plans.told(desk.plans, alert.number, row["tries"], told, failed, pause, at),
+            "News of alerts",
+        )
+        return pause is None
+
+    def _put_off(self, alert: Alert, error: str, tries: int) -> float | None:
+        desk, pause = self._desk, rules.pause(tries)
+        now = instant(desk.plans, desk.ask(lambda at: moment(desk.plans, at)))
+        assert now is not None
+        if (now - alert.at).total_seconds() > rules.GIVE_UP:
+            log.error(
+                "alert.untold",
+                "%(alert)s was not told after %(tries)d tries and is given up: %(error)s",
+                alert=alert.name,
+                tries=tries,
+                error=error,
+            )
+            return None
+        log.warning(
+            "alert.put_off",
+            "%(alert)s is told again in %(pause).0f s: %(error)s",
+            alert=alert.name,
+            pause=pause,
+            error=error,
+        )
+        return pause
+
+
+def _alert(row: Mapping[str, Any]) -> Alert:
+    names = [
+        "number",
+        "episode",
+        "name",
+        "subject",
+        "what",
+        "at",
+        "since",
+        "value",
+        "threshold",
+        "text",
+        "details",
+    ]
+    return Alert(**{name: row[name] for name in names})
+
+
+# --- What is measured -------------------------------------------------------------------------------------------------
+
+
+def thresholds(settings: Settings) -> dict[str, float]:
+    """From where on each alert is raised."""
+    return {
+        "dead_letters": settings.alert_dead,
+        "late": settings.alert_late,
+        "workers_silent": settings.alert_silent,
+        "breaker_open": settings.alert_breaker,
+        "stream_blocked": settings.alert_blocked,
+        "backlog_age": settings.alert_backlog,
+        "poison_candidates": settings.alert_poison,
+    }
+
+
+def dead_letters(desk: Desk, _: datetime) -> list[Measure]:
+    """Deaths within a day, whatever became of the dead letters since."""
+    rows = desk.ask(lambda now: plans.dead(desk.plans, DAY, now), one=False)
+    count = sum(row[2] for row in rows)
+    queues: dict[str, int] = {}
+    reasons: dict[str, int] = {}
+    for queue, reason, many in rows:
+        word = (reason_of(reason) or Reason.UNKNOWN).name.replace("_", " ").lower()
+        queues[queue] = queues.get(queue, 0) + many
+        reasons[word] = reasons.get(word, 0) + many
+    most = max(queues, key=lambda each: queues[each], default="")
+    text = f"{_many(count)} deaths within a day, {queues.get(most, 0)} of them in queue {most}."
+    return [Measure("", count, text, {"count": count, "queues": queues, "reasons": reasons})]
+
+
+def late(desk: Desk, at: datetime) -> list[Measure]:
+    """Messages that began late in the last minute, or wait already for longer than they may."""
+    seconds = desk.settings.late
+    began, most = desk.ask(lambda now: plans.began_late(desk.plans, seconds, LATE_WINDOW, now), one=False)
+    waiting = desk.ask(lambda now: plans.backlog(desk.plans, seconds, now), one=False)
+    count = began + sum(row[4] for row in waiting)
+    oldest = max([most, *((at - row[3]).total_seconds() for row in waiting if row[4])])
+    text = f"{_many(count)} messages are late: the latest by {length(oldest)}."
+    details = {"count": count, "began_late": began, "waiting": count - began, "oldest_seconds": oldest}
+    return [Measure("", count, text, details)]
+
+
+def workers_silent(desk: Desk, at: datetime) -> list[Measure]:
+    """How long no worker has been seen. If none is known, how long the oldest message waits."""
+    seen = desk.ask(lambda _: plans.last_seen(desk.plans))
+    if seen is not None:
+        silent = (at - seen).total_seconds()
+        text = f"No worker has been seen for {length(silent)}."
+        return [Measure("", silent, text, {"last_seen": seen, "silent_seconds": silent})]
+    waiting = desk.ask(lambda now: plans.backlog(desk.plans, desk.settings.late, now), one=False)
+    if not waiting:
+        return []
+    silent = max((at - row[3]).total_seconds() for row in waiting)
+    text = f"No worker is known, and a message waits for {length(silent)}."
+    return [Measure("", silent, text, {"last_seen": None, "silent_seconds": silent})]
+
+
+def breaker_open(desk: Desk, _: datetime) -> list[Measure]:
+    """1 for each breaker that is not closed. How long is not asked: every trial that fails opens it anew."""
+    found = []
+    for row, _now in desk.ask(lambda now: breaker_plans.known(desk.plans, BREAKERS_MAX, now)):
+        if row.state == "closed":
+            continue
+        because = f": {row.why}" if row.why else ""
+        by = " by an operator" if row.forced else ""
+        text = f"Breaker {row.name} is {row.state.replace('_', ' ')}{by}{because}."
+        details = {
+            "breaker": row.name,
+            "state": row.state,
+            "forced": row.forced,
+            "why": row.why,
+            "until": row.until,
+        }
+        found.append(Measure(row.name, 1, text, details))
+    return found
+
+
+def stream_blocked(desk: Desk, at: datetime) -> list[Measure]:
+    """By queue: how long the stream that stands still longest has done so, with something behind it or halted."""
+    seconds = desk.settings.alert_blocked * RELEASE
+    if seconds == float("inf"):
+        return []
+    queues: dict[str, list[Mapping[str, Any]]] = {}
+    for row in desk.ask(lambda now: plans.blocked(desk.plans, seconds, FEW, now), one=False):
+        queues.setdefault(row["queue"], []).append(row)
+    found = []
+    for queue, rows in queues.items():
+        first, count = rows[0], rows[0]["count"]
+        age = (at - first["since"]).total_seconds()
+        by = first["halted_by"] or first["head_id"]
+        others = f" ({count} streams of the queue are)" if count > 1 else ""
+        text = f"Stream {first['stream']} of queue {queue} is blocked for {length(age)} by {by}{others}."
+        streams = [{name: row[name] for name in ("stream", "since", "open")} for row in rows]
+        found.append(Measure(queue, age, text, {"queue": queue, "count": count, "streams": streams}))
+    return found
+
+
+def backlog_age(desk: Desk, at: datetime) -> list[Measure]:
+    """By queue: how long the oldest message waits that could be handled and that nobody holds."""
+    found = []
+    for queue, paused, id, since, _ in desk.ask(
+        lambda now: plans.backlog(desk.plans, desk.settings.late, now), one=False
+    ):
+        age = (at - since).total_seconds()
+        text = f"The oldest message of queue {queue}{', which is paused,' if paused else ''} waits for {length(age)}."
+        found.append(
+            Measure(queue, age, text, {"queue": queue, "id": str(id), "since": since, "paused": paused})
+        )
+    return found
+
+
+def poison_candidates(desk: Desk, _: datetime) -> list[Measure]:
+    """Pending messages that have failed ten times or more."""
+    rows = desk.ask(lambda _: plans.poison(desk.plans, POISON_ATTEMPTS, FEW))
+    if not rows:
+        return []
+    count, first = rows[0]["count"], rows[0]
+    text = (
+        f"{count} messages have failed {POISON_ATTEMPTS} times or more and may be poison: "
+        f"{first['id']} in queue {first['queue']} has had {first['attempts']} attempts."
+    )
+    listed = [
+        {"id": str(r["id"]), "queue": r["queue"], "type": r["type"], "attempts": r["attempts"]} for r in rows
+    ]
+    return [Measure("", count, text, {"count": count, "messages": listed})]
+
+
+def _many(count: int) -> str:
+    return f"More than {plans.COUNT_MAX - 1}" if count >= plans.COUNT_MAX else str(count)
+
+
+MEASURES: Mapping[str, Callable[[Desk, datetime], list[Measure]]] = {
+    each.__name__: each
+    for each in (
+        dead_letters,
+        late,
+        workers_silent,
+        breaker_open,
+        stream_blocked,
+        backlog_age,
+        poison_candidates,
+    )
+}

@@ -1,0 +1,10 @@
+-- The oldest news that is due to be told, taken for a while by whoever asks: if he dies, somebody else takes it then.
+-- What was said earlier about the same alert is told first.
+update holdfast.alert_news set tries = tries + 1, try_at = :until::timestamptz
+ where number = (
+    select n.number from holdfast.alert_news n
+     where n.ended_at is null and n.try_at <= coalesce(:now::timestamptz, clock_timestamp())
+       and not exists (select 1 from holdfast.alert_news e where e.name = n.name and e.subject = n.subject
+                          and e.number < n.number and e.ended_at is null)
+     order by n.number limit 1 for update skip locked)
+returning number, coalesce(episode, number), name, subject, what, at, since, value, threshold, text, details, tries, told

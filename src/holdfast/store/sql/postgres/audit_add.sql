@@ -1,0 +1,2 @@
+-- The same action has changed more.
+update holdfast.audit set count = count + :count::int, became = :became::text, ids = :ids::text where number = :number
