@@ -83,9 +83,7 @@ class Gate:
         self.limits = {shared.name: SlotHand(shared.count, shared.count) for shared in (slots or {}).values()}
         self.worker = 0  # its number, by which slots are held
         self.is_leaving = False  # slots that are not in use are given up
-        self._drains: tuple[
-            str, ...
-        ] = ()  # what it drains besides its queues: suspects, which nobody else takes
+        self._drains: tuple[str, ...] = ()  # besides its queues: suspects, which nobody else takes
         self._lanes: Callable[[str], tuple[int, int]] = lambda queue: (0, 0)  # of a queue: running, and all
         self._ended: dict[str, float] = {}  # by queue: when an outage of the queue itself ended
         self._paused: frozenset[str] = frozenset()
@@ -160,8 +158,16 @@ class Gate:
         return any(not limit.at_once(self.clock.monotonic()) for limit in self.limits.values())
 
     def is_shut(self, queue: str) -> bool:
-        """Whether nothing of a queue may be asked for, whatever this worker has to do."""
-        return self.allowed(queue) == 0 or self.at_once(queue) == 0
+        """Whether nothing of a queue may be asked for, and a look would not change that now."""
+        now = self.clock.monotonic()
+        if queue in self.breakers and self.breakers[queue].circuit.room() == 0:
+            return True
+        if any(not hand.has(now) and not hand.need(now) for hand in self._hands(queue)):
+            return True
+        name = self.slots.get(queue)
+        if name is None or self.limits[name].at_once(now):
+            return False
+        return not self.limits[name].is_due(*self._count(name), now)
 
     def _hands(self, queue: str) -> list[Hand]:
         hands = [self.hands[self.rates[queue]]] if queue in self.rates else []

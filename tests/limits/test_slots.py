@@ -198,6 +198,32 @@ def test_the_quarantine_gets_a_slot_while_the_others_are_busy(lab: Lab) -> None:
     lab.until_empty()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_draining_handles_all_that_the_limits_let_through(sqlite_lab: Lab, seed: int) -> None:
+    """A rate, slots and a catch-up in one worker: a look at one of them does not end the drain for another."""
+    app, seen = sqlite_lab.app(), []
+
+    @app.handler("a", cluster_concurrency=2, catch_up="100/s")
+    def first(n: int) -> None:
+        seen.append(n)
+
+    @app.handler("b", cluster_concurrency=app.slots("gateway", 1), rate="100/s")
+    async def second(n: int) -> None:
+        seen.append(n)
+
+    with app.testing() as t:
+        for n in range(30):
+            app.publish("a", n)
+            app.publish("b", n)
+        t.drain()
+        assert len(seen) == 60
+        t.advance(hours=1)
+        app.publish("a", 1)
+        app.publish("b", 1)
+        t.drain()
+        assert len(seen) == 62
+
+
 @pytest.mark.parametrize("count", [0, -1, True, "5"])
 def test_a_limit_that_cannot_work_is_refused_where_it_is_declared(sqlite_lab: Lab, count: Any) -> None:
     app = sqlite_lab.app()
