@@ -21,6 +21,7 @@ class Settings:
     run: int = 50
     concurrency: int = 100  # handlers at once in one process
     threads: int = 16  # of them, `def` handlers
+    connections: int = 8  # for handlers' own transactions, in one process, on PostgreSQL
     body_bytes: int = 1024 * 1024
     headers_bytes: int = 16 * 1024
     body_depth: int = 64

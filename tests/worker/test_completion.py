@@ -602,3 +602,34 @@ def send(pid: int, number: int) -> None:
     import os
 
     os.kill(pid, number)
+
+
+# --- Connections ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["async", "def"])
+async def test_many_handlers_share_a_few_connections(pg_lab: Lab, kind: str) -> None:
+    """Found by measuring: each had a new one, which cost more than the work and used up those of the server."""
+    lab = pg_lab
+    lab.make_effects()
+    app = lab.app(connections=3)
+    used: set[int] = set()
+    pid = "select pg_backend_pid()"
+
+    @app.handler("a", name="async", concurrency=50)
+    async def wait(body: dict, ctx: Context) -> None:
+        async with ctx.transaction() as db:
+            used.add((await (await db.execute(pid)).fetchone())[0])
+            await db.execute(insert(body["n"]))
+
+    @app.handler("b", name="def", concurrency=20)
+    def block(body: dict, ctx: Context) -> None:
+        with ctx.transaction() as db:
+            used.add(db.execute(pid).fetchone()[0])
+            db.execute(insert(body["n"]))
+
+    app.publish_many(app.message("a" if kind == "async" else "b", {"n": n}) for n in range(100))
+    async with lab.working(app):
+        await settled(lab)
+    assert lab.effects() == dict.fromkeys(range(100), 1)
+    assert len(used) <= 3 + 4, "those of handlers, and the spare ones that they may find free"

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 try:
     import psycopg
@@ -32,7 +33,7 @@ from .statement import DEFAULT_SCHEMA, Plan, Rows, Statement, adrive, compile, d
 T = TypeVar("T")
 Make = Callable[[datetime | None], Plan[T]]
 
-IDLE_MAX = 8
+IDLE_SPARE = 4  # connections kept beyond those of handlers: exchanges, heartbeats, publishers
 
 
 class PostgresStore:
@@ -46,6 +47,11 @@ class PostgresStore:
         self._aidle: dict[int, list[psycopg.AsyncConnection[Any]]] = {}
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        # Handlers' own transactions. More at once would gain nothing and use up the server's connections.
+        self._idle_max = settings.connections + IDLE_SPARE
+        self._turns = threading.BoundedSemaphore(settings.connections)
+        self._aturns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._connections = settings.connections
 
     def now(self) -> datetime | None:
         return self.clock.now()
@@ -82,7 +88,7 @@ class PostgresStore:
         finally:
             if connection is not None:
                 with self._lock:
-                    if usable(connection) and len(self._idle) < IDLE_MAX and self._pid == os.getpid():
+                    if usable(connection) and len(self._idle) < self._idle_max and self._pid == os.getpid():
                         self._idle.append(connection)
                         connection = None
                 if connection is not None:
@@ -119,7 +125,7 @@ class PostgresStore:
             raise as_ours(error, self.schema) from error
         finally:
             if connection is not None:
-                if usable(connection) and len(idle) < IDLE_MAX:
+                if usable(connection) and len(idle) < self._idle_max:
                     idle.append(connection)
                 else:
                     with suppress(psycopg.Error):
@@ -185,14 +191,16 @@ class PostgresStore:
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Callable[[Plan[Any]], Any]]]:
-        with self._connection() as connection, connection.transaction():
+        with self._turns, self._connection() as connection, connection.transaction():
             yield connection, lambda plan: drive(plan, lambda s: execute(connection, s))
 
     @asynccontextmanager
     async def atransaction(
         self,
     ) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], Callable[[Plan[Any]], Awaitable[Any]]]]:
-        async with self._aconnection() as connection, connection.transaction():
+        loop = asyncio.get_running_loop()
+        turns = self._aturns.setdefault(loop, asyncio.Semaphore(self._connections))
+        async with turns, self._aconnection() as connection, connection.transaction():
             yield connection, lambda plan: adrive(plan, lambda s: aexecute(connection, s))
 
     # -- life
