@@ -51,6 +51,7 @@ from .worker import Worker
 if TYPE_CHECKING:
     from .operations import Operations
     from .operations.gauges import Gauges
+    from .telemetry.tracing import Tracing
 
 log = Log("holdfast")
 
@@ -72,6 +73,7 @@ class Holdfast:
         metrics: bool = False,
         keys: Source | None = None,
         recovery: Mapping[Reason, Recovery] | None = None,
+        otel: bool | None = None,
         **settings: Any,
     ) -> None:
         """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored.
@@ -79,6 +81,7 @@ class Holdfast:
         `metrics`: workers in this process count, for `metrics_text()`; `holdfast worker --metrics` needs no such word.
         `keys`: bodies are sealed with the first of them when they are stored (docs/security.md); else HOLDFAST_KEYS.
         `recovery`: which dead letters come back by themselves, for handlers that say nothing else about a reason.
+        `otel`: spans and numbers for OpenTelemetry (docs/telemetry.md); else HOLDFAST_OTEL=1.
         """
         self.recovery = checked(recovery or {})
         self.url, self.schema = names.database_url(url)
@@ -93,6 +96,8 @@ class Holdfast:
         self._gauges: Gauges | None = None
         self._sinks: list[Sink] = []
         self._telling: threading.Thread | None = None
+        wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
+        self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
         self._subscribed = False
         self._hand_worker: int | None = None
 
@@ -238,6 +243,12 @@ class Holdfast:
         drafts = list(messages)
         if not drafts:
             return []
+        if self.tracing is None:
+            return self._publish(drafts, on)
+        with self.tracing.sending(drafts):
+            return self._publish(drafts, on)
+
+    def _publish(self, drafts: list[NewMessage], on: object) -> list[Published]:
         if on is None:
             self._subscribe()
             return self.store.run(
@@ -252,6 +263,12 @@ class Holdfast:
         drafts = list(messages)
         if not drafts:
             return []
+        if self.tracing is None:
+            return await self._apublish(drafts, on)
+        with self.tracing.sending(drafts):
+            return await self._apublish(drafts, on)
+
+    async def _apublish(self, drafts: list[NewMessage], on: object) -> list[Published]:
         handle = None if on is None else self._recognised(on)
         if handle is None or handle.dialect == "postgres":
             await asyncio.to_thread(self._subscribe)
@@ -266,6 +283,8 @@ class Holdfast:
         return self.draft(type, body, options)
 
     def draft(self, type: str, body: object, options: Mapping[str, Any]) -> NewMessage:
+        if self.tracing is not None:
+            options = self.tracing.created(type, options)
         message = _draft(self.settings, type, body, **options)
         if self.keys is not None:
             return structs.replace(message, body=self.keys.seal(message.id, message.type, message.body))
@@ -345,6 +364,8 @@ class Holdfast:
         """A worker of this application's handlers; `await worker.run()`. It counts on the sheet, if there is one."""
         sheet = sheet or self.sheet
         watches: list[Watch] = [] if sheet is None else [Meter(sheet)]
+        if self.tracing is not None:
+            watches.append(self.tracing)
         return Worker(
             self.store,
             self.handlers,
@@ -505,6 +526,12 @@ class Holdfast:
         """Close the connections that this process has."""
         self.breakers.close()
         self.store.close()
+
+
+def tracing_for(clock: Clock, headers_bytes: int) -> Tracing:
+    from .telemetry.tracing import Tracing
+
+    return Tracing(clock, headers_bytes)
 
 
 def _draft(

@@ -141,6 +141,8 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
         await asyncio.wait(announced, timeout=LAST_WORDS)
     if ending is not None:
         ending.cancel()
+    if app.tracing is not None:
+        await asyncio.to_thread(app.tracing.flush)
     if worker.stuck:
         return STUCK_EXIT
     await app.store.aclose()

@@ -21,7 +21,7 @@ from holdfast.logs import JsonFormatter, Log, configure
 from tests.docs.blocks import text_of
 from tests.worker.lab import PATIENCE, Lab, until
 
-ROW = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \| (\w+) \|([^|]*)\|", re.M)
+ROW = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \| (info|warning|error|critical) \|([^|]*)\|", re.M)
 PACKAGE = Path(__file__).parents[2] / "src" / "holdfast"
 SECRET = "PAYLOADOFSOMEBODY"
 COMMON = {"exc_info"}

@@ -1,0 +1,242 @@
+"""OpenTelemetry: a trace from whoever published a message through its handler to what that publishes.
+
+Needs opentelemetry-api alone; where spans and numbers go is decided by the application's SDK. Names are those of the
+conventions for messaging (destination is the type, subscription the queue). The context of a message travels in its
+headers `traceparent` and `tracestate` (W3C). No span holds anything of a body, a header or an error but its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import Context as Variables
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ..clock import Clock
+from ..errors import InvalidSettings
+from ..ids import new_id
+from ..message import NewMessage
+from ..work import Batch, Leased, Outcome, Report, Settlement
+from .families import SECONDS
+from .meter import reason_name
+
+SYSTEM = "holdfast"
+PARENT, STATE = "traceparent", "tracestate"
+LINKS_MAX = 128
+FLUSH_MILLISECONDS = 1000
+
+Attributes = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Running:
+    """The span of a call, which may be about several messages."""
+
+    span: Any
+    left: int
+
+
+class Tracing:
+    """Spans and numbers of one application: of what it publishes, and of the workers that it watches."""
+
+    def __init__(self, clock: Clock, headers_bytes: int) -> None:
+        try:
+            from opentelemetry import context, metrics, trace
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+        except ImportError:
+            raise InvalidSettings(
+                "OpenTelemetry is asked for and not installed: pip install 'holdfast[otel]'."
+            ) from None
+        self._clock, self._headers_bytes = clock, headers_bytes
+        self._trace, self._metrics, self._context = trace, metrics, context
+        self._w3c = TraceContextTextMapPropagator()
+        self._tracer = trace.get_tracer(SYSTEM)
+        self._running: dict[tuple[int, int], Running] = {}
+        meter = metrics.get_meter(SYSTEM)
+        bounds = list(SECONDS)
+        self._sent = meter.create_counter("messaging.client.sent.messages", "{message}")
+        self._consumed = meter.create_counter("messaging.client.consumed.messages", "{message}")
+        self._operation = meter.create_histogram(
+            "messaging.client.operation.duration", "s", explicit_bucket_boundaries_advisory=bounds
+        )
+        self._process = meter.create_histogram(
+            "messaging.process.duration", "s", explicit_bucket_boundaries_advisory=bounds
+        )
+
+    # -- publishing
+
+    def created(self, type: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a message, with the context of the span that tells of its making among the headers."""
+        headers = options.get("headers") or {}
+        made = {**options, "id": options.get("id") or new_id()}
+        if not isinstance(headers, Mapping) or any(str(name).lower() == PARENT for name in headers):
+            return made
+        attributes = _about("create", "create", type)
+        attributes["messaging.message.id"] = str(made["id"])
+        if isinstance(stream := options.get("stream"), str):
+            attributes["messaging.destination.partition.id"] = stream
+        carrier: dict[str, str] = {}
+        with self._tracer.start_as_current_span(
+            f"create {type}", kind=self._trace.SpanKind.PRODUCER, attributes=attributes
+        ):
+            self._w3c.inject(carrier)
+        if carrier and len(msgspec.json.encode(carrier)) + _size(headers) <= self._headers_bytes:
+            made["headers"] = {**headers, **carrier}
+        return made
+
+    @contextmanager
+    def sending(self, messages: Sequence[NewMessage]) -> Iterator[None]:
+        """The span and the numbers of storing messages. An error is passed on."""
+        types = {each.type for each in messages}
+        attributes = _about("send", "send", types.pop() if len(types) == 1 else None)
+        told = (
+            {**attributes, "messaging.batch.message_count": len(messages)}
+            if len(messages) > 1
+            else attributes
+        )
+        name = f"send {attributes.get('messaging.destination.name', '')}".rstrip()
+        begun = self._clock.monotonic()
+        with self._tracer.start_as_current_span(
+            name,
+            kind=self._trace.SpanKind.CLIENT,
+            attributes=told,
+            links=self._links([each.headers for each in messages]),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                attributes["error.type"] = type(error).__name__
+                self._fail(span, attributes["error.type"])
+                raise
+            finally:
+                self._sent.add(len(messages), attributes)
+                self._operation.record(self._clock.monotonic() - begun, attributes)
+
+    # -- a worker
+
+    def begin(self, *leased: Leased) -> Variables:
+        first = leased[0].message
+        attributes = _about("process", "process", first.type, first.queue)
+        self._consumed.add(len(leased), attributes)
+        kind = self._trace.SpanKind.CONSUMER
+        if len(leased) == 1:
+            attributes["messaging.message.id"] = str(first.id)
+            attributes["holdfast.attempt"] = leased[0].attempt
+            if first.stream is not None:
+                attributes["messaging.destination.partition.id"] = first.stream
+            parent = self._w3c.extract(_carrier(first.headers), self._context.Context())
+            span = self._tracer.start_span(f"process {first.type}", parent, kind, attributes)
+        else:
+            attributes["messaging.batch.message_count"] = len(leased)
+            links = self._links([each.message.headers for each in leased])
+            span = self._tracer.start_span(
+                f"process {first.type}", self._context.Context(), kind, attributes, links
+            )
+        running = Running(span, len(leased))
+        for each in leased:
+            self._running[each.token] = running
+        variables = copy_context()
+        variables.run(self._context.attach, self._trace.set_span_in_context(span, self._context.Context()))
+        return variables
+
+    def end(self, leased: Leased, settlement: Settlement | None) -> None:
+        error = None
+        if settlement is None:
+            error = "LeaseLost"
+        elif settlement.error is not None:
+            error = settlement.error.partition(":")[0][:100]
+        self._ended(leased, settlement, error, 0.0 if settlement is None else settlement.ran)
+
+    def completed(self, leased: Leased, ran: float) -> None:
+        self._ended(leased, None, None, ran)
+
+    def _ended(self, leased: Leased, settlement: Settlement | None, error: str | None, ran: float) -> None:
+        message = leased.message
+        attributes = _about("process", "process", message.type, message.queue)
+        if error is not None:
+            attributes["error.type"] = error
+        if settlement is not None and settlement.emits:
+            self._sent.add(len(settlement.emits), _about("send", "send", None))
+        running = self._running.pop(leased.token, None)
+        if running is None:  # it ended before its handler was called
+            return
+        self._process.record(ran, attributes)
+        if error is not None:
+            self._fail(running.span, error)
+        if settlement is not None and running.left == 1:
+            running.span.set_attribute("holdfast.outcome", settlement.outcome.value)
+            if settlement.reason is not None:
+                running.span.set_attribute("holdfast.reason", reason_name(settlement.reason))
+        elif settlement is None and error is None:
+            running.span.set_attribute("holdfast.outcome", Outcome.DONE.value)
+        running.left -= 1
+        if running.left == 0:
+            running.span.end()
+
+    def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
+        self._operation.record(seconds, _about("exchange", "receive", None))
+
+    def flush(self) -> None:
+        """Before a process leaves without ceremony: what the SDK still holds goes out, if it has one."""
+        for provider in (self._trace.get_tracer_provider(), self._metrics.get_meter_provider()):
+            flush = getattr(provider, "force_flush", None)
+            if callable(flush):
+                flush(timeout_millis=FLUSH_MILLISECONDS)
+
+    # -- parts
+
+    def _fail(self, span: Any, error: str) -> None:
+        span.set_attribute("error.type", error)
+        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, error))
+
+    def _links(self, headers: Sequence[str | None]) -> list[Any]:
+        links = []
+        for text in headers[:LINKS_MAX]:
+            found = self._trace.get_current_span(
+                self._w3c.extract(_carrier(text), self._context.Context())
+            ).get_span_context()
+            if found.is_valid:
+                links.append(self._trace.Link(found))
+        return links
+
+
+def _about(name: str, kind: str, type: str | None, queue: str | None = None) -> Attributes:
+    attributes: Attributes = {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+    }
+    if isinstance(type, str):
+        attributes["messaging.destination.name"] = type
+    if queue is not None:
+        attributes["messaging.destination.subscription.name"] = queue
+        attributes["messaging.consumer.group.name"] = queue
+    return attributes
+
+
+def _carrier(headers: str | None) -> dict[str, str]:
+    """What of the stored headers is about the trace; nothing if they cannot be read."""
+    if not headers or PARENT not in headers.lower():
+        return {}
+    try:
+        found = msgspec.json.decode(headers, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}
+    return {
+        name.lower(): value
+        for name, value in found.items()
+        if name.lower() in (PARENT, STATE) and isinstance(value, str)
+    }
+
+
+def _size(headers: Mapping[str, Any]) -> int:
+    try:
+        return len(msgspec.json.encode(headers))
+    except (TypeError, ValueError):
+        return 0  # refused by the codec in a moment
