@@ -61,7 +61,11 @@ def listen(address: str) -> socket.socket:
 
 def serve(app: Holdfast, listening: socket.socket, sheets: Sequence[Sheet], alive: int) -> NoReturn:
     """Serve until the supervisor ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the supervisor ends us
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # sent to all by a terminal, a service manager: our end is the last
+        signal.signal(number, signal.SIG_IGN)
     try:
         threading.Thread(target=_watch_supervisor, args=(alive,), daemon=True).start()
         server(listening, lambda: app.metrics_text(sheets)).serve_forever()
@@ -81,7 +85,12 @@ def server(listening: socket.socket, text: Callable[[], str]) -> HTTPServer:
             if self.path.partition("?")[0] not in ("/metrics", "/"):
                 self.send_error(404, "Metrics are at /metrics")
                 return
-            answer = text().encode()
+            try:
+                answer = text().encode()
+            except Exception as error:  # whatever it is, it is not for whoever asks
+                log.error("metrics.failed", "Metrics could not be gathered: %(error)s", error=error)
+                self.send_error(500)
+                return
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(answer)))

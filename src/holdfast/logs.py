@@ -109,17 +109,19 @@ def configure(kind: str | None = None, level: str | None = None) -> None:
     that this one starts. An application that has given the root logger a handler keeps it, unless a kind is asked for.
     """
     asked = kind or os.environ.get(KIND_VARIABLE) or None
-    level = (level or os.environ.get(LEVEL_VARIABLE) or "WARNING").upper()
+    level_asked = level or os.environ.get(LEVEL_VARIABLE) or None
+    level = (level_asked or "WARNING").upper()
     if asked not in (None, "text", "json"):
         raise InvalidSettings(f"Logs are written as text or json, not as {asked!r}: {KIND_VARIABLE}, --log.")
     if level not in LEVELS:
         raise InvalidSettings(f"There is no log level {level!r}: one of {', '.join(LEVELS)}.")
-    os.environ[LEVEL_VARIABLE] = level
+    if level_asked is not None:
+        os.environ[LEVEL_VARIABLE] = level
     if asked is not None:
         os.environ[KIND_VARIABLE] = asked
-    ours = logging.getLogger("holdfast")
-    ours.setLevel(level)
-    root = logging.getLogger()
+    ours, root = logging.getLogger("holdfast"), logging.getLogger()
+    if level_asked is not None or not root.handlers:
+        ours.setLevel(level)
     if root.handlers and asked is None:
         return
     handler = logging.StreamHandler(sys.stderr)

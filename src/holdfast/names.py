@@ -206,6 +206,8 @@ def postgres_url(url: str, rest: str) -> tuple[str, str]:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
         raise bad_url(url, f"it cannot be taken apart ({type(error).__name__}). Write {SCHEMES}") from None
+    if re.search(r"\s", rest):
+        raise bad_url(url, "white space in it must be written as %20")
     user, at, hosts = parts.netloc.rpartition("@")
     if "@" in user or parts.fragment or parts.path.count("/") > 1:
         raise bad_url(url, "a @, / or # in the password or the name must be written as %40, %2F, %23")

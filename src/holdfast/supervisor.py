@@ -102,11 +102,11 @@ class Exporting:
     process: Process | None = None
     died_at: float = float("-inf")
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, *, stopping: bool) -> None:
         if self.process is not None and self.process.poll() is not None:
-            log.warning("exporter.ended", "The process for metrics ended; another one begins")
+            log.warning("exporter.ended", "The process that serves metrics ended")
             self.process, self.died_at = None, now
-        if self.process is None and now >= self.died_at + RESTART_MAX:
+        if self.process is None and not stopping and now >= self.died_at + RESTART_MAX:
             self.process = self._fork() if can_fork() else self._spawn()
 
     def _fork(self) -> Process:
@@ -207,7 +207,7 @@ class Supervisor:
 
     def _look(self, now: float) -> None:
         if self.exporter is not None:
-            self.exporter.look(now)
+            self.exporter.look(now, stopping=bool(self.stops))
         for child in self.children:
             self._reap(child, now)
             if child.process is not None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast import Dead, RetryPolicy
+from holdfast import Dead, Holdfast, InvalidSettings, RetryPolicy, StoreUnavailable
 from tests.worker.lab import Lab
 
 TWICE = RetryPolicy(attempts_max=2, base=0.0, factor=1.0, cap=0.0)
@@ -54,9 +54,23 @@ async def test_a_worker_by_hand_stores_no_secret_either(lab: Lab) -> None:
 
 @pytest.mark.one_postgres
 def test_a_refused_connection_does_not_tell_the_password() -> None:
-    from holdfast import Holdfast, StoreUnavailable
-
     app = Holdfast("postgresql://shop:correcthorse@127.0.0.1:1/shop?connect_timeout=1")
     with pytest.raises(StoreUnavailable) as refusal:
         app.operations.status()
     assert "correcthorse" not in f"{refusal.value!r}{refusal.value}{app!r}{app.store!r}{app.settings!r}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://shop:correct horse@db/shop",
+        "postgresql://shop:correcthorse@db/shop?nonsense=1",
+        "postgresql://shop:correct%horse@db/shop",
+        "postgresql://shop@db/shop?password=correcthorse&password",
+        "mysql://shop:correcthorse@db/shop",
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidSettings) as refusal:
+        Holdfast(url)
+    assert "horse" not in f"{refusal.value!r} {refusal.value}"

@@ -235,3 +235,26 @@ def test_a_worker_is_heard_however_its_processes_begin(tmp_path: Path, more: str
     assert {"message.started", "message.failed"} <= {line.get("event") for line in lines}
     assert all(line["pid"] != worker.pid for line in lines if line["event"] == "message.failed")
     assert SECRET not in log.read_text()
+
+
+OWN = """
+import logging
+logging.basicConfig(level=logging.INFO, format="OWN %(message)s")
+"""
+
+
+@pytest.mark.parametrize("more", ["", THREAD], ids=["forked", "spawned"])
+def test_an_application_that_has_set_logging_up_keeps_its_own(tmp_path: Path, more: str) -> None:
+    (tmp_path / "logged.py").write_text(OWN + PROGRAM + more)
+    log = tmp_path / "log"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_LOG")}
+    with open(log, "wb") as file:
+        worker = subprocess.Popen(
+            [sys.executable, "-c", "from holdfast.cli import main; main()", "worker", "logged:app"],
+            cwd=tmp_path, env=environment, stderr=file,
+        )  # fmt: skip
+    try:
+        until(lambda: "OWN Handling message" in log.read_text(), lambda: log.read_text())
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(PATIENCE)

@@ -13,7 +13,6 @@ from typing import Any
 
 from ..breakers import Breakers
 from ..clock import Clock
-from ..errors import HoldfastError
 from ..logs import Log
 from ..rules.breaker import State
 from ..telemetry.families import Sample
@@ -53,7 +52,7 @@ class Gauges:
     def _look(self, begun: float) -> None:
         try:
             self._samples, self._up = survey(self._operations(), self._breakers), True
-        except HoldfastError as error:
+        except Exception as error:  # whatever it is, the other metrics are still to be had
             self._samples, self._up = [], False
             log.warning(
                 "metrics.store_down", "Metrics of the database cannot be read: %(error)s", error=error

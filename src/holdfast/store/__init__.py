@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..clock import Clock
+from ..errors import InvalidSettings
+from ..names import display_url, passwords
 from ..settings import Settings
 from .plans_sqlite import SqlitePlans
 from .sqlite import SqliteStore
@@ -25,6 +27,16 @@ def open_store(url: str, settings: Settings, clock: Clock, schema: str = DEFAULT
     if url.startswith("sqlite:"):
         return SqliteStore(url.removeprefix("sqlite:///"), settings, clock)
     # Imported here: SQLite users need no driver of PostgreSQL.
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
     from .postgres import PostgresStore
 
+    try:
+        conninfo_to_dict(url)
+    except ProgrammingError as error:
+        why = str(error).strip()
+        for secret in passwords(url):  # libpq quotes what it does not understand
+            why = why.replace(secret, "***")
+        raise InvalidSettings(f"The database URL {display_url(url)!r} cannot be used: {why}.") from None
     return PostgresStore(url, settings, clock, schema)
