@@ -363,7 +363,7 @@ class Holdfast:
     def worker(self, *, sheet: Sheet | None = None, **options: Any) -> Worker:
         """A worker of this application's handlers; `await worker.run()`. It counts on the sheet, if there is one."""
         sheet = sheet or self.sheet
-        watches: list[Watch] = [] if sheet is None else [Meter(sheet)]
+        watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock)]
         if self.tracing is not None:
             watches.append(self.tracing)
         return Worker(

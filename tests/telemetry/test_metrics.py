@@ -26,6 +26,7 @@ from tests.docs.blocks import text_of
 from tests.worker.lab import PATIENCE, ROOT, Lab, children_of, until
 
 Numbers = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+CLOCK = MovableClock()
 TWICE = RetryPolicy(attempts_max=2, base=0.0, factor=1.0, cap=0.0)
 
 
@@ -116,6 +117,7 @@ async def test_what_a_worker_counts_and_what_the_database_says(lab: Lab) -> None
     assert of(numbers, "holdfast_deaths_total", queue="never", type="never", reason="validation_failure") == 1
     assert of(numbers, "holdfast_handler_seconds_count", queue="good", type="good") == 2
     assert of(numbers, "holdfast_wait_seconds_count", queue="many") == 3
+    assert of(numbers, "holdfast_wait_seconds_count", queue="bad") == 1
     assert (of(numbers, "holdfast_claimed_messages_sum") or 0) >= 10
     assert (of(numbers, "holdfast_exchange_seconds_count") or 0) >= 2
 
@@ -209,21 +211,21 @@ def leased(queue: str, type_: str) -> Any:
 
     found: Any = Of()
     found.message = Of()
-    found.message.queue, found.message.type = queue, type_
+    found.message.queue, found.message.type, found.attempt = queue, type_, 1
     return found
 
 
 def test_what_is_counted_survives_the_one_who_counted() -> None:
     first = Sheet.create()
-    Meter(first).begin(leased("q", "t"))
+    Meter(first, CLOCK).begin(leased("q", "t"))
     assert first.fileno is not None
     second = Sheet(os.dup(first.fileno))  # the process that takes its place
-    Meter(second).begin(leased("q", "t"))
-    Meter(second).begin(leased("q", "new"))
+    Meter(second, CLOCK).begin(leased("q", "t"))
+    Meter(second, CLOCK).begin(leased("q", "new"))
     started = {s.labels: s.values for s in first.read() if s.name == "holdfast_attempts_started_total"}
     assert started == {("q", "t"): (2.0,), ("q", "new"): (1.0,)}
     other = Sheet()
-    Meter(other).begin(leased("q", "t"))
+    Meter(other, CLOCK).begin(leased("q", "t"))
     total = {
         s.labels: s.values for s in summed([first, other]) if s.name == "holdfast_attempts_started_total"
     }
@@ -232,7 +234,7 @@ def test_what_is_counted_survives_the_one_who_counted() -> None:
 
 def test_types_without_end_take_no_room_without_end() -> None:
     sheet = Sheet()
-    meter = Meter(sheet)
+    meter = Meter(sheet, CLOCK)
     for n in range(5 * TYPES_MAX):
         meter.begin(leased("q", f"customer-{n}-" + "x" * 180))
     started = [s for s in sheet.read() if s.name == "holdfast_attempts_started_total"]
@@ -243,7 +245,7 @@ def test_types_without_end_take_no_room_without_end() -> None:
 
 def test_a_sheet_that_is_full_counts_no_more_and_breaks_nothing() -> None:
     sheet = Sheet(size=4096)
-    meter = Meter(sheet)
+    meter = Meter(sheet, CLOCK)
     for n in range(100):
         meter.begin(leased("q", f"type-{n}"))
     text = exposition.text(sheet.read())

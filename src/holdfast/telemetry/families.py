@@ -43,7 +43,7 @@ COUNTED = (  # by worker processes
     Family("holdfast_deaths_total", "counter", "Messages that became dead letters, by reason.",
            ("queue", "type", "reason")),
     Family("holdfast_handler_seconds", "histogram", "How long handlers ran.", ("queue", "type"), SECONDS),
-    Family("holdfast_wait_seconds", "histogram", "From when a message was due until it was first handed out.",
+    Family("holdfast_wait_seconds", "histogram", "From when a message was due until its first attempt began.",
            ("queue",), LONG),
     Family("holdfast_exchange_seconds", "histogram", "How long exchanges with the database took.", (), SECONDS),
     Family("holdfast_claimed_messages", "histogram", "How many messages an exchange handed out.", (), SIZES),

@@ -6,8 +6,9 @@ from bisect import bisect_left
 from contextvars import Context as Variables
 from contextvars import copy_context
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from ..clock import Clock
 from ..message import Reason
 from ..work import Batch, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
@@ -34,15 +35,24 @@ class Places:
 class Meter:
     """A watch that counts on a sheet."""
 
-    def __init__(self, sheet: Sheet) -> None:
-        self.sheet = sheet
+    def __init__(self, sheet: Sheet, clock: Clock) -> None:
+        self.sheet, self.clock = sheet, clock
+        self._database_now: tuple[datetime, float] | None = None  # what it was, and when that was here
         self._places: dict[tuple[str, str], Places] = {}
         self._exchange = sheet.place("holdfast_exchange_seconds")
         self._claimed = sheet.place("holdfast_claimed_messages")
         self._lost = sheet.place("holdfast_leases_lost_total")
 
     def begin(self, *leased: Leased) -> Variables:
-        self.sheet.add([(self._of(each).started, 1.0) for each in leased])
+        changes: list[Change] = []
+        for each in leased:
+            places = self._of(each)
+            changes.append((places.started, 1.0))
+            if each.attempt == 1 and self._database_now is not None:
+                now, at = self._database_now
+                waited = (now - (each.message.due_at or each.message.created_at)) / SECOND
+                changes += observed(places.wait, LONG, max(0.0, waited + self.clock.monotonic() - at))
+        self.sheet.add(changes)
         return copy_context()
 
     def end(self, leased: Leased, settlement: Settlement | None) -> None:
@@ -73,15 +83,12 @@ class Meter:
         self.sheet.add([(places.done, 1.0), *observed(places.seconds, SECONDS, ran)])
 
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
+        self._database_now = (batch.now, self.clock.monotonic())
         changes = observed(self._exchange, SECONDS, seconds)
         if report.want:
             changes += observed(self._claimed, SIZES, len(batch.work))
         if batch.lost:
             changes.append((self._lost, len(batch.lost)))
-        for each in batch.work:
-            if each.attempt == 1:
-                waited = (batch.now - (each.message.due_at or each.message.created_at)) / SECOND
-                changes += observed(self._of(each).wait, LONG, max(0.0, waited))
         self.sheet.add(changes)
 
     def _of(self, leased: Leased) -> Places:
