@@ -28,6 +28,7 @@ ORDER = [
     ["breakers"],
     ["gate"],
     ["codec", "telemetry", "keys"],
+    ["drafts"],
     ["handlers"],
     ["transactions"],
     ["calls"],

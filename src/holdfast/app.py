@@ -9,19 +9,18 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from uuid import UUID
 
 from msgspec import structs
 
-from . import codec, names
+from . import names
 from .breakers import Breaker, Breakers
 from .clock import Clock, SystemClock, wall_clock
+from .drafts import draft
 from .errors import InvalidMessage, InvalidSettings, UsageError
 from .gate import SharedRate, SharedSlots
 from .handlers import Handler, Handlers, Key, declare
-from .ids import new_id
 from .keys import SEALED, Source, keys_for
 from .letters import DeadLetter, hook
 from .logs import Log
@@ -285,7 +284,7 @@ class Holdfast:
     def draft(self, type: str, body: object, options: Mapping[str, Any]) -> NewMessage:
         if self.tracing is not None:
             options = self.tracing.created(type, options)
-        message = _draft(self.settings, type, body, **options)
+        message = draft(self.settings, type, body, **options)
         if self.keys is not None:
             return structs.replace(message, body=self.keys.seal(message.id, message.type, message.body))
         if message.body.startswith(SEALED):
@@ -532,63 +531,6 @@ def tracing_for(clock: Clock, headers_bytes: int) -> Tracing:
     from .telemetry.tracing import Tracing
 
     return Tracing(clock, headers_bytes)
-
-
-def _draft(
-    settings: Settings,
-    type: str,
-    body: object,
-    *,
-    stream: str | None = None,
-    subject: str | None = None,
-    headers: Mapping[str, Any] | None = None,
-    dedupe: str | None = None,
-    delay: float | timedelta | None = None,
-    at: datetime | None = None,
-    deadline: datetime | timedelta | None = None,
-    queue: str | None = None,
-    id: UUID | None = None,
-    event: bool = False,
-    expect: int | None = None,
-) -> NewMessage:
-    if delay is not None and at is not None:
-        raise InvalidMessage("Give delay= or at=, not both.")
-    if event and stream is None:
-        raise InvalidMessage("An event belongs to a stream: give stream= together with event=True.")
-    return NewMessage(
-        id=id or new_id(),
-        type=names.type_name(type),
-        body=codec.encode(body, settings),
-        stream=None if stream is None else names.stream_name(stream),
-        subject=None if subject is None else names.subject(subject),
-        headers=codec.encode_headers(headers, settings),
-        dedupe=None if dedupe is None else names.dedupe_key(dedupe),
-        due_at=_aware(at, "at"),
-        delay=_seconds(delay),
-        deadline=_aware(wall_clock() + deadline if isinstance(deadline, timedelta) else deadline, "deadline"),
-        queue=None if queue is None else names.queue_name(queue),
-        event=event,
-        expect=expect,
-    )
-
-
-def _seconds(delay: float | timedelta | None) -> float | None:
-    if delay is None:
-        return None
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
-    if not 0 <= seconds <= 100 * 366 * 86_400:
-        raise InvalidMessage(f"delay={delay!r} must be between 0 and a hundred years.")
-    return seconds
-
-
-def _aware(instant: Any, name: str) -> datetime | None:
-    if instant is None:
-        return None
-    if not isinstance(instant, datetime) or instant.tzinfo is None:
-        raise InvalidMessage(
-            f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ..."
-        )
-    return instant.astimezone(UTC)
 
 
 def _tell(operations: Operations) -> None:

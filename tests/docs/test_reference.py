@@ -9,7 +9,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast import Context, Holdfast, HoldfastError
-from holdfast.app import _draft
+from holdfast.drafts import draft
 from tests.docs.blocks import ROOT, text_of
 
 
@@ -32,7 +32,7 @@ def test_every_option_of_a_handler() -> None:
 
 
 def test_every_option_of_publish() -> None:
-    assert missing(keywords_of(_draft), first_cells("docs/publishing.md")) == []
+    assert missing(keywords_of(draft), first_cells("docs/publishing.md")) == []
 
 
 def test_everything_about_the_context() -> None:

@@ -1,0 +1,73 @@
+"""What a publisher says about a message, checked and encoded: nothing that cannot be stored exactly becomes a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from . import codec, names
+from .clock import wall_clock
+from .errors import InvalidMessage
+from .ids import new_id
+from .message import NewMessage
+from .settings import Settings
+
+
+def draft(
+    settings: Settings,
+    type: str,
+    body: object,
+    *,
+    stream: str | None = None,
+    subject: str | None = None,
+    headers: Mapping[str, Any] | None = None,
+    dedupe: str | None = None,
+    delay: float | timedelta | None = None,
+    at: datetime | None = None,
+    deadline: datetime | timedelta | None = None,
+    queue: str | None = None,
+    id: UUID | None = None,
+    event: bool = False,
+    expect: int | None = None,
+) -> NewMessage:
+    """A message that can be stored exactly as it is given; or InvalidMessage."""
+    if delay is not None and at is not None:
+        raise InvalidMessage("Give delay= or at=, not both.")
+    if event and stream is None:
+        raise InvalidMessage("An event belongs to a stream: give stream= together with event=True.")
+    return NewMessage(
+        id=id or new_id(),
+        type=names.type_name(type),
+        body=codec.encode(body, settings),
+        stream=None if stream is None else names.stream_name(stream),
+        subject=None if subject is None else names.subject(subject),
+        headers=codec.encode_headers(headers, settings),
+        dedupe=None if dedupe is None else names.dedupe_key(dedupe),
+        due_at=_aware(at, "at"),
+        delay=_seconds(delay),
+        deadline=_aware(wall_clock() + deadline if isinstance(deadline, timedelta) else deadline, "deadline"),
+        queue=None if queue is None else names.queue_name(queue),
+        event=event,
+        expect=expect,
+    )
+
+
+def _seconds(delay: float | timedelta | None) -> float | None:
+    if delay is None:
+        return None
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    if not 0 <= seconds <= 100 * 366 * 86_400:
+        raise InvalidMessage(f"delay={delay!r} must be between 0 and a hundred years.")
+    return seconds
+
+
+def _aware(instant: Any, name: str) -> datetime | None:
+    if instant is None:
+        return None
+    if not isinstance(instant, datetime) or instant.tzinfo is None:
+        raise InvalidMessage(
+            f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ..."
+        )
+    return instant.astimezone(UTC)
