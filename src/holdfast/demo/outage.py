@@ -74,7 +74,7 @@ class Failed(Exception):
     """The day could not be played to its end."""
 
 
-def run(console: Console, *, processes: int = 2, limit: float = 50.0, target: str = TARGET) -> int:
+def run(console: Console, *, processes: int = 2, limit: float = 100.0, target: str = TARGET) -> int:
     """Play the day: 0 if every promise was kept, 1 if one was not."""
     day = Day(Path(tempfile.mkdtemp(prefix="holdfast-demo-")))
     console.print(f"[bold]Holdfast demo, a bad day[/], database {day.database}", soft_wrap=True)
