@@ -94,7 +94,6 @@ class Holdfast:
         self.sheet = Sheet() if metrics else None
         self._gauges: Gauges | None = None
         self._sinks: list[Sink] = []
-        self._telling: threading.Thread | None = None
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
         self._subscribed = False
@@ -206,20 +205,6 @@ class Holdfast:
         if any(each.name == sink.name for each in self._sinks):
             raise InvalidSettings(f"Alerts go to {sink.name} already: give each sink once.")
         self._sinks.append(sink)
-
-    def _keep_house(self) -> None:
-        """What workers do once a minute, beside their work."""
-        operations = self.operations
-        try:
-            operations.housekeeping()
-        finally:
-            operations.alerts.look()
-            if self._telling is None or not self._telling.is_alive():
-                # Nobody waits for it: a sink that hangs must not hold up a worker that is told to stop.
-                self._telling = threading.Thread(
-                    target=_tell, args=(operations,), name="holdfast-alerts", daemon=True
-                )
-                self._telling.start()
 
     # -- publishing
 
@@ -361,6 +346,8 @@ class Holdfast:
 
     def worker(self, *, sheet: Sheet | None = None, **options: Any) -> Worker:
         """A worker of this application's handlers; `await worker.run()`. It counts on the sheet, if there is one."""
+        from .operations.keeper import Keeper
+
         sheet = sheet or self.sheet
         watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock)]
         if self.tracing is not None:
@@ -372,7 +359,7 @@ class Holdfast:
             self.clock,
             draft=self.draft,
             watch=together(watches),
-            housekeeping=self._keep_house,
+            housekeeping=Keeper(lambda: self.operations),
             **options,
         )
 
@@ -531,13 +518,6 @@ def tracing_for(clock: Clock, headers_bytes: int) -> Tracing:
     from .telemetry.tracing import Tracing
 
     return Tracing(clock, headers_bytes)
-
-
-def _tell(operations: Operations) -> None:
-    try:
-        operations.alerts.tell()
-    except Exception as error:  # the next housekeeping tries again
-        log.warning("alerts.untold", "Alerts could not be told: %(error)s", error=error)
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:

@@ -237,6 +237,17 @@ def test_a_parked_head_keeps_its_place_and_blocks_until_retried_or_set_aside(wor
     assert world.claimed(run=2) == [first, second]
 
 
+@pytest.mark.covers("W62", "X4")
+def test_a_failed_message_that_is_parked_is_not_retried(world: World) -> None:
+    id = world.publish(queue="q")
+    world.fail(world.claim()[0], 60.0)
+    world.operations.messages.park(id)
+    world.clock.advance(days=400)
+    assert world.claimed() == []
+    assert world.operations.retry_backlog().count == 0
+    assert (world.one(id).state, world.one(id).attempts) == ("parked", 1)
+
+
 def test_a_parked_message_blocks_when_its_turn_comes(world: World) -> None:
     first, second, third = world.in_stream(3)
     world.operations.messages.park(second)

@@ -49,7 +49,11 @@ class Desk:
     ) -> None:
         self.store, self.settings, self.keys = store, settings, keys
         self.handlers = {handler.queue: handler for handler in handlers}
-        self.who = names.operator(who)
+        self._who = None if who is None else names.operator(who)
+
+    @property
+    def who(self) -> str:
+        return self._who or names.operator()
 
     @property
     def plans(self) -> Plans:
