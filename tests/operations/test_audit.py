@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,8 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import names
+from holdfast import Holdfast, names
 from holdfast.errors import NotFound, Refused, UsageError
+from holdfast.keys import new_key
 from holdfast.operations import Action, Filter, Operations
 from holdfast.store import audit_plans
 from holdfast.store.audit_plans import Entry
@@ -296,3 +298,28 @@ def test_many_dead_letters_are_one_line(world: World, monkeypatch: pytest.Monkey
     (line,) = world.operations.audit()
     assert (line.action, line.queue, line.target, line.count) == ("dead.redrive", "q", None, 5)
     assert (line.filter, set(line.ids)) == ({"queue": "q", "reason": 2}, {str(id) for id in ids})
+
+
+def test_imported_letters(world: World) -> None:
+    ids, file = dead(world, 2), io.BytesIO()
+    world.operations.files.export(Filter(queue="q"), file)
+    for id in ids:
+        world.operations.dead.discard(id, "a test order")
+    file.seek(0)
+    world.operations.by("anna").files.load(file)
+    line = last(world)
+    assert (line.who, line.action, line.count, set(line.ids)) == (
+        "anna", "dead.import", 2, {str(id) for id in ids},
+    )  # fmt: skip
+
+
+def test_keys_that_are_rotated(url: str, world: World) -> None:
+    first, second = new_key("k1"), new_key("k2")
+    app = Holdfast(url, keys=first)
+    app.publish("order.placed", {"n": 1})
+    app.close()
+    app = Holdfast(url, keys=[second, first])
+    app.operations.by("anna").keys.rotate()
+    app.close()
+    line = last(world)
+    assert (line.who, line.action, line.target, line.count) == ("anna", "keys.rotate", "k2", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -318,3 +319,109 @@ def test_hands_that_are_full(busy: World) -> None:
     )
     busy.worker("w2")
     assert "Hands" not in why(known, ids[2])
+
+
+# -- every cause, one line each
+
+
+def _paused(world: World, id: UUID) -> None:
+    world.operations.queues.pause("q", "lunch")
+
+
+def _breaker(world: World, id: UUID) -> None:
+    fail_calls(world, "llm")
+
+
+def _rate(world: World, id: UUID) -> None:
+    take = breaker_plans.take(world.store.plans, "queue/q", 1, 0.5, 1, world.store.now())
+    world.store.run(lambda _: take)
+
+
+def _leased(world: World, id: UUID) -> None:
+    world.claim()
+
+
+def _lapsed(world: World, id: UUID) -> None:
+    world.claim()
+    world.clock.advance(seconds=31)
+    world.worker("w2")
+
+
+def _suspect(world: World, id: UUID) -> None:
+    _lapsed(world, id)
+    world.store.run(lambda now: world.store.plans.recover(now))
+
+
+def _fails(world: World, id: UUID) -> None:
+    world.fail(world.claim()[0], 60.0, Reason.TIMEOUT_EXCEEDED)
+
+
+def _dies(world: World, id: UUID) -> None:
+    world.die(world.claim()[0])
+
+
+def _held(world: World, id: UUID) -> None:
+    _dies(world, id)
+    world.operations.dead.hold(id, "look at it")
+
+
+def _nothing(world: World, id: UUID) -> None: ...
+
+
+CAUSES: dict[str, tuple[Callable[[World, UUID], object], dict[str, Any], str]] = {
+    "ready": (_nothing, {}, "it is the next one"),
+    "due later": (_nothing, {"delay": 60.0}, "scheduled until 12:01:00"),
+    "timer": (_nothing, {"delay": 60.0, "stream": "s"}, "it enters stream s then"),
+    "paused queue": (_paused, {}, "queue q is paused since 12:00:00 UTC (lunch)"),
+    "breaker": (_breaker, {}, "before the first trial at 12:00:30"),
+    "rate": (_rate, {}, "Rate queue/q of 30/min is used up"),
+    "leased": (_leased, {}, "leased by w1 until 12:00:30"),
+    "lapsed": (_lapsed, {}, "the lease of w1 lapsed"),
+    "suspect": (_suspect, {}, "waits for the quarantine"),
+    "retry": (_fails, {}, "retry 1 at 12:01:00 UTC after timeout exceeded"),
+    "parked": (lambda w, id: w.operations.messages.park(id), {}, "parked: it waits until"),
+    "halted": (
+        lambda w, id: w.operations.streams.halt("q", "s", "migration"),
+        {"stream": "s"},
+        "halted by an operator since 12:00:00 UTC (migration)",
+    ),
+    "dead": (_dies, {}, "brings it back"),
+    "held": (_held, {}, "look at it"),
+    "cancelled": (lambda w, id: w.operations.messages.cancel(id), {}, "cancelled at"),
+    "done": (lambda w, id: w.done(w.claim()[0]), {}, "done at 12:00:00 UTC after 1 attempt"),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_every_cause_is_known(busy: World, cause: str) -> None:
+    arrange, options, told = CAUSES[cause]
+    known = handled(busy, breaker="llm", rate="30/min", concurrency=1)
+    id = busy.publish(queue="q", **options)
+    arrange(busy, id)
+    assert told in why(known, id)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "told"),
+    [
+        (_nothing, "which is ready"),
+        (_leased, "which is leased by w1"),
+        (_suspect, "a suspect that waits for the quarantine"),
+        (_fails, "until 12:01:00 UTC: its retry 1 after timeout exceeded"),
+        (lambda w, id: w.operations.messages.park(id), "which is parked"),
+        (lambda w, id: w.die(w.claim()[0], halt=True), "is halted by dead letter"),
+    ],
+)
+def test_every_cause_before_it_in_its_stream_is_known(
+    busy: World, arrange: Callable[[World, UUID], object], told: str
+) -> None:
+    first, second = busy.in_stream(2)
+    arrange(busy, first)
+    sentence = why(handled(busy, concurrency=1), second)
+    assert told in sentence
+    assert str(first) in sentence
+
+
+def test_nobody_is_there_and_nobody_subscribes(world: World) -> None:
+    assert "no live worker takes from queue q" in why(world, world.publish(queue="q"))
+    assert "nobody subscribes to nobody.cares" in why(world, world.publish("nobody.cares"))

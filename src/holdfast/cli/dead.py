@@ -397,12 +397,13 @@ def import_(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="From where; - is standard input. May be gzipped.")
     ],
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Store the dead letters of a file. Those that are here already are left as they are."""
-    with operations(app, url) as found, show.counting("importing", json) as progress:
+    with operations(app, url, by=by) as found, show.counting("importing", json) as progress:
         if file == "-":
             done = found.files.load(sys.stdin.buffer, progress=progress)
         else:
@@ -457,12 +458,13 @@ def restore(
     file: Annotated[
         str, typer.Argument(metavar="ARCHIVE", help="A file of the archive: its name, path or URL.")
     ],
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Bring back the dead letters of an archive's file."""
-    with operations(app, url) as found, show.counting("restoring", json) as progress:
+    with operations(app, url, by=by) as found, show.counting("restoring", json) as progress:
         done = found.files.restore(file, progress=progress)
     tell_imported(done, json)
 

@@ -8,7 +8,7 @@ import typer
 
 from . import show
 from .show import Json
-from .target import App, Url, operations
+from .target import App, As, Url, operations
 
 app = typer.Typer(help="Keys that bodies are encrypted with at rest.", no_args_is_help=True)
 
@@ -63,12 +63,13 @@ def rotate(
     plain: Annotated[
         bool, typer.Option("--plain", help="Also seal bodies that are stored as they are.")
     ] = False,
+    by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Seal every stored body with the first key, in small batches. Exits with 3 if some could not be."""
-    with operations(app, url) as found, show.counting("sealing", json) as progress:
+    with operations(app, url, by=by) as found, show.counting("sealing", json) as progress:
         done = found.keys.rotate(plain=plain, progress=progress)
     if json:
         show.document(done)

@@ -30,8 +30,9 @@ from ..rules import retention
 from ..store import dead_queries as letters
 from ..store import operator_dead as plans
 from ..store import operator_queries as queries
+from ..store.audit_plans import Entry
 from .dead import Progress, conditions
-from .desk import Desk, log
+from .desk import Desk, Tally, log
 from .lines import LINE_MAX, read_line, write_line
 from .results import Filter
 
@@ -112,9 +113,9 @@ class LetterFiles:
         with tempfile.TemporaryFile() as copy:
             for line in _whole_lines(_unzipped(file)):
                 copy.write(line)
-            return self._load(copy, progress)
+            return self._load(copy, Entry("dead.import"), progress)
 
-    def _load(self, copy: BinaryIO, progress: Progress | None = None) -> Imported:
+    def _load(self, copy: BinaryIO, entry: Entry, progress: Progress | None = None) -> Imported:
         """`copy` is ours: nobody changes it between the look and the storing."""
         copy.seek(0)
         lines = 0
@@ -124,18 +125,24 @@ class LetterFiles:
                 lines += 1
         copy.seek(0)
         found = (_read(number, line) for number, line in enumerate(copy, 1) if line.strip())
-        stored = 0
+        stored, tally = 0, Tally(self._desk, entry)
         for piece in _pieces(found, lambda each: len(each[0]["body"])):
-            stored += len(self._put(piece))
+            stored += len(self._put(piece, tally))
             if progress is not None:
                 progress(stored)
         log.info("dead.imported", "imported %(count)d of %(lines)d dead letters", count=stored, lines=lines)
         return Imported(lines, stored, lines - stored)
 
-    def _put(self, piece: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]]) -> set[plans.Key]:
+    def _put(
+        self, piece: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]], tally: Tally
+    ) -> set[plans.Key]:
         desk = self._desk
         rows, deaths = [row for row, _ in piece], [death for _, all_ in piece for death in all_]
-        return desk.order(lambda now: plans.put(desk.plans, rows, deaths, now), "Dead letters")
+        return tally.order(
+            lambda now: plans.put(desk.plans, rows, deaths, now),
+            "Dead letters",
+            lambda done: (len(done), sorted(str(id) for id, _ in done)),
+        )
 
     # -- archive
 
@@ -229,7 +236,7 @@ class LetterFiles:
                 raise ArchiveFailed(
                     f"{name} in {place.where} is not what was archived, by digest or count: nothing was restored."
                 )
-            return self._load(copy, progress)
+            return self._load(copy, Entry("dead.restore", target=os.path.basename(name)), progress)
 
     def _found(self, what: str) -> tuple[Archive, str]:
         if "://" in what:

@@ -9,7 +9,8 @@ from uuid import UUID
 from ..errors import BodySealed, UsageError
 from ..keys import SEALED, VARIABLE, Keys
 from ..store import key_plans as plans
-from .desk import Desk, log
+from ..store.audit_plans import Entry
+from .desk import Desk, Tally, log
 
 BATCH = 50
 BATCHES_MAX = 1_000_000
@@ -66,15 +67,17 @@ class Keyring:
             except BodySealed:
                 return None
 
+        tally = Tally(desk, Entry("keys.rotate", target=keys.names[0]))
         changed = unopened = 0
         for bodies in plans.TABLES.values():
             place = bodies.start
             for _ in range(BATCHES_MAX):
-                batch = desk.order(
+                batch = tally.order(
                     lambda _, bodies=bodies, place=place: plans.reseal(  # type: ignore[misc]
                         desk.plans, bodies, place, marks, plain, BATCH, seal
                     ),
                     "Bodies",
+                    lambda batch: (batch.changed, ()),
                 )
                 changed, unopened = changed + batch.changed, unopened + batch.unopened
                 if progress is not None:
