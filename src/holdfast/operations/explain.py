@@ -150,7 +150,8 @@ def _dead(each: Letter, at: datetime) -> str:
     halts = f" Stream {each.stream} is halted until then." if each.halts else ""
     way = f"`holdfast dead redrive {each.id}` brings it back"
     if each.held_at is not None:
-        way = f"held since {clock(each.held_at, at)} ({each.held_why}), so first `holdfast dead unhold {each.id}`, then {way}"
+        held = f"held since {clock(each.held_at, at)} ({each.held_why})"
+        way = f"{held}: first `holdfast dead unhold {each.id}`, then {way}"
     return (
         f"In queue {each.queue}: dead since {clock(each.died_at, at)}, {words(each.reason)}{last}, after "
         f"{counted(each.attempts, 'attempt')}; {way}.{halts}"
