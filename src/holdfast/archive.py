@@ -7,6 +7,7 @@ what is inside (operations/files.py), so a file of the same name holds the same.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -50,20 +51,25 @@ class FolderArchive:
     """Files in a folder, readable for their owner alone: they hold what messages carry."""
 
     def __init__(self, folder: str) -> None:
-        self.where, self._folder = folder, Path(folder)
+        self._folder = Path(folder).absolute()  # whoever reads the history may stand elsewhere
+        self.where = str(self._folder)
 
     def put(self, name: str, file: BinaryIO) -> None:
         with _told("write", self.where, name):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path, part = self._folder / name, self._folder / f".{name}.{os.getpid()}"
-            if path.exists():
+            if (self._folder / name).exists():
                 return
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as copy:
-                while piece := file.read(CHUNK):
-                    copy.write(piece)
-                copy.flush()
-                os.fsync(copy.fileno())
-            os.replace(part, path)
+            number, part = tempfile.mkstemp(dir=self._folder, prefix=".")
+            try:
+                with open(number, "wb") as copy:
+                    while piece := file.read(CHUNK):
+                        copy.write(piece)
+                    copy.flush()
+                    os.fsync(copy.fileno())
+                os.replace(part, self._folder / name)
+            except BaseException:
+                os.unlink(part)
+                raise
             folder = os.open(self._folder, os.O_RDONLY)
             try:
                 os.fsync(folder)  # the name must be on the disk too before anything is deleted
@@ -127,9 +133,9 @@ def _told(verb: str, where: str, name: str) -> Iterator[None]:
         yield
     except (ArchiveFailed, UsageError, NotFound, GeneratorExit):
         raise
-    except FileNotFoundError:
-        raise NotFound(f"There is no {name or 'such place'} in the archive {where}.") from None
     except Exception as error:
+        if verb == "read" and isinstance(error, FileNotFoundError):
+            raise NotFound(f"There is no {name} in the archive {where}.") from None
         first = (str(error).splitlines() or [""])[0][:300]
         raise ArchiveFailed(
             f"The archive {where} cannot {verb} {name}".rstrip()

@@ -7,6 +7,9 @@ from typing import Any
 
 from .errors import InvalidSettings
 
+# What keeps what it is given: memory, for one, would read back well, and be gone with the process.
+ARCHIVES = ("file", "s3", "gs", "az")
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -53,8 +56,10 @@ class Settings:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "archive":
-                if not isinstance(value, str):
-                    raise InvalidSettings(f"Setting archive={value!r} must be text: a folder or a URL.")
+                if not isinstance(value, str) or ("://" in value and value.split(":")[0] not in ARCHIVES):
+                    raise InvalidSettings(
+                        f"Setting archive={value!r} must be a folder, or a URL of {', '.join(ARCHIVES)}."
+                    )
             elif field.name != "retry" and not (isinstance(value, int | float) and value > 0):
                 raise InvalidSettings(f"Setting {field.name}={value!r} must be a positive number.")
         if self.heartbeat * 2 > self.lease:

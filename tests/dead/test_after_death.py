@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import (
+    Alert,
     Context,
     CopyTo,
     Dead,
@@ -23,7 +24,7 @@ from holdfast import (
 )
 from holdfast.errors import Refused
 from holdfast.keys import new_key
-from holdfast.operations import Filter
+from holdfast.operations import Filter, Operations
 from holdfast.rules import delivery
 from holdfast.rules.aftermath import HOOK_QUEUE, AfterDeath
 from holdfast.rules.delivery import HandlerPolicy, conclude
@@ -257,25 +258,47 @@ def test_a_death_is_logged_as_an_error_with_id_and_reason(
     assert (record.levelname, record.message_id, record.died_of) == ("ERROR", str(id), 3)  # type: ignore[attr-defined]
 
 
+class Ears:
+    """A sink that remembers."""
+
+    name = "ears"
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str, str]] = []
+
+    def send(self, alert: Alert) -> None:
+        self.heard.append((alert.name, alert.subject, alert.what))
+
+
 @pytest.mark.covers("V24", "X50")
-def test_a_handler_may_ask_for_an_alert_and_deaths_can_be_counted(app: Holdfast) -> None:
-    """V24: an administrator is alerted. Alerts read both of these."""
+def test_a_handler_may_ask_for_an_alert(world: World) -> None:
+    """V24: after its retries a network error alerts an administrator; once, and the all-clear an hour later."""
+    app, ears = Holdfast("sqlite:///:memory:"), Ears()
+    app.handler("a", name="q", after_death="alert")(lambda body: None)
+    app.handler("b", name="quiet")(lambda body: None)
+    ours = Operations(world.store, world.settings, app.handlers, sinks=[ears])
+    theirs = Operations(world.store, world.settings, sinks=[ears])  # knows nothing of these handlers
 
-    @app.handler("a", after_death="alert")
-    def dies(body: int) -> Dead:
-        return Dead("no")
+    def look(*desks: Operations) -> list[tuple[str, str, str]]:
+        ears.heard.clear()
+        for desk in desks:
+            desk.alerts.look(now=True)
+            desk.alerts.tell()
+        return [each for each in ears.heard if each[0] == "deaths"]
 
-    @app.handler("b")
-    def dies_quietly(body: int) -> Dead:
-        return Dead("no")
-
-    app.publish("a", 1)
-    app.publish("b", 1)
-    drain(app)
-    wanted = {each.queue for each in app.handlers if each.policy.after_death.alert}
-    assert [(each.queue, each.count) for each in app.operations.dead.deaths() if each.queue in wanted] == [
-        ("dies", 1)
-    ]
+    for queue in ("q", "quiet"):
+        world.publish(queue=queue)
+        world.die(world.claim(queue, name=f"of {queue}")[0], last=Reason.TRANSPORT_UNAVAILABLE)
+    assert look(theirs) == []
+    assert look(ours) == [("deaths", "q", "raised")]
+    for _ in range(3):
+        world.clock.advance(minutes=15)
+        assert look(theirs, ours) == []
+    world.clock.advance(minutes=16)
+    assert look(ours) == []
+    world.clock.advance(minutes=2)
+    assert look(theirs) == [("deaths", "q", "over")]
+    app.close()
 
 
 # -- coming back by itself

@@ -262,6 +262,25 @@ def test_more_than_a_file_is_archived_in_several(world: World, tmp_path: Path, m
     assert sum(desk.files.restore(name).stored for name in done.files) == 8
 
 
+def test_who_ordered_it_is_written_down_and_housekeeping_is_nobody(world: World, tmp_path: Path) -> None:
+    die(world, 2)
+    world.clock.advance(days=8)
+    desk = Operations(world.store, Settings(archive=str(tmp_path / "archive")), who="anna")
+    assert desk.housekeeping().archived == 2
+    (name,) = desk.files.names()
+    desk.files.restore(name)
+    world.clock.advance(days=8)
+    desk.files.archive()
+    desk.files.restore(name)
+    with open(tmp_path / "archive" / name, "rb") as file:
+        desk.files.load(file)  # all are here: nothing was done
+    lines = [(each.who, each.action, each.target, each.count) for each in reversed(desk.audit())]
+    again = lines[1][2]
+    assert lines == [
+        ("anna", "dead.restore", name, 2), ("anna", "dead.archive", again, 2), ("anna", "dead.restore", name, 2),
+    ]  # fmt: skip
+
+
 # -- kill -9 between the archive and the deletion
 
 KILLED = """
@@ -366,7 +385,7 @@ def test_an_object_storage_that_is_not_there_deletes_nothing(
 ) -> None:
     ids = die(world, 1)
     world.clock.advance(days=8)
-    with pytest.raises((ArchiveFailed, NotFound)):
+    with pytest.raises(ArchiveFailed, match="s3://no-such-bucket/x cannot write"):
         operations(world, "s3://no-such-bucket/x").files.archive()
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(UsageError, match=r"pip install 'holdfast\[archive\]'"):
@@ -377,6 +396,7 @@ def test_an_object_storage_that_is_not_there_deletes_nothing(
 def test_settings_are_text() -> None:
     from holdfast.errors import InvalidSettings
 
-    with pytest.raises(InvalidSettings, match="archive"):
-        Settings(archive=7)  # type: ignore[arg-type]
-    assert archives.open_archive("relative").where == "relative"
+    for wrong in (7, "memory:///", "ftp://host/folder", "https://host"):
+        with pytest.raises(InvalidSettings, match="archive"):
+            Settings(archive=wrong)  # type: ignore[arg-type]
+    assert archives.open_archive("relative").where == str(Path("relative").absolute())

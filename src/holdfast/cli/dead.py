@@ -382,14 +382,18 @@ def _output(file: str) -> Iterator[BinaryIO]:
         raise UsageError(f"{file} is there already: give another name.") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}.") from None
-    with open(number, "wb") as plain:
-        if not file.endswith(".gz"):
-            yield plain
-            return
-        import gzip
+    try:
+        with open(number, "wb") as plain:
+            if not file.endswith(".gz"):
+                yield plain
+                return
+            import gzip
 
-        with gzip.GzipFile(fileobj=plain, mode="wb") as zipped:
-            yield zipped  # type: ignore[misc]
+            with gzip.GzipFile(fileobj=plain, mode="wb") as zipped:
+                yield zipped  # type: ignore[misc]
+    except BaseException:
+        os.unlink(file)  # half of an export looks like a whole one
+        raise
 
 
 @app.command("import")

@@ -281,7 +281,7 @@ class Operations:
             workers=self._prune("workers", WORKER_KEPT),
             deaths=self._prune("deaths", settings.history),
             redriven=self.dead.recover(),
-            archived=self.files.archive(files=ARCHIVED_FILES).count if settings.archive else 0,
+            archived=self.files.archive(files=ARCHIVED_FILES, ordered=False).count if settings.archive else 0,
             audit=self._prune("audit", settings.audit),
             alerts=self._prune("alerts", settings.history),
         )

@@ -33,7 +33,8 @@ from .streams import POISON_ATTEMPTS
 
 log = Log("holdfast.alerts")
 
-DAY = 86_400.0
+DAY, HOUR = 86_400.0, 3600.0
+KEPT = (1 + RELEASE) / 2  # of a threshold of 1: too little to raise an alert, enough to keep one raised
 LATE_WINDOW = 60.0  # seconds of history that are looked at
 FEW = 5  # of many, that are named
 BREAKERS_MAX = 1000
@@ -216,6 +217,7 @@ def thresholds(settings: Settings) -> dict[str, float]:
     """From where on each alert is raised."""
     return {
         "dead_letters": settings.alert_dead,
+        "deaths": 1,
         "late": settings.alert_late,
         "workers_silent": settings.alert_silent,
         "breaker_open": settings.alert_breaker,
@@ -238,6 +240,25 @@ def dead_letters(desk: Desk, _: datetime) -> list[Measure]:
     most = max(queues, key=lambda each: queues[each], default="")
     text = f"{_many(count)} deaths within a day, {queues.get(most, 0)} of them in queue {most}."
     return [Measure("", count, text, {"count": count, "queues": queues, "reasons": reasons})]
+
+
+def deaths(desk: Desk, _: datetime) -> list[Measure]:
+    """By queue: deaths within the hour where the handler asks for an alert (`after_death="alert"`).
+
+    Another application may have other handlers: an alert that only they raise is kept raised here, and never begun.
+    """
+    found: dict[str, int] = {}
+    for queue, _reason, many in desk.ask(lambda now: plans.dead(desk.plans, HOUR, now), one=False):
+        found[queue] = found.get(queue, 0) + many
+    return [
+        Measure(
+            queue,
+            count if queue in desk.handlers and desk.handlers[queue].policy.after_death.alert else KEPT,
+            f"{_many(count)} messages of queue {queue} died within an hour.",
+            {"queue": queue, "count": count},
+        )
+        for queue, count in found.items()
+    ]
 
 
 def late(desk: Desk, at: datetime) -> list[Measure]:
@@ -345,6 +366,7 @@ MEASURES: Mapping[str, Callable[[Desk, datetime], list[Measure]]] = {
     each.__name__: each
     for each in (
         dead_letters,
+        deaths,
         late,
         workers_silent,
         breaker_open,

@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, cast
@@ -31,6 +31,10 @@ from ..store import dead_queries as letters
 from ..store import operator_dead as plans
 from ..store import operator_queries as queries
 from ..store.audit_plans import Entry
+<<<<<<< HEAD
+=======
+from ..store.statement import Plan
+>>>>>>> 6ab08e3 (Dead letters: after_death="alert" raises an alert; files are ordered by somebody, who is written down; archives that keep nothing are refused)
 from .dead import Progress, conditions
 from .desk import Desk, Tally, log
 from .lines import LINE_MAX, read_line, write_line
@@ -138,16 +142,25 @@ class LetterFiles:
     ) -> set[plans.Key]:
         desk = self._desk
         rows, deaths = [row for row, _ in piece], [death for _, all_ in piece for death in all_]
+<<<<<<< HEAD
         return tally.order(
             lambda now: plans.put(desk.plans, rows, deaths, now),
             "Dead letters",
             lambda done: (len(done), sorted(str(id) for id, _ in done)),
         )
+=======
+        return tally.order(lambda now: plans.put(desk.plans, rows, deaths, now), "Dead letters", _counted)
+>>>>>>> 6ab08e3 (Dead letters: after_death="alert" raises an alert; files are ordered by somebody, who is written down; archives that keep nothing are refused)
 
     # -- archive
 
-    def archive(self, *, files: int = FILES_MAX, progress: Progress | None = None) -> Archived:
-        """Archive what is too old or too much, and delete it when the archive is known to be whole."""
+    def archive(
+        self, *, files: int = FILES_MAX, ordered: bool = True, progress: Progress | None = None
+    ) -> Archived:
+        """Archive what is too old or too much, and delete it when the archive is known to be whole.
+
+        `ordered`: by an operator, so it is written down in the audit; else by housekeeping.
+        """
         place = self._place()
         count, kept, written = 0, 0, []
         for _ in range(files):
@@ -159,7 +172,8 @@ class LetterFiles:
                 continue
             name, digest = written_as
             _verify(place, name, digest, len(rows))
-            gone = self._delete(rows, f"{place.where.rstrip('/')}/{name}")
+            tally = Tally(self._desk, Entry("dead.archive", target=name)) if ordered else None
+            gone = self._delete(rows, f"{place.where.rstrip('/')}/{name}", tally)
             log.info(
                 "dead.archived", "archived %(count)d dead letters as %(name)s", count=gone, name=name
             )  # fmt: skip
@@ -211,16 +225,22 @@ class LetterFiles:
             place.put(name, file)
         return name, digest.hexdigest()
 
-    def _delete(self, rows: Sequence[dict[str, Any]], where: str) -> int:
+    def _delete(self, rows: Sequence[dict[str, Any]], where: str, tally: Tally | None) -> int:
         gone = 0
         for start in range(0, len(rows), BATCH):
             seen = {(row["id"], row["queue"]): int(row["epoch"]) for row in rows[start : start + BATCH]}
-            gone += len(self._archived(seen, where))
+            gone += len(self._archived(seen, where, tally))
         return gone
 
-    def _archived(self, seen: dict[plans.Key, int], where: str) -> Sequence[plans.Key]:
+    def _archived(self, seen: dict[plans.Key, int], where: str, tally: Tally | None) -> Sequence[plans.Key]:
         desk = self._desk
-        return desk.order(lambda now: plans.archived(desk.plans, seen, where, now), "Dead letters")
+
+        def plan(now: Any) -> Plan[Sequence[plans.Key]]:
+            return plans.archived(desk.plans, seen, where, now)
+
+        if tally is None:
+            return desk.order(plan, "Dead letters")
+        return tally.order(plan, "Dead letters", _counted)
 
     def restore(self, what: str, *, progress: Progress | None = None) -> Imported:
         """Bring back the letters of an archive's file: its name, path or URL. They are kept anew from now on."""
@@ -236,7 +256,11 @@ class LetterFiles:
                 raise ArchiveFailed(
                     f"{name} in {place.where} is not what was archived, by digest or count: nothing was restored."
                 )
+<<<<<<< HEAD
             return self._load(copy, Entry("dead.restore", target=os.path.basename(name)), progress)
+=======
+            return self._load(copy, Entry("dead.restore", target=name), progress)
+>>>>>>> 6ab08e3 (Dead letters: after_death="alert" raises an alert; files are ordered by somebody, who is written down; archives that keep nothing are refused)
 
     def _found(self, what: str) -> tuple[Archive, str]:
         if "://" in what:
@@ -245,6 +269,10 @@ class LetterFiles:
         if os.path.isfile(what):
             return open_archive(os.path.dirname(os.path.abspath(what))), os.path.basename(what)
         return self._place(), what
+
+
+def _counted(done: Collection[plans.Key]) -> tuple[int, list[str]]:
+    return len(done), [str(id) for id, _ in done]
 
 
 def _verify(place: Archive, name: str, digest: str, count: int) -> None:
