@@ -31,10 +31,7 @@ from ..store import dead_queries as letters
 from ..store import operator_dead as plans
 from ..store import operator_queries as queries
 from ..store.audit_plans import Entry
-<<<<<<< HEAD
-=======
 from ..store.statement import Plan
->>>>>>> 6ab08e3 (Dead letters: after_death="alert" raises an alert; files are ordered by somebody, who is written down; archives that keep nothing are refused)
 from .dead import Progress, conditions
 from .desk import Desk, Tally, log
 from .lines import LINE_MAX, read_line, write_line
@@ -142,15 +139,7 @@ class LetterFiles:
     ) -> set[plans.Key]:
         desk = self._desk
         rows, deaths = [row for row, _ in piece], [death for _, all_ in piece for death in all_]
-<<<<<<< HEAD
-        return tally.order(
-            lambda now: plans.put(desk.plans, rows, deaths, now),
-            "Dead letters",
-            lambda done: (len(done), sorted(str(id) for id, _ in done)),
-        )
-=======
         return tally.order(lambda now: plans.put(desk.plans, rows, deaths, now), "Dead letters", _counted)
->>>>>>> 6ab08e3 (Dead letters: after_death="alert" raises an alert; files are ordered by somebody, who is written down; archives that keep nothing are refused)
 
     # -- archive
 
@@ -256,11 +245,7 @@ class LetterFiles:
                 raise ArchiveFailed(
                     f"{name} in {place.where} is not what was archived, by digest or count: nothing was restored."
                 )
-<<<<<<< HEAD
             return self._load(copy, Entry("dead.restore", target=os.path.basename(name)), progress)
-=======
-            return self._load(copy, Entry("dead.restore", target=name), progress)
->>>>>>> 6ab08e3 (Dead letters: after_death="alert" raises an alert; files are ordered by somebody, who is written down; archives that keep nothing are refused)
 
     def _found(self, what: str) -> tuple[Archive, str]:
         if "://" in what:
@@ -272,7 +257,7 @@ class LetterFiles:
 
 
 def _counted(done: Collection[plans.Key]) -> tuple[int, list[str]]:
-    return len(done), [str(id) for id, _ in done]
+    return len(done), sorted(str(id) for id, _ in done)
 
 
 def _verify(place: Archive, name: str, digest: str, count: int) -> None:
