@@ -239,6 +239,8 @@ async def test_rotation_touches_nothing_but_the_text(lab: Lab) -> None:
     done = after.operations.keys.rotate()
     assert (done.unopened, done.left) == (0, 0)
     assert done.changed >= 122
+    (noted,) = after.operations.audit(action="keys.rotate")
+    assert (noted.target, noted.count) == ("new", done.changed)
     assert {
         row["seq"]: {k: v for k, v in row.items() if k != "body"} for row in lab.rows("message")
     } == untouched
