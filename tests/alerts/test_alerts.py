@@ -417,6 +417,7 @@ def test_a_sink_that_fails_hears_it_later_and_the_others_not_again(world: World)
     (news,) = seen.news()
     assert (news.told, news.tries, news.ended_at) == (("log", "ears"), 1, None)
     assert news.error == "deaf: ConnectionError: nobody is there"
+    assert "alert-untold" in [each.name for each in world.operations.doctor()]
     seen.tell()
     assert seen.news()[0].tries == 1  # not yet
     deaf.deaf = False
@@ -425,6 +426,7 @@ def test_a_sink_that_fails_hears_it_later_and_the_others_not_again(world: World)
     assert (len(ears.heard), len(deaf.heard)) == (1, 1)
     (news,) = seen.news()
     assert (news.told, news.tries, news.error) == (("log", "ears", "deaf"), 2, None)
+    assert "alert-untold" not in [each.name for each in world.operations.doctor()]
     assert news.ended_at == world.clock.instant
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import NotMigrated
+from ..store import alert_plans
 from ..store import dead_queries as letters
 from ..store import operator_queries as queries
 from . import database
@@ -38,6 +39,7 @@ def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence
     findings += _loops(loops())
     findings += _flow(desk, status)
     findings += _leases(desk)
+    findings += _news(desk)
     rank = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda each: rank[each.severity])
 
@@ -236,4 +238,19 @@ def _leases(desk: Desk) -> Iterator[Finding]:
             f"The lease of {row['worker']} on message {id} in queue {row['queue']} ends only at "
             f"{row['until']:%Y-%m-%d %H:%M:%S} UTC.",
             "If that worker is gone nobody takes over before; ask for shorter leases and renew them.",
+        )
+
+
+def _news(desk: Desk) -> Iterator[Finding]:
+    """Alerts that somebody did not hear."""
+    for row in desk.ask(lambda _: alert_plans.news(desk.plans, SHOWN)):
+        if row["error"] is None:
+            continue
+        fate = "is told again" if row["ended_at"] is None else "was given up"
+        yield Finding(
+            "warning",
+            "alert-untold",
+            f"Alert {row['name']} of {row['at']:%Y-%m-%d %H:%M:%S} UTC {fate} after {row['tries']} tries: "
+            f"{row['error']}",
+            "Repair the sink; `holdfast alerts test MODULE:APP` tries it, `holdfast alerts list` shows who has heard.",
         )
