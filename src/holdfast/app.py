@@ -336,7 +336,8 @@ class Holdfast:
     def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """What was published as an event into a stream, behind a version, in order."""
         found = self.store.read(lambda _: plans.read_events(self.store.plans, stream, after, limit), one=True)
-        return [replace(each, body=self.revealed(each.id, each.type, each.body)) for each in found]
+        reveal = self.operations.reveal
+        return [replace(each, body=reveal(each.id, each.type, each.body)) for each in found]
 
     def revealed(self, id: UUID, type: str, body: str) -> str:
         """A stored body as it was published; BodySealed if it is encrypted and our keys do not open it."""

@@ -1,14 +1,14 @@
 -- How many bodies are sealed with which key; null: not sealed.
 select place, key, count(*) from (
-select 'message' as place, case when left(body, length(:sealed)) = :sealed then body::json ->> 'key' end as key
+select 'message' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.message where body is not null
  union all
-select 'dead' as place, case when left(body, length(:sealed)) = :sealed then body::json ->> 'key' end as key
+select 'dead' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.dead where body is not null
  union all
-select 'death' as place, case when left(body, length(:sealed)) = :sealed then body::json ->> 'key' end as key
+select 'death' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.death where body is not null
  union all
-select 'event' as place, case when left(body, length(:sealed)) = :sealed then body::json ->> 'key' end as key
+select 'event' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.event where body is not null) x
  group by place, key order by place, key

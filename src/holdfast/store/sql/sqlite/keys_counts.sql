@@ -1,14 +1,14 @@
 -- How many bodies are sealed with which key; null: not sealed.
 select place, key, count(*) from (
-select 'message' as place, case when substr(body, 1, length(:sealed)) = :sealed then json_extract(body, '$.key') end as key
+select 'message' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
   from holdfast_message where body is not null
  union all
-select 'dead' as place, case when substr(body, 1, length(:sealed)) = :sealed then json_extract(body, '$.key') end as key
+select 'dead' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
   from holdfast_dead where body is not null
  union all
-select 'death' as place, case when substr(body, 1, length(:sealed)) = :sealed then json_extract(body, '$.key') end as key
+select 'death' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
   from holdfast_death where body is not null
  union all
-select 'event' as place, case when substr(body, 1, length(:sealed)) = :sealed then json_extract(body, '$.key') end as key
+select 'event' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
   from holdfast_event where body is not null) x
  group by place, key order by place, key
