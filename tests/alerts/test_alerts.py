@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -534,3 +535,29 @@ def test_a_sink_is_given_once() -> None:
 
     with pytest.raises(InvalidSettings, match="already"):
         app.on_alert(tell)
+
+
+async def test_a_sink_that_hangs_does_not_hold_up_a_worker_that_stops(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.HOUSEKEEPING", 0.05)
+    app = Holdfast(url, alert_dead=1)
+    app.migrate()
+    called, over = threading.Event(), threading.Event()
+
+    @app.on_alert
+    def hang(alert: Alert) -> None:
+        called.set()
+        over.wait(60)
+
+    @app.handler("order.placed")
+    async def send() -> None:
+        raise Dead("no such customer")
+
+    async with app.running():
+        await app.apublish("order.placed")
+        assert await asyncio.to_thread(called.wait, 30)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 5
+    over.set()
+    app.close()

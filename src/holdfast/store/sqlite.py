@@ -33,6 +33,7 @@ Ask = tuple[Callable[[int], Plan[Any]], "Future[Any]"]
 
 GROUP_MAX = 64  # plans in one transaction: bounds how long other processes wait
 BUSY_SECONDS = 30.0
+SWITCH_TRIES, SWITCH_PAUSE = 500, 0.01
 WATCH_STEP = 0.001  # seconds between looks at the file's change counter, at least
 WATCH_LOOKS = 50  # in one wait, at most
 
@@ -345,8 +346,20 @@ def connect(path: str, *, readonly: bool = False, checkpoints: bool = True) -> s
     pragmas = ["journal_mode=wal", "synchronous=full", f"wal_autocheckpoint={pages}", "cache_size=-65536",
                "mmap_size=268435456", "journal_size_limit=67108864", "temp_store=memory"]  # fmt: skip
     for pragma in ["query_only=on", "wal_autocheckpoint=0"] if readonly else pragmas:
-        connection.execute(f"pragma {pragma}")
+        patiently(connection, f"pragma {pragma}")
     return connection
+
+
+def patiently(connection: sqlite3.Connection, sql: str) -> None:
+    """SQLite does not wait for others who switch a new file to WAL at the same moment: its timeout is not for that."""
+    for n in range(SWITCH_TRIES):
+        try:
+            connection.execute(sql)
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or n == SWITCH_TRIES - 1:
+                raise
+            threading.Event().wait(SWITCH_PAUSE)
 
 
 def prepare(path: Path) -> None:
