@@ -39,6 +39,7 @@ from .results import Filter
 
 BATCH, BATCH_BYTES = 200, 4 * 1024 * 1024
 FILE_LETTERS = 1000
+KEYS = 5000  # of letters to be exported that are read at once; each time all are sorted
 FILES_MAX = 1000  # in one order
 BATCHES_MAX = 100_000
 NAME = re.compile(r"dead-\d{8}T\d{6}Z-(?P<count>\d+)-(?P<digest>[0-9a-f]{64})\.jsonl\.gz")
@@ -77,7 +78,7 @@ class LetterFiles:
         wanted["until"] = desk.ask(lambda now: queries.moment(desk.plans, now))
         place: letters.Place | None = None
         for _ in range(BATCHES_MAX):
-            rows = self._keys(wanted, place, letters.PLACE)
+            rows = self._keys(wanted, place, letters.PLACE, KEYS)
             if not rows:
                 break
             for line in self._lines(rows):
@@ -90,7 +91,7 @@ class LetterFiles:
         return count
 
     def _keys(
-        self, wanted: dict[str, Any], place: letters.Place | None, order: str, limit: int = BATCH
+        self, wanted: dict[str, Any], place: letters.Place | None, order: str, limit: int
     ) -> list[dict[str, Any]]:
         desk = self._desk
         return desk.ask(lambda _: letters.keys(desk.plans, limit=limit, order=order, place=place, **wanted))

@@ -130,11 +130,10 @@ def whole(plans: Plans, found: Sequence[tuple[UUID, str]]) -> Plan[list[tuple[Ro
         ids=many(plans, [str(id) for id, _ in found]),
         queues=many(plans, [queue for _, queue in found]),
     )
-    told = yield from deaths(plans, [id for id, _ in found])
-    return [
-        (row, [each for each in told if (each["id"], each["queue"]) == (row["id"], row["queue"])])
-        for row in shape(plans, WHOLE, rows)
-    ]
+    theirs: dict[tuple[UUID, str], list[Row]] = {}
+    for each in (yield from deaths(plans, [id for id, _ in found])):
+        theirs.setdefault((each["id"], each["queue"]), []).append(each)
+    return [(row, theirs.get((row["id"], row["queue"]), [])) for row in shape(plans, WHOLE, rows)]
 
 
 def deaths(plans: Plans, ids: Sequence[UUID]) -> Plan[list[Row]]:
