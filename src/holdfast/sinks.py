@@ -119,12 +119,12 @@ class Webhook:
                 status = answer.status
         except urllib.error.HTTPError as error:
             error.close()
-            raise NotTaken(f"{self.name} answered {error.code}.") from None
+            raise NotTaken(f"answered {error.code}") from None
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise NotTaken(f"{self.name} did not answer: {type(reason).__name__}.") from None
+            raise NotTaken(f"did not answer: {type(reason).__name__}") from None
         if not 200 <= status < 300:
-            raise NotTaken(f"{self.name} answered {status}.")
+            raise NotTaken(f"answered {status}")
 
     def _headers(self, alert: Alert, body: bytes) -> dict[str, str]:
         id, stamp = f"holdfast-alert-{alert.number}", str(int(wall_clock().timestamp()))

@@ -51,7 +51,7 @@ def audit(
                 e.who,
                 e.action,
                 e.queue,
-                e.target or (brief(e.filter) if e.filter is not None else None),
+                e.target or (None if e.filter is None else brief(e.filter) or "everything"),
                 e.count,
                 brief(changed(e.before, e.after)),
                 brief(changed(e.after, e.before)),
