@@ -457,7 +457,8 @@ class Holdfast:
         return delivery.give_back(leased, delay, refund)
 
     def _conclude(self, leased: Leased, ending: delivery.Ending) -> Settlement:
-        policy = delivery.HandlerPolicy(redact=self.redact)
+        told = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
+        policy = delivery.HandlerPolicy(redact=self.redact, after_death=told)
         if leased.message.queue in self.handlers.subscriptions():
             policy = self.handlers[leased.message.queue].policy
         settlement = delivery.conclude(leased, ending, policy, wall_clock(), self.clock.roll())

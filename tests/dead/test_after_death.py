@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import subprocess
+import sys
+import time
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import ValidationError
 
 from holdfast import (
     Alert,
@@ -233,6 +238,55 @@ def test_the_hook_hears_of_what_an_operator_buries_and_of_what_was_discarded_mea
     (letter,) = letters
     assert (letter.id, letter.queue, letter.data, letter.error) == (id, "nobody", {"n": 1}, "it is no good")
     assert (letter.reason, letter.errors) == (Reason.POISON_MESSAGE, ())
+
+
+def test_the_hook_hears_of_deaths_in_a_worker_written_by_hand(app: Holdfast) -> None:
+    letters: list[DeadLetter] = []
+
+    @app.on_dead_letter
+    def ticket(letter: DeadLetter) -> None:
+        letters.append(letter)
+
+    id = app.publish("a", 1, queue="by hand").id
+    (leased,) = app.process_work_batch(want={"by hand": 1}).work
+    app.process_work_batch([app.failed(leased, 0, ValidationError("no"))])
+    drain(app)
+    assert [letter.id for letter in letters] == [id]
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from holdfast import Dead, Holdfast
+app = Holdfast(sys.argv[1], lease=1, heartbeat=0.3)
+
+@app.handler("a")
+def dies(body):
+    return Dead("no")
+
+@app.on_dead_letter
+def ticket(letter):
+    if sys.argv[2] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(letter.id, letter.error, flush=True)
+
+app.prepare()
+app.operations.housekeeping()
+if sys.argv[2] == "kill":
+    app.publish("a", 1)
+asyncio.run(app.worker(until_idle=True).run())
+"""
+
+
+@pytest.mark.covers("V31", "X50")
+def test_killed_in_its_hook_it_is_called_again(app: Holdfast, url: str) -> None:
+    def run(word: str) -> subprocess.CompletedProcess[str]:
+        given = [sys.executable, "-c", KILLED, url, word]
+        return subprocess.run(given, capture_output=True, text=True, timeout=60)
+
+    assert run("kill").returncode == -signal.SIGKILL
+    (letter,) = app.operations.dead.list()
+    time.sleep(1.5)  # its lease lapses
+    assert run("work").stdout == f"{letter.id} Dead: no\n"
 
 
 def test_there_is_one_hook_and_it_takes_the_letter(app: Holdfast) -> None:
