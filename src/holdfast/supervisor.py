@@ -43,6 +43,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 RESTART_MIN, RESTART_MAX = 0.1, 5.0
 QUARANTINE_PAUSE = 1.0  # somebody else may have the suspects that wait
 KILL_AFTER = 1.5  # seconds beyond the grace after which children that have not stopped are killed
+SAME_WORD = (
+    0.5  # seconds: `timeout` and some process managers say it to the process, and to its group as well
+)
 TELL_SECONDS = 1.0  # for the last reports
 FORK_LOOKS = 50
 
@@ -297,8 +300,11 @@ class Supervisor:
     # -- the end
 
     def _told_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+        now = self.app.clock.monotonic()
+        if self.stops and now - self._stop_at < SAME_WORD:
+            return
         self.stops += 1
-        self._stop_at = min(self._stop_at, self.app.clock.monotonic())
+        self._stop_at = min(self._stop_at, now)
 
     def _pass_on(self, child: Child) -> None:
         """The first word to stop asks, the second kills."""

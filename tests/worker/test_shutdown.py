@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, RetryPolicy
+from holdfast.supervisor import SAME_WORD
 from tests.worker.lab import Lab, auntil, children_of, settled, state_of, until
 
 QUICK = {"lease": 5.0, "heartbeat": 1.0, "grace": 3.0}
@@ -81,6 +82,7 @@ def test_a_second_signal_ends_it_at_once_and_makes_nobody_a_suspect(lab: Lab) ->
         lab.reached(f"reached-{n}")
     worker.send(signal.SIGTERM)
     until(lambda: lab.rows("worker") and all(row.stopping for row in lab.rows("worker")), lab.said)
+    time.sleep(SAME_WORD)
     worker.send(signal.SIGTERM)
     worker.wait()
     assert {(row.attempts, row.vanished) for row in lab.rows("message")} == {(1, 0)}
@@ -96,6 +98,20 @@ def test_a_blocked_loop_does_not_keep_the_supervisor(sqlite_lab: Lab) -> None:
     worker.wait()
     (row,) = lab.rows("message")
     assert (row.attempts, row.vanished) == (1, 0)
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_stop(sqlite_lab: Lab) -> None:
+    """`timeout 60 holdfast worker ...` tells the process, and then its group as well."""
+    lab = sqlite_lab
+    lab.publish({"n": 1, "reach": "reached", "until": "go"})
+    worker = lab.start(settings={**QUICK, "grace": 20.0})
+    lab.reached("reached")
+    worker.send(signal.SIGTERM)
+    worker.send(signal.SIGTERM)
+    until(lambda: lab.rows("worker") and all(row.stopping for row in lab.rows("worker")), lab.said)
+    lab.signal("go")
+    assert worker.wait() == 0
+    assert [row.outcome for row in lab.rows("history")] == ["done"]
 
 
 def test_ctrl_c_in_a_terminal_reaches_all_and_is_one_stop(sqlite_lab: Lab) -> None:
