@@ -23,7 +23,10 @@ import msgspec
 
 from .clock import Clock
 from .errors import BodySealed, InvalidSettings
+from .logs import Log
 from .message import Message
+
+log = Log("holdfast.keys")
 
 VARIABLE = "HOLDFAST_KEYS"
 SEALED = '{"holdfast/sealed":'
@@ -100,14 +103,16 @@ class Keys:
                 "or the stored text was changed or belongs to another message."
             ) from None
 
-    def moved(self, id: UUID, type: str, new_id: UUID, new_type: str, text: str) -> str:
-        """A stored body for another message. One that does not open here is left as it is, for whoever has its key."""
+    def moved(self, id: UUID, type: str, new_id: UUID, new_type: str, text: str) -> str | None:
+        """A stored body for another message. None: it does not open here, and as it is it would open for nobody."""
         if not text.startswith(SEALED):
             return text
         try:
             return self.seal(new_id, new_type, self.open(id, type, text))
-        except BodySealed:
-            return text
+        except BodySealed as error:
+            told = "No copy of message %(message_id)s is made: %(error)s"
+            log.error("copy.unopened", told, message_id=id, type=type, error=error)
+            return None
 
     def _known(self, wanted: str | None = None) -> dict[str, bytes]:
         """The keys; from a function, asked again after a while, and when one is missed."""

@@ -155,7 +155,10 @@ def test_export_and_import(world: World, holdfast: Shell, tmp_path: Path) -> Non
     assert holdfast("dead", "import", zipped).out == "0 of 3 stored, 3 were here already\n"
     for id in ids[:2]:
         holdfast("dead", "discard", id, "--why", "x", "--yes")
-    assert holdfast("dead", "import", plain, "--json").json == {"lines": 3, "stored": 2, "known": 1}
+    told = "0 of 3 stored, 1 were here already, 2 have ended since and were left out (see --force)\n"
+    assert holdfast("dead", "import", plain).out == told
+    answer = holdfast("dead", "import", plain, "--force", "--json")
+    assert answer.json == {"lines": 3, "stored": 2, "known": 1, "ended": 0}
     plain.write_bytes(plain.read_bytes() + b"{}\n")
     answer = holdfast("dead", "import", plain)
     assert (answer.code, answer.out) == (2, "")
@@ -180,7 +183,15 @@ def test_archive_and_restore(
     assert holdfast("dead", "archive", "--list", "--json", *shop, database=False).json == [name]
     assert holdfast("dead", "restore", name, *shop, database=False).out == "2 of 2 stored\n"
     path = tmp_path / "archive" / name
-    assert holdfast("dead", "restore", path, "--json").json == {"lines": 2, "stored": 0, "known": 2}
+    assert holdfast("dead", "restore", path, "--json").json == {
+        "lines": 2,
+        "stored": 0,
+        "known": 2,
+        "ended": 0,
+    }
+    holdfast("dead", "discard", ids[0], "--why", "x", "--yes")
+    assert holdfast("dead", "restore", path, "--json").json["ended"] == 1
+    assert holdfast("dead", "restore", path, "--force", "--json").json["stored"] == 1
     assert {each.id for each in world.operations.dead.list()} == set(ids)
     os.truncate(path, 100)
     answer = holdfast("dead", "restore", path)

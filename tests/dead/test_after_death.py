@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import signal
@@ -361,7 +362,7 @@ REASONS = {Reason.DEPENDENCY_FAILURE: Recovery(after=timedelta(hours=1), times=2
 
 
 def test_what_cannot_get_better_by_waiting_is_refused(app: Holdfast) -> None:
-    for reason in (Reason.VALIDATION_FAILURE, Reason.SERIALIZATION_ERROR):
+    for reason in (Reason.VALIDATION_FAILURE, Reason.SERIALIZATION_ERROR, Reason.POISON_MESSAGE):
         with pytest.raises(InvalidSettings, match="does not get better"):
             Holdfast(app.url, recovery={reason: Recovery(after=60)})
         with pytest.raises(InvalidSettings, match="does not get better"):
@@ -398,6 +399,36 @@ def test_dead_letters_come_back_by_the_policy_of_their_last_reason(world: World)
     assert operations.housekeeping().redriven == 0
     assert {each.id for each in operations.dead.list()} == {*ids.values(), other}
     app.close()
+
+
+def recovering(world: World) -> Operations:
+    app = Holdfast("sqlite:///:memory:", recovery=REASONS)
+    app.handler("order.placed", name="q")(lambda body: None)
+    app.close()
+    return Operations(world.store, world.settings, app.handlers)
+
+
+def test_no_policy_brings_back_what_an_operator_has_buried(world: World) -> None:
+    operations, id = recovering(world), world.publish(queue="q")
+    world.fail(world.claim()[0], 600.0, Reason.DEPENDENCY_FAILURE)
+    operations.messages.poison(id, "never charge this customer")
+    world.clock.advance(hours=2)
+    assert operations.housekeeping().redriven == 0
+    assert operations.dead.redrive(id)[0].id == id  # a person may
+
+
+def test_the_while_begins_when_a_letter_was_stored_here(world: World) -> None:
+    operations, id = recovering(world), world.publish(queue="q")
+    world.die(world.claim()[0], last=Reason.DEPENDENCY_FAILURE)
+    file = io.BytesIO()
+    operations.files.export(None, file)
+    operations.dead.discard(id, "to be imported")
+    world.clock.advance(days=1)
+    operations.files.load(io.BytesIO(file.getvalue()), force=True)
+    world.clock.advance(minutes=59)
+    assert operations.housekeeping().redriven == 0
+    world.clock.advance(minutes=2)
+    assert operations.housekeeping().redriven == 1
 
 
 def test_a_handler_may_say_something_else_about_a_reason() -> None:
@@ -455,3 +486,30 @@ def test_copies_hooks_and_edits_of_sealed_bodies(url: str) -> None:
     ((_, content),) = app.operations.dead.show(id)
     assert "4712" not in content.body
     app.close()
+
+
+def test_a_body_that_cannot_be_opened_is_not_copied(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As it is it would open for nobody: it is bound to its message."""
+    publisher, worker = Holdfast(url, keys=new_key("theirs")), Holdfast(url, keys=new_key("ours"))
+    if not url.startswith("sqlite"):
+        publisher.migrate()
+
+    @worker.handler("backup")
+    def second(body: dict[str, Any]) -> None: ...
+
+    once = RetryPolicy(attempts_max=1)
+
+    @worker.handler("speech", retry=once, after_death=CopyTo("second", type="backup"))
+    def first(body: dict[str, Any]) -> None: ...
+
+    worker.prepare()
+    id = publisher.publish("speech", {"card": "4711"}).id
+    (leased,) = worker.process_work_batch(want={"first": 1}).work
+    worker.process_work_batch([worker.failed(leased, 0, "it does not open")])
+    assert [each.id for each in worker.operations.dead.list()] == [id]
+    assert worker.operations.messages.find(Filter(queue="second")) == []
+    (record,) = [each for each in caplog.records if getattr(each, "event", "") == "copy.unopened"]
+    assert str(id) in record.getMessage()
+    assert "theirs" in record.getMessage()
+    publisher.close()
+    worker.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import signal
 import subprocess
 import sys
@@ -70,7 +71,10 @@ def test_what_leaves(ages: list[int], total: int, expected: int) -> None:
 
 
 @pytest.mark.covers("V32", "V34", "X34", "X49")
-def test_what_is_older_than_a_week_is_archived_and_comes_back(world: World, tmp_path: Path) -> None:
+def test_what_is_older_than_a_week_is_archived_and_comes_back(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "holdfast")
     old = die(world, 3)
     world.clock.advance(days=6)
     young = die(world, 1)
@@ -81,6 +85,7 @@ def test_what_is_older_than_a_week_is_archived_and_comes_back(world: World, tmp_
     assert [each.id for each in desk.dead.list()] == young
     (name,) = desk.files.names()
     assert name.startswith("dead-20400501T120002Z-3-")
+    assert f"archived 3 dead letters as {name}" in caplog.messages
     (ended,) = desk.messages.show(old[0]).ended
     assert (ended.outcome, ended.why) == ("archived", f"{tmp_path / 'archive'}/{name}")
     (told,) = desk.why(old[0])

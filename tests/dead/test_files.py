@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import threading
+import time
 import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,6 +18,8 @@ import pytest
 from holdfast.errors import ArchiveFailed, UsageError
 from holdfast.message import Flag, Reason
 from holdfast.operations import Filter
+from holdfast.store import operator_dead as plans
+from holdfast.store.statement import Plan
 from tests.operations.world import NOON, World
 
 
@@ -46,17 +50,19 @@ def exported(world: World, filter: Filter | None = None) -> bytes:
     return file.getvalue()
 
 
-def load(world: World, data: bytes) -> Any:
-    return world.operations.files.load(io.BytesIO(data))
+def load(world: World, data: bytes, force: bool = False) -> Any:
+    return world.operations.files.load(io.BytesIO(data), force=force)
 
 
 def remove(world: World, *ids: UUID) -> None:
+    """As if they had never been here."""
     for id in ids:
         ((letter, _),) = world.operations.dead.show(id)
         if letter.held_at:
             world.operations.dead.unhold(id)
         world.operations.dead.discard(id, "to be imported")
     world.sql("delete from holdfast.death")
+    world.sql("delete from holdfast.history")
 
 
 def seen(world: World, ids: list[UUID]) -> list[Any]:
@@ -200,3 +206,71 @@ def test_letters_travel_between_databases(world: World, tmp_path: Any) -> None:
         other.healthy()
     finally:
         other.store.close()
+
+
+@pytest.mark.parametrize("end", ["done", "discarded", "cancelled"])
+def test_what_has_ended_since_is_left_out_and_told(world: World, end: str) -> None:
+    id, other = world.publish(queue="q", dedupe="k"), world.publish(queue="q")
+    for leased in world.claim():
+        world.die(leased)
+    file = exported(world)
+    world.clock.advance(seconds=1)
+    if end == "discarded":
+        world.operations.dead.discard(id, "a test order")
+    else:
+        world.operations.dead.redrive(id)
+        _ = world.done(world.claim()[0]) if end == "done" else world.operations.messages.cancel(id)
+    assert world.outcome(id) == [end]
+    remaining = world.sql("select count(*) from holdfast.death")
+    done = load(world, file * 2)
+    assert (done.lines, done.stored, done.known, done.ended) == (4, 0, 2, 2)
+    assert [each.id for each in world.operations.dead.list()] == [other]
+    assert world.sql("select count(*) from holdfast.death") == remaining
+    assert not world.published(queue="q", dedupe="k").duplicate or end != "discarded"
+
+    done = load(world, file, force=True)
+    assert (done.lines, done.stored, done.known, done.ended) == (2, 1, 1, 0)
+    assert world.operations.audit(limit=1)[0].why == "--force: also what has ended since"
+    assert (load(world, file).known, load(world, file).ended) == (
+        2,
+        0,
+    )  # it is here, whatever the history says
+
+
+def test_what_has_ended_before_it_died_is_a_dead_letter_like_any(world: World) -> None:
+    """By force it came back, and has died again: that is its last word."""
+    id = world.publish(queue="q")
+    world.die(world.claim()[0])
+    file = exported(world)
+    world.operations.dead.discard(id, "no")
+    assert load(world, file).ended == 1
+    load(world, file, force=True)
+    world.clock.advance(seconds=1)
+    world.operations.dead.redrive(id)
+    world.die(world.claim()[0])
+    file = exported(world)
+    world.sql("delete from holdfast.dead")
+    assert load(world, file).stored == 1
+
+
+def test_an_import_that_waits_for_a_redrive_sees_what_it_did(world: World) -> None:
+    """The insert waits for the redrive to end, and then nothing is in its way but a message that it cannot see."""
+    id = world.publish(queue="q")
+    world.die(world.claim()[0])
+    file, letter = exported(world), (id, "q")
+    within, imported = threading.Event(), []
+
+    def bring_back(now: Any) -> Plan[None]:
+        yield from plans.redrive(world.store.plans, [letter], False, now)
+        within.set()
+        time.sleep(1.0)  # the import begins, and waits
+
+    redriving = threading.Thread(target=lambda: world.store.run(bring_back))
+    redriving.start()
+    assert within.wait(10)
+    imported.append(load(world, file))
+    redriving.join()
+    assert (imported[0].stored, imported[0].known, imported[0].ended) == (0, 1, 0)
+    assert world.operations.dead.count() == 0
+    assert world.claimed() == [id]
+    world.healthy()

@@ -331,7 +331,7 @@ def test_poison_by_hand_moves_the_head_to_the_dead_letters_and_lets_the_stream_g
     (changed,) = world.operations.messages.poison(first, "  the\ncustomer is gone " + "x" * 5000)
     assert changed.what == "dead letter"
     ((letter, content),) = world.operations.dead.show(first)
-    assert (letter.reason, letter.last_reason) == (Reason.POISON_MESSAGE, Reason.DEPENDENCY_FAILURE)
+    assert (letter.reason, letter.last_reason) == (Reason.POISON_MESSAGE, Reason.POISON_MESSAGE)
     assert letter.status == int(Flag.STORED | Flag.EVENT_STORED | Flag.FAILED)
     assert letter.died_at == NOON
     assert not letter.halts

@@ -75,6 +75,23 @@ def test_every_event_is_documented_with_its_level_and_fields() -> None:
     assert seen == set(known), "documented and never logged"
 
 
+RESERVED = {*vars(logging.makeLogRecord({})), "message", "asctime", "event"}
+
+
+def test_no_field_has_a_name_that_a_record_has_itself() -> None:
+    """The standard library raises KeyError for it, and only when somebody listens. Remedy: another name."""
+    faults = []
+    for place, node in calls():
+        names = {each.arg for each in node.keywords} - COMMON
+        for each in ast.walk(node):
+            if isinstance(each, ast.Dict):
+                names |= {key.value for key in each.keys if isinstance(key, ast.Constant)}
+        if names & RESERVED:
+            faults.append(f"{place}: {sorted(str(each) for each in names & RESERVED)}")
+    faults += [f"docs: {event}" for event, (_, fields) in documented().items() if fields & RESERVED]
+    assert faults == []
+
+
 def test_no_module_goes_past_the_log() -> None:
     """Remedy: `log = Log("holdfast....")` from logs.py."""
     found = [

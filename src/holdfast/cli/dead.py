@@ -58,6 +58,9 @@ Redriven = Annotated[
     typer.Option("--redriven/--not-redriven", help="Only those that were redriven before, or not."),
 ]
 Held = Annotated[bool | None, typer.Option("--held/--not-held", help="Only those that are held, or not.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Also those that have ended since: done, discarded, cancelled.")
+]
 Why = Annotated[str, typer.Option("--why", help="Kept with the dead letter, or with its end.")]
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -401,22 +404,23 @@ def import_(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="From where; - is standard input. May be gzipped.")
     ],
+    force: Force = False,
     by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Store the dead letters of a file. Those that are here already are left as they are."""
+    """Store the dead letters of a file, but for those that are here already and those that have ended since."""
     with operations(app, url, by=by) as found, show.counting("importing", json) as progress:
         if file == "-":
-            done = found.files.load(sys.stdin.buffer, progress=progress)
+            done = found.files.load(sys.stdin.buffer, force=force, progress=progress)
         else:
             try:
                 source = open(file, "rb")  # noqa: SIM115 - closed below
             except OSError as error:
                 raise UsageError(f"{file} cannot be read: {error.strerror}.") from None
             with source:
-                done = found.files.load(source, progress=progress)
+                done = found.files.load(source, force=force, progress=progress)
     tell_imported(done, json)
 
 
@@ -425,7 +429,8 @@ def tell_imported(done: Any, json: bool) -> None:
         show.document(done)
     else:
         known = f", {done.known} were here already" if done.known else ""
-        show.plain(f"{done.stored} of {done.lines} stored{known}")
+        ended = f", {done.ended} have ended since and were left out (see --force)" if done.ended else ""
+        show.plain(f"{done.stored} of {done.lines} stored{known}{ended}")
 
 
 @app.command()
@@ -462,14 +467,15 @@ def restore(
     file: Annotated[
         str, typer.Argument(metavar="ARCHIVE", help="A file of the archive: its name, path or URL.")
     ],
+    force: Force = False,
     by: As = None,
     app: App = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Bring back the dead letters of an archive's file."""
+    """Bring back the dead letters of an archive's file, but for those that have ended since."""
     with operations(app, url, by=by) as found, show.counting("restoring", json) as progress:
-        done = found.files.restore(file, progress=progress)
+        done = found.files.restore(file, force=force, progress=progress)
     tell_imported(done, json)
 
 

@@ -210,7 +210,7 @@ class DeadLetters:
             wanted = {
                 "queue": due.queue,
                 "reason": int(due.reason),
-                "died_before": due.died_before,
+                "here_before": due.here_before,
                 "redrives_below": due.redrives_below,
                 "held": False,
             }

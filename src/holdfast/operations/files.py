@@ -48,11 +48,14 @@ GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came of a file. `known`: letters that are here already, dead or pending again."""
+    """What came of a file. `known`: letters that are here already, dead or pending again. `ended`: they have ended
+    since they died, by the history, and were left out.
+    """
 
     lines: int
     stored: int
     known: int
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +110,18 @@ class LetterFiles:
         desk = self._desk
         return desk.ask(lambda _: letters.whole(desk.plans, keys), one=False)
 
-    def load(self, file: BinaryIO, *, progress: Progress | None = None) -> Imported:
+    def load(self, file: BinaryIO, *, force: bool = False, progress: Progress | None = None) -> Imported:
         """Store the letters of a file, plain or gzipped. A bad line is refused by number, and then nothing is stored.
 
-        Letters that are here already are left as they are, so a file may be imported twice.
+        Letters that are here already are left as they are, so a file may be imported twice. Those that have ended since
+        are left out; `force` brings them back, too.
         """
         with tempfile.TemporaryFile() as copy:
             for line in _whole_lines(_unzipped(file)):
                 copy.write(line)
-            return self._load(copy, Entry("dead.import"), progress)
+            return self._load(copy, Entry("dead.import", why=_forced(force)), force, progress)
 
-    def _load(self, copy: BinaryIO, entry: Entry, progress: Progress | None = None) -> Imported:
+    def _load(self, copy: BinaryIO, entry: Entry, force: bool, progress: Progress | None) -> Imported:
         """`copy` is ours: nobody changes it between the look and the storing."""
         copy.seek(0)
         lines = 0
@@ -127,20 +131,30 @@ class LetterFiles:
                 lines += 1
         copy.seek(0)
         found = (_read(number, line) for number, line in enumerate(copy, 1) if line.strip())
-        stored, tally = 0, Tally(self._desk, entry)
+        stored, ended, tally = 0, 0, Tally(self._desk, entry)
         for piece in _pieces(found, lambda each: len(each[0]["body"])):
-            stored += len(self._put(piece, tally))
+            put, over = self._put(piece, force, tally)
+            stored += len(put)
+            ended += sum((UUID(row["id"]), row["queue"]) in over for row, _ in piece)
             if progress is not None:
                 progress(stored)
-        log.info("dead.imported", "imported %(count)d of %(lines)d dead letters", count=stored, lines=lines)
-        return Imported(lines, stored, lines - stored)
+        log.info(
+            "dead.imported",
+            "imported %(count)d of %(lines)d dead letters, %(ended)d have ended since and were left out",
+            count=stored, lines=lines, ended=ended,
+        )  # fmt: skip
+        return Imported(lines, stored, lines - stored - ended, ended)
 
     def _put(
-        self, piece: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]], tally: Tally
-    ) -> set[plans.Key]:
+        self, piece: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]], force: bool, tally: Tally
+    ) -> tuple[set[plans.Key], set[plans.Key]]:
         desk = self._desk
         rows, deaths = [row for row, _ in piece], [death for _, all_ in piece for death in all_]
-        return tally.order(lambda now: plans.put(desk.plans, rows, deaths, now), "Dead letters", _counted)
+        return tally.order(
+            lambda now: plans.put(desk.plans, rows, deaths, force, now),
+            "Dead letters",
+            lambda done: _counted(done[0]),
+        )
 
     # -- archive
 
@@ -165,7 +179,7 @@ class LetterFiles:
             tally = Tally(self._desk, Entry("dead.archive", target=name)) if ordered else None
             gone = self._delete(rows, f"{place.where.rstrip('/')}/{name}", tally)
             log.info(
-                "dead.archived", "archived %(count)d dead letters as %(name)s", count=gone, name=name
+                "dead.archived", "archived %(count)d dead letters as %(file)s", count=gone, file=name
             )  # fmt: skip
             count, kept = count + gone, kept + len(rows) - gone
             written.append(name)
@@ -232,8 +246,11 @@ class LetterFiles:
             return desk.order(plan, "Dead letters")
         return tally.order(plan, "Dead letters", _counted)
 
-    def restore(self, what: str, *, progress: Progress | None = None) -> Imported:
-        """Bring back the letters of an archive's file: its name, path or URL. They are kept anew from now on."""
+    def restore(self, what: str, *, force: bool = False, progress: Progress | None = None) -> Imported:
+        """Bring back the letters of an archive's file: its name, path or URL. They are kept anew from now on.
+
+        Those that have ended since are left out, as in an import; `force` brings them back, too.
+        """
         place, name = self._found(what)
         with tempfile.TemporaryFile() as copy:
             digest, count = hashlib.sha256(), 0
@@ -246,7 +263,8 @@ class LetterFiles:
                 raise ArchiveFailed(
                     f"{name} in {place.where} is not what was archived, by digest or count: nothing was restored."
                 )
-            return self._load(copy, Entry("dead.restore", target=os.path.basename(name)), progress)
+            entry = Entry("dead.restore", target=os.path.basename(name), why=_forced(force))
+            return self._load(copy, entry, force, progress)
 
     def _found(self, what: str) -> tuple[Archive, str]:
         if "://" in what:
@@ -255,6 +273,10 @@ class LetterFiles:
         if os.path.isfile(what):
             return open_archive(os.path.dirname(os.path.abspath(what))), os.path.basename(what)
         return self._place(), what
+
+
+def _forced(force: bool) -> str | None:
+    return "--force: also what has ended since" if force else None
 
 
 def _counted(done: Collection[plans.Key]) -> tuple[int, list[str]]:

@@ -159,7 +159,7 @@ class Messages:
         )
 
     def poison(self, id: UUID | str, why: str, *, queue: str | None = None) -> list[Changed]:
-        """It becomes a dead letter by hand, with reason 7; its stream goes on."""
+        """It becomes a dead letter by hand, with reason 7; its stream goes on. No recovery policy brings it back."""
         text = needed(why, self._desk.settings.error_chars)
         return self._desk.each(
             as_id(id),

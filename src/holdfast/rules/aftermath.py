@@ -38,8 +38,8 @@ class CopyTo:
 
 
 # A body for another message: of which id and type it is, which it becomes, and its text. One that is sealed is bound to
-# its message.
-Moved = Callable[[UUID, str, UUID, str, str], str]
+# its message. None: it cannot be opened here.
+Moved = Callable[[UUID, str, UUID, str, str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def news(id: UUID, death: str, told: dict[str, Any]) -> NewMessage:
 
 
 def _copy(leased: Leased, to: CopyTo, death: str, moved: Moved | None) -> NewMessage | None:
-    """None: it has died there already, and copies must not go round in a circle."""
+    """None: it has died there already, and copies must not go round in a circle; or its body cannot be copied."""
     message = leased.message
     headers = _read(message.headers, dict)
     died_in = [*_read(headers.get(DIED_IN), list), message.queue]
@@ -122,10 +122,13 @@ def _copy(leased: Leased, to: CopyTo, death: str, moved: Moved | None) -> NewMes
     headers.setdefault(ORIGINAL_ID, str(message.id))
     headers[DIED_IN] = json.dumps(died_in, ensure_ascii=False)
     id, type = uuid5(message.id, f"{death}/copy"), to.type or message.type
+    body = message.body if moved is None else moved(message.id, message.type, id, type, message.body)
+    if body is None:
+        return None
     return NewMessage(
         id,
         type,
-        message.body if moved is None else moved(message.id, message.type, id, type, message.body),
+        body,
         stream=message.stream,
         subject=message.subject,
         headers=json.dumps(headers, ensure_ascii=False),

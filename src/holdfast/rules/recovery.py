@@ -1,7 +1,8 @@
 """Which dead letters come back by themselves: after a while, so often at most, for the reasons that were declared.
 
-What is wrong with the message itself does not go away by waiting: reasons 3 (validation) and 5 (serialization) are
-refused. Redrives by an operator count too, so that nothing goes round for ever.
+What is wrong with the message itself does not go away by waiting: reasons 3 (validation), 5 (serialization) and 7
+(poison) are refused. What an operator has buried has reason 7, so that no policy undoes it. Redrives by an operator
+count too, so that nothing goes round for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from ..errors import InvalidSettings
 from ..message import Reason
 
-NEVER = frozenset({Reason.VALIDATION_FAILURE, Reason.SERIALIZATION_ERROR})
+NEVER = frozenset({Reason.VALIDATION_FAILURE, Reason.SERIALIZATION_ERROR, Reason.POISON_MESSAGE})
 AFTER_MAX = 366 * 86_400.0
 
 
@@ -43,11 +44,13 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Which dead letters of a queue come back now: died before then, redriven less often than that."""
+    """Which dead letters of a queue come back now: died, or were stored from a file, before then, and were redriven less
+    often than that.
+    """
 
     queue: str
     reason: Reason
-    died_before: datetime
+    here_before: datetime
     redrives_below: int
 
 

@@ -31,6 +31,7 @@ CONDITIONS: Mapping[str, str] = {
     "fingerprint": "d.fingerprint = :fingerprint",
     "died_before": "d.died_at < :died_before",
     "died_after": "d.died_at > :died_after",
+    "here_before": "coalesce(d.stored_at, d.died_at) < :here_before",
     "until": "d.died_at <= :until",
     "redrives_below": "d.redrives < :redrives_below",
     "ids": "d.id in (select value from json_each(:ids))",
@@ -44,7 +45,7 @@ POSTGRES: Mapping[str, str] = {
     " where strpos(lower(e ->> 'text'), lower(:text)) > 0)",
     "place": f"({PLACE}) > (:place_0::bigint, :place_1::bigint, :place_2::uuid, :place_3::text)",
     **{
-        name: CONDITIONS[name] + "::timestamptz" for name in ("died_before", "died_after", "until")
+        name: CONDITIONS[name] + "::timestamptz" for name in ("died_before", "died_after", "here_before", "until")
     },
 }  # fmt: skip
 CHOICES = {

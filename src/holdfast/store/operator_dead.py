@@ -16,6 +16,8 @@ from .plans import Plans, sql
 from .plans_postgres import PostgresPlans
 from .statement import Plan
 
+ARCHIVED = "archived"  # an outcome in the history
+
 Key = tuple[UUID, str]  # id and queue
 Letter = tuple[UUID, str, str | None, int | None]  # id, queue, stream, old position
 Halted = dict[
@@ -176,10 +178,24 @@ def edit(plans: Plans, id: UUID, queue: str, epoch: int, body: str) -> Plan[bool
 # -- files
 
 
-def put(plans: Plans, letters: Sequence[Row], deaths: Sequence[Row], now: Any) -> Plan[set[Key]]:
-    """Dead letters from a file. The answer names those that were not here; the others are left as they are."""
-    rows = yield sql(plans, "op_dead_import", letters=_written(plans, letters), now=now)
+def put(
+    plans: Plans, letters: Sequence[Row], deaths: Sequence[Row], force: bool, now: Any
+) -> Plan[tuple[set[Key], set[Key]]]:
+    """Dead letters from a file. Those that are here are left as they are, and what has ended since they died is left
+    out, unless by `force`. The answer names those that were stored, and those that have ended.
+
+    Both are looked at when the rows are in, by statements that begin then: an insert may have waited for an order that
+    brought its letter back, and cannot see what that one did. From then on only our row could be brought back.
+    """
+    sorted_ = sorted(letters, key=lambda row: (row["id"], row["queue"]))  # as an order locks them
+    rows = yield sql(plans, "op_dead_import", letters=_written(plans, sorted_), now=now)
     fresh = [(as_id(id), queue) for id, queue in rows]
+    died = {(as_id(row["id"]), row["queue"]): row["died_at"] for row in reversed(sorted_)}
+    back = yield from _pending(plans, fresh)
+    over = set() if force else (yield from _over(plans, {key: died[key] for key in fresh if key not in back}))
+    if back or over:
+        yield sql(plans, "op_dead_delete", **_named(plans, sorted(back | over)))
+        fresh = [key for key in fresh if key not in back and key not in over]
     if fresh:
         known = set(fresh)
         theirs = {  # each once, although a file may have a letter twice
@@ -189,7 +205,26 @@ def put(plans: Plans, letters: Sequence[Row], deaths: Sequence[Row], now: Any) -
         }
         yield sql(plans, "op_death_import", deaths=_written(plans, list(theirs.values())))
         yield sql(plans, "op_dead_key_hold", **_named(plans, fresh))
-    return set(fresh)
+    return set(fresh), over
+
+
+def _pending(plans: Plans, keys: Sequence[Key]) -> Plan[set[Key]]:
+    rows = (yield sql(plans, "op_standing", **_named(plans, keys))) if keys else []
+    return {(as_id(id), queue) for id, queue, pending, _ in rows if pending}
+
+
+def _over(plans: Plans, died: Mapping[Key, datetime]) -> Plan[set[Key]]:
+    """Which of these letters have ended since they died. An archive is not the end of one: it can be restored."""
+    if not died:
+        return set()
+    rows = yield sql(
+        plans,
+        "op_dead_since",
+        **_named(plans, list(died)),
+        times=many(plans, [_value(plans, at) for at in died.values()]),
+        since=_value(plans, min(died.values())),
+    )
+    return {(as_id(id), queue) for id, queue, outcome in rows if outcome != ARCHIVED}
 
 
 def archived(plans: Plans, seen: Mapping[Key, int], where: str, now: Any) -> Plan[list[Key]]:
@@ -198,7 +233,7 @@ def archived(plans: Plans, seen: Mapping[Key, int], where: str, now: Any) -> Pla
     still = {(as_id(id), queue): epoch for id, queue, *_, epoch in rows}
     gone = [key for key, epoch in seen.items() if still.get(key) == epoch]
     for name, params in (
-        ("op_dead_ended", {"outcome": "archived", "why": where, "now": now}),
+        ("op_dead_ended", {"outcome": ARCHIVED, "why": where, "now": now}),
         ("op_dead_key_end", {"now": now}),
         ("op_dead_delete", {}),
     ):

@@ -1,4 +1,5 @@
--- Dead letters that come from a file. Those that are here already, dead or pending, are left alone. Answers the others.
+-- Dead letters that come from a file. Those that are here already, dead or pending, are left alone, as far as can
+-- be seen: it may wait for who takes one away. Answers the others.
 insert into holdfast.dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts,
                            failures, vanished, refunds, redrives, reason, last_reason, worker, created_at, due_at,
                            deadline, died_at, fingerprint, held_at, held_why, errors, headers, body, stored_at)
