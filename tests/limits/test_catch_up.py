@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from holdfast import Holdfast
 from holdfast.clock import MovableClock
 from tests.worker.lab import Lab
@@ -52,7 +50,6 @@ class Crowd:
         return self.drain()
 
 
-@pytest.mark.covers("V26", "V58")
 def test_when_a_breaker_has_closed_the_backlog_begins_slowly_and_then_faster(lab: Lab) -> None:
     crowd = Crowd(lab, breaker="llm", retry="patient", concurrency=5)
     crowd.server["up"] = False

@@ -37,7 +37,7 @@ def test_out_of_memory_and_out_of_stack_start_n_times_and_no_more(lab: Lab, how:
     assert sum(row.outcome == "done" for row in lab.rows("history")) == 10
 
 
-@pytest.mark.covers("D4", "X7", "D11")
+@pytest.mark.covers("D4", "X7")
 @pytest.mark.parametrize("handler", ["trouble", "in_thread"])
 def test_memory_that_python_notices_is_a_failure_and_the_process_lives(lab: Lab, handler: str) -> None:
     type = {"trouble": "trouble", "in_thread": "thread"}[handler]
@@ -76,7 +76,7 @@ def test_whoever_looks_at_the_dead_letter_gets_the_poison_as_a_value(lab: Lab) -
     assert FailureDescription.from_json(told.to_json()) == told
 
 
-@pytest.mark.covers("D4", "D8")
+@pytest.mark.covers("D4", "D8", "D11")
 async def test_the_store_only_counts_and_the_worker_judges(lab: Lab) -> None:
     """However often it is handed out, the store hands it out again; a worker condemns it without starting it."""
     app, started = lab.app(), []
