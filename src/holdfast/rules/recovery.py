@@ -44,8 +44,8 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Which dead letters of a queue come back now: died, or were stored from a file, before then, and were redriven less
-    often than that.
+    """Which dead letters of a queue come back now: died, or were stored from a file, before then, and were redriven
+    less often than that.
     """
 
     queue: str
