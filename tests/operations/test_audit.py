@@ -306,10 +306,10 @@ def test_imported_letters(world: World) -> None:
     for id in ids:
         world.operations.dead.discard(id, "a test order")
     file.seek(0)
-    world.operations.by("anna").files.load(file)
+    world.operations.by("anna").files.load(file, force=True)
     line = last(world)
-    assert (line.who, line.action, line.count, set(line.ids)) == (
-        "anna", "dead.import", 2, {str(id) for id in ids},
+    assert (line.who, line.action, line.count, set(line.ids), line.why) == (
+        "anna", "dead.import", 2, {str(id) for id in ids}, "--force: also what has ended since",
     )  # fmt: skip
 
 
