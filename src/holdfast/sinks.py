@@ -102,9 +102,9 @@ class Webhook:
         if not timeout > 0:
             raise InvalidSettings(f"timeout={timeout!r} of a webhook must be positive.")
         self.url, self.timeout, self._key = url, timeout, _key(secret)
-        # Without what a URL may hide: this is stored and shown.
-        self.name = f"webhook {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self.name = _name(parts)
+        # Nor through a proxy that the environment happens to name.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -157,6 +157,13 @@ def _checked(url: str) -> SplitResult:
             "The URL of a webhook must have no user or password in it: requests are signed."
         )
     return parts
+
+
+def _name(parts: SplitResult) -> str:
+    """The host, and a digest to tell its addresses apart: the name is stored and shown, and paths hold secrets too."""
+    rest = parts._replace(scheme="", netloc="").geturl()
+    digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
+    return f"webhook {parts.scheme}://{parts.netloc.rpartition('@')[2].lower()} ({digest})"
 
 
 def _key(secret: str) -> bytes:

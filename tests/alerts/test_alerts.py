@@ -17,6 +17,7 @@ from holdfast import Alert, Dead, Holdfast, InvalidSettings, RetryPolicy
 from holdfast.message import Reason
 from holdfast.operations import Alerts, Operations
 from holdfast.settings import Settings
+from holdfast.sinks import Webhook
 from holdfast.store import open_store
 from holdfast.work import Outcome
 from tests.operations.world import NOON, World
@@ -431,6 +432,22 @@ def test_a_sink_that_fails_hears_it_later_and_the_others_not_again(world: World)
     assert news.ended_at == world.clock.instant
 
 
+def test_what_is_stored_and_logged_of_a_webhook_has_none_of_its_path(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Chat services put the secret there."""
+    sink = Webhook("http://127.0.0.1:1/T000/TOKEN?a=TOKEN", "0123456789abcdef", allow_http=True)
+    seen = Operations(world.store, Settings().but(alert_dead=1, alert_silent=1e9), sinks=[sink]).alerts
+    die(world, 1)
+    round_of(seen)
+    (news,) = seen.news()
+    assert news.error == f"{sink.name}: NotTaken: did not answer: ConnectionRefusedError"
+    rows = world.sql("select * from holdfast.alert_news")
+    shown = (news, rows, seen.try_sinks(), world.operations.doctor(), caplog.text)
+    assert "127.0.0.1:1" in str(shown)
+    assert "TOKEN" not in str(shown)
+
+
 def test_the_all_clear_waits_for_what_was_raised(world: World) -> None:
     deaf = Ears()
     deaf.deaf = True
@@ -472,6 +489,7 @@ import os, sys
 from holdfast.clock import MovableClock
 from holdfast.operations import Operations
 from holdfast.settings import Settings
+from holdfast.sinks import Webhook
 from holdfast.store import open_store
 from datetime import datetime
 

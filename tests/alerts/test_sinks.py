@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -163,11 +164,38 @@ def test_what_cannot_be_a_webhook(url: str, secret: str, told: str) -> None:
     assert "pass@" not in str(refused.value)
 
 
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY"])
+def test_a_proxy_of_the_environment_is_not_used(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:1")  # nobody is there
+    monkeypatch.setenv("no_proxy", "")
+    webhook(receiver).send(RAISED)
+    assert [path for path, _, _ in receiver.got] == ["/alerts?team=shop"]
+
+
 def test_neither_name_nor_text_shows_a_secret() -> None:
-    sink = Webhook("https://example.com/alerts?token=abc", SECRET)
-    assert sink.name == "webhook https://example.com/alerts"
-    assert SECRET not in repr(sink) + str(vars(sink)["name"])
-    assert "abc" not in repr(sink)
+    sink = Webhook("https://Example.com:8443/services/T000/TOKEN?token=abc#part", SECRET)
+    assert re.fullmatch(r"webhook https://example\.com:8443 \([0-9a-f]{8}\)", sink.name)
+    assert repr(sink) == f"<{sink.name}>"
+    app = Holdfast("sqlite:///:memory:")
+    app.alert_webhook(sink.url, SECRET)
+    with pytest.raises(InvalidSettings, match="already") as refused:
+        app.alert_webhook(sink.url, SECRET)
+    assert "TOKEN" not in str(refused.value)
+
+
+def test_the_name_is_the_same_in_all_processes_and_another_for_another_address() -> None:
+    """It is stored with what was told: a change of how it is made would tell again."""
+    assert Webhook("https://example.com/a", SECRET).name == "webhook https://example.com (6a50dc85)"
+    urls = (
+        "https://example.com/a",
+        "https://example.com/b",
+        "https://example.com/a?b",
+        "https://example.org/a",
+    )
+    assert len({Webhook(url, SECRET).name for url in urls}) == 4
+    assert Webhook(urls[0], SECRET).name == Webhook(urls[0], SECRET + "2").name  # a new key is no new sink
 
 
 def test_the_log_hears_both_at_the_same_level(caplog: pytest.LogCaptureFixture) -> None:
