@@ -63,6 +63,19 @@ def tree() -> str:
     return drawn[1]
 
 
+def test_every_table_is_named() -> None:
+    """Remedy: a word in the paragraph Tables of ARCHITECTURE.md."""
+    migrations = (ROOT / "src/holdfast/store/migrations").glob("*.sql")
+    made = {
+        name
+        for each in migrations
+        for name in re.findall(r"^create table holdfast[._](\w+)", each.read_text(), re.M)
+    }
+    told = re.search(r"^\*\*Tables\.\*\*(.*?)^$", text_of("ARCHITECTURE.md"), re.M | re.S)
+    assert told is not None
+    assert made == set(re.findall(r"`(\w+)`", told[1])) - {"holdfast", "holdfast_"}
+
+
 def test_every_module_stands_in_the_tree() -> None:
     """Those of the top and of rules/ by name, the others by their folder. Remedy: a line in ARCHITECTURE.md."""
     named = {
