@@ -320,7 +320,7 @@ class Calls:
     # -- endings
 
     def _returned(self, lane: Lane, value: Any, context: Context | None) -> Ending:
-        ran = self.clock.monotonic() - lane.started_at
+        ran = lane.ran(self.clock.monotonic())
         if value is None or not isinstance(value, Snooze | Dead):
             if context is None:
                 return delivery.Returned(0, (), ran)
@@ -328,7 +328,7 @@ class Calls:
         return _wish(value, context, ran)
 
     def _raised(self, lane: Lane, error: BaseException, context: Context | None) -> Ending:
-        ran = self.clock.monotonic() - lane.started_at
+        ran = lane.ran(self.clock.monotonic())
         match error:
             case BodyUnreadable():
                 return delivery.Unreadable(error)
@@ -348,7 +348,7 @@ class Calls:
     def _cancelled(
         self, lane: Lane, handler: Handler[Any, Any], context: Context | None, error: BaseException
     ) -> Ending:
-        flags, ran = _flags(context), self.clock.monotonic() - lane.started_at
+        flags, ran = _flags(context), lane.ran(self.clock.monotonic())
         match lane.stop:
             case Stop.LOST:
                 return delivery.Lost()
@@ -375,7 +375,7 @@ class Calls:
                 )  # fmt: skip
             self.forget([leased.message.seq])
             if self.watch is not None:
-                self.watch.completed(leased, self.clock.monotonic() - lane.started_at)
+                self.watch.completed(leased, lane.ran(self.clock.monotonic()))
         return left
 
     def _end(self, lane: Lane, leased: Leased, ending: Ending) -> None:
@@ -427,7 +427,7 @@ class Calls:
             **_named(lane.running),
             seconds=timeout,
         )
-        self._abandon(lane, delivery.TimedOut(timeout, 0, self.clock.monotonic() - lane.started_at))
+        self._abandon(lane, delivery.TimedOut(timeout, 0, lane.ran(self.clock.monotonic())))
         return True
 
     def _abandon(self, lane: Lane, ending: Ending) -> None:
@@ -444,7 +444,7 @@ class Calls:
             self.stop(lane, Stop.GRACE)
         for lane in list(self._in_thread - self.stuck):
             if lane.running is not None and not lane.completing:
-                self._abandon(lane, delivery.Interrupted(0, self.clock.monotonic() - lane.started_at))
+                self._abandon(lane, delivery.Interrupted(0, lane.ran(self.clock.monotonic())))
 
     async def quiet(self, seconds: float) -> None:
         """Wait until no async handler runs any more, but not longer than so."""

@@ -130,9 +130,13 @@ class Gate:
             rooms.append(room)
         return min(rooms, default=None)
 
+    def refuses(self, queue: str) -> bool:
+        """Whether nothing of a queue begins before its breaker changes."""
+        return queue in self.breakers and self.breakers[queue].circuit.room() == 0
+
     def admits(self, queue: str) -> bool:
         """Whether one message of a queue begins now; it uses up a token of each of its rates."""
-        if queue in self.breakers and self.breakers[queue].circuit.room() == 0:
+        if self.refuses(queue):
             return False
         now, hands = self.clock.monotonic(), self._hands(queue)
         return all(hand.has(now) for hand in hands) and all(hand.use(now) for hand in hands)
@@ -144,6 +148,11 @@ class Gate:
             if queue not in self.slots
             else self.limits[self.slots[queue]].at_once(self.clock.monotonic())
         )
+
+    def has_token(self, queue: str) -> bool:
+        """Whether there is a token in hand of each rate of a queue."""
+        now = self.clock.monotonic()
+        return all(hand.has(now) for hand in self._hands(queue))
 
     def has_slot(self, queue: str) -> bool:
         """Whether another lease of a queue may get a handler."""
@@ -160,7 +169,7 @@ class Gate:
     def is_shut(self, queue: str) -> bool:
         """Whether nothing of a queue may be asked for, and a look would not change that now."""
         now = self.clock.monotonic()
-        if queue in self.breakers and self.breakers[queue].circuit.room() == 0:
+        if self.refuses(queue):
             return True
         if any(not hand.has(now) and not hand.need(now) for hand in self._hands(queue)):
             return True

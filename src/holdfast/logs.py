@@ -64,8 +64,9 @@ class Log:
             told = {name: _plain(value) for name, value in fields.items() if value is not None}
             # A name in the text whose field is left out is shown as None.
             filled = {**dict.fromkeys(fields), **told}
+            arguments = (filled,) if filled else ()  # logging takes an empty mapping for an argument too many
             self.logger.log(
-                level, text, filled, extra={"event": event, **told}, stacklevel=3, exc_info=exc_info
+                level, text, *arguments, extra={"event": event, **told}, stacklevel=3, exc_info=exc_info
             )
 
 

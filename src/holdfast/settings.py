@@ -21,7 +21,7 @@ class Settings:
     grace: float = 25.0  # what a stopping worker gives its handlers
     claim: int = 500
     claim_bytes: int = 8 * 1024 * 1024
-    run: int = 50
+    run: int = 500
     concurrency: int = 100  # handlers at once in one process
     threads: int = 16  # of them, `def` handlers
     connections: int = 8  # for handlers' own transactions, in one process, on PostgreSQL

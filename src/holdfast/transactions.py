@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
     asynccontextmanager,
     contextmanager,
 )
@@ -111,33 +113,55 @@ class Completions:
     def _transaction(self, ctx: Context) -> Iterator[Any]:
         if self._on_loop():
             raise UsageError("In an async handler write `async with ctx.transaction() as connection:`.")
-        note = self._open_from_anywhere(ctx, wait=True)
-        settled = False
-        try:
-            with self.store.transaction() as (connection, run):
-                yield connection
-                run(self._plan(ctx, note))
-                settled = True
-        except BaseException as error:
-            if not settled:  # else it may have been committed, and only the answer was lost
-                self._call(self._undo, ctx, note)
-            raise _in_our_words(ctx, note, error) from error
-        note.committed = True
+        with ExitStack() as held:
+            with self._waiting(ctx):
+                held.enter_context(self.store.turn())
+            note = self._open_from_anywhere(ctx, wait=True)
+            settled = False
+            try:
+                with ExitStack() as transaction:
+                    with self._waiting(ctx):
+                        connection, run = transaction.enter_context(self.store.transaction())
+                    yield connection
+                    run(self._plan(ctx, note))
+                    settled = True
+            except BaseException as error:
+                if not settled:  # else it may have been committed, and only the answer was lost
+                    self._call(self._undo, ctx, note)
+                raise _in_our_words(ctx, note, error) from error
+            note.committed = True
 
     @asynccontextmanager
     async def _atransaction(self, ctx: Context) -> AsyncIterator[Any]:
-        note = await self._open(ctx, wait=True)
-        settled = False
+        async with AsyncExitStack() as held:
+            with self._waiting(ctx):
+                await held.enter_async_context(self.store.aturn())
+            note = await self._open(ctx, wait=True)
+            settled = False
+            try:
+                async with AsyncExitStack() as transaction:
+                    with self._waiting(ctx):
+                        connection, run = await transaction.enter_async_context(self.store.atransaction())
+                    yield connection
+                    await run(self._plan(ctx, note))
+                    settled = True
+            except BaseException as error:
+                if not settled:
+                    self._undo(ctx, note)
+                raise _in_our_words(ctx, note, error) from error
+            note.committed = True
+
+    @contextmanager
+    def _waiting(self, ctx: Context) -> Iterator[None]:
+        """The handler's time does not run while it waits for others to end their transactions."""
+        lane = _lane(ctx)
+        lane.waits_since = since = self.clock.monotonic()
         try:
-            async with self.store.atransaction() as (connection, run):
-                yield connection
-                await run(self._plan(ctx, note))
-                settled = True
-        except BaseException as error:
-            if not settled:
-                self._undo(ctx, note)
-            raise _in_our_words(ctx, note, error) from error
-        note.committed = True
+            yield
+        finally:
+            if lane.waits_since == since:
+                lane.started_at += self.clock.monotonic() - since
+                lane.waits_since = None
 
     # -- opening and undoing, on the worker's loop
 
@@ -188,7 +212,7 @@ class Completions:
     def _plan(self, ctx: Context, note: Note) -> Plan[None]:
         """Settle under whichever lease stands. None does: the transaction must not be committed."""
         lane, leased, completion = _lane(ctx), ctx.leased, note.completion
-        ran = self.clock.monotonic() - lane.started_at
+        ran = lane.ran(self.clock.monotonic())
         ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran)
         settlement = conclude(leased, ending, self.policies[leased.message.queue], self.now(), 0.0)
         assert settlement is not None
@@ -215,7 +239,7 @@ class Completions:
             self.pacing.lose(lane)
             return delivery.Lost()
         if committed:
-            self.pacing.complete(lane, note.completion, self.clock.monotonic() - lane.started_at)
+            self.pacing.complete(lane, note.completion, lane.ran(self.clock.monotonic()))
             return None
         self._undo(ctx, note)
         if isinstance(ending, delivery.Returned):

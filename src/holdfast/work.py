@@ -73,6 +73,7 @@ class Want:
     queue: str
     heads: int
     after: tuple[datetime, int] | None = None  # watermark: nothing at or before it is looked at
+    run: int | None = None  # messages of one stream at most; None: as many as the report says
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ log = Log("holdfast.worker")
 FEW = 64  # messages that are started before the next exchange is sent
 LOOK = 1.0  # seconds after which a worker with full hands asks all the same: queues may have been paused
 HOUSEKEEPING = 60.0
+ALONE_SHARE = 0.1  # of the time of a worker in an application, at most, for suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
 
 
@@ -84,6 +85,7 @@ class Worker:
             settings,
             quarantine=quarantine,
             gate=self.gate if self.gate.is_needed else None,
+            patient=not until_idle,
         )
         at_once = {queue: pace.limit.concurrency for queue, pace in self.pacing.paces.items()}
         self.gate.attach(self.pacing.lanes_of, at_once, quarantine)
@@ -97,6 +99,7 @@ class Worker:
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
         self._asked_at = float("-inf")
         self._alone_at = float("-inf")
+        self._had_suspect = False
         self._stop_at: float | None = None
         self._database_now: tuple[datetime, float] | None = None
 
@@ -209,8 +212,7 @@ class Worker:
             self._changed.clear()
             if self.gate.is_needed:
                 await self.gate.look()
-                if self.gate.slots:  # what waits here may have got one
-                    self.calls.start()
+                self.calls.start()  # what waits here may have got its slot or its token
             asked_at = self.clock.monotonic()
             report = self._report(asked_at)
             if report is None:
@@ -254,6 +256,8 @@ class Worker:
         if self.watch is not None:
             self.watch.exchanged(report, batch, answered_at - asked_at)
         self._rhythm.told(report.asleep)
+        if report.suspects and report.want:
+            self._had_suspect = bool(batch.work)
         if report.peek:
             self.suspects = batch.suspects
         self.calls.start()
@@ -287,18 +291,21 @@ class Worker:
     # -- suspects, inside somebody's application
 
     def _may_claim(self, now: float) -> bool:
-        """There is no quarantine child here: at most once a lease this worker drains, and takes one suspect alone."""
+        """There is no quarantine child here: at most once a lease this worker drains, and takes suspects one by one."""
         if not self.embedded or self.quarantine:
             return True
         if self.pacing.quarantine:
             if self.pacing.idle and self._asked_at >= self._alone_at:
-                self.pacing.quarantine = False  # it has ended, or there was none
+                # It has ended. The next one, if there was one and we have not been at it for long.
+                more = self._had_suspect and now - self._alone_at < ALONE_SHARE * self.settings.lease
+                self.pacing.quarantine = more and not self.pacing.stopping
             return True
         waits = now - self._alone_at < self.settings.lease and not self.until_idle
         if not self.suspects or waits or self.pacing.stopping:
             return True
         if self.pacing.idle:
             self._alone_at, self.pacing.quarantine, self.suspects = now, True, False
+            self._had_suspect = False
         return self.pacing.idle
 
     # -- leases
@@ -381,6 +388,7 @@ def _limit(handler: Handler[Any, Any]) -> Limit:
     return Limit(
         concurrency=handler.concurrency * max(1, handler.batch),
         timeout=handler.timeout,
+        ahead=handler.policy.retry.starts_max > 1,
         per_key=handler.per_key,
         key_of=handler.key_of,
     )

@@ -197,3 +197,14 @@ def test_a_handle_of_no_known_kind_is_refused(tmp_path: Path) -> None:
 def test_postgres_without_our_tables_names_the_command(postgres_dsn: str) -> None:
     with pytest.raises(NotMigrated, match="holdfast migrate"):
         application(postgres_dsn).publish("order.placed", {})
+
+
+@pytest.mark.timeout(25)  # SQLite's own waiting takes 30 s
+def test_a_caller_that_locks_the_whole_file_does_not_wait_for_us(tmp_path: Path) -> None:
+    """Found by review: whether all is prepared was looked up on a connection that waits for locks, half a minute."""
+    app = application(f"sqlite:///{tmp_path / 'shop.db'}")
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level="EXCLUSIVE")) as connection:
+        for n in range(2):
+            app.publish("order.placed", {"n": n}, on=connection)
+        connection.commit()
+    assert app.operations.status().depth == 2 * 2

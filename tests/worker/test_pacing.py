@@ -122,8 +122,7 @@ def test_a_slow_handler_hoards_nothing() -> None:
         take(p, leased(n), now=n * 5.0)
         run_through(p, n * 5.0, ran=5.0)
     report = p.report(1, 100.0)
-    assert [want.heads for want in report.want] == [11]
-    assert report.run == 1
+    assert [(want.heads, want.run) for want in report.want] == [(11, 1)]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_runs_are_as_long_as_a_moment(seconds: float | None, run: int) -> None:
         take(p, leased(1))
         (lane,) = start(p)
         finish(p, lane, delivery.Returned(ran=seconds))
-    assert p.report(1, 0.0).run == run
+    assert [want.run for want in p.report(1, 0.0).want] == [run]
 
 
 def test_heads_are_fewer_where_each_brings_a_run() -> None:
@@ -159,12 +158,41 @@ def test_a_few_streams_share_all_there_is_room_for() -> None:
     take(p, leased(0))
     run_through(p, ran=0.0001)
     p.paces["q"].busy = 1.0
-    assert p.report(1, 0.0).run == 50, "of many streams each gets a share"
+    assert p.report(1, 0.0).want[0].run == 50, "of many streams each gets a share"
     take(p, *run_of(*range(1, 51)), *run_of(*range(51, 101)))
     run_through(p, ran=0.0001)
-    assert p.report(1, 0.0).run == 250, "two streams had work: they share 500"
+    assert p.report(1, 0.0).want[0].run == 250, "two streams had work: they share 500"
     take(p, *(leased(n, position=n) for n in range(200, 700)))
-    assert p.report(1, 0.0).run == 50
+    assert p.report(1, 0.0).want[0].run == 50
+
+
+@pytest.mark.parametrize("run", [1, 5, 500])
+def test_the_setting_bounds_a_run_whatever_there_is_room_for(run: int) -> None:
+    """Found by review: few streams brought as many as fit."""
+    p = pacing(100, run=run)
+    take(p, leased(0))
+    run_through(p, ran=0.0001)
+    take(p, *run_of(*range(1, 51)))
+    run_through(p, ran=0.0001)
+    assert p.report(1, 0.0).want[0].run == run
+
+
+def test_one_queue_does_not_lengthen_the_runs_of_another() -> None:
+    """Found by review: a slow handler held hundreds because a fast one could use them."""
+    p = Pacing({"fast": Limit(10), "slow": Limit(10)}, Settings())
+    take(p, leased(1, queue="fast"), leased(2, queue="slow"))
+    for lane in start(p):
+        finish(p, lane, delivery.Returned(ran=0.0001 if lane.queue == "fast" else 3.0))
+    assert {want.queue: want.run for want in p.report(1, 0.0).want} == {"fast": 50, "slow": 1}
+
+
+def test_what_may_start_once_is_not_held_before_it_starts() -> None:
+    """A crash would spend the only start of what has not started yet."""
+    p = Pacing({"q": Limit(10, ahead=False)}, Settings())
+    for n in range(1000):
+        take(p, leased(n), now=n / 1000)
+        run_through(p, n / 1000, ran=0.0001)
+    assert [(want.heads, want.run) for want in p.report(1, 1.0).want] == [(10, 1)]
 
 
 def test_the_watermark_moves_while_there_is_more_than_was_asked_for() -> None:
@@ -574,12 +602,13 @@ def test_it_looks_less_and_less_often() -> None:
 
 
 def test_a_sleeper_that_is_woken_need_not_look_by_itself() -> None:
-    """Before the store knows that it sleeps somebody may have published: it looks once more, and then waits."""
+    """Before the store knows that it sleeps somebody may have published: it looks soon, and then less and less."""
     r = Rhythm(0.002, 0.1, worked_at=0.0)
     r.told(True)
-    assert [r.rest(1.0, True, None) for _ in range(3)] == [0.002, 0.1, 0.1]
+    rests = [r.rest(1.0, True, None) for _ in range(15)]
+    assert (rests[0], rests[-1]) == (0.002, 0.1)
     r.work_came(2.0)
-    assert r.rest(2.0, True, None) == 0.1
+    assert r.rest(2.0, True, None) == 0.1, "whoever published it woke us"
     r.told(False)
     assert r.rest(2.0, False, None) == 0.002
 

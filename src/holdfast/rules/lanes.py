@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ..work import Leased, Settlement
 
+SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs
 
 Fence = tuple[int, int]  # the seq and the epoch under which a lease stands
@@ -46,12 +47,17 @@ class Lane:
     leased_until: float
     running: Leased | None = None
     started_at: float = 0.0
+    waits_since: float | None = None  # for its turn to have a transaction: its time does not run
     ended: list[Settlement] = field(default_factory=list)  # not handed in yet
     handed: Sequence[Settlement] = ()  # on their way
     key: Hashable = None
     stop: Stop | None = None
     lost: bool = False
     completing: bool = False
+
+    def ran(self, now: float) -> float:
+        """How long its handler has run, without what it waited for us."""
+        return (now if self.waits_since is None else self.waits_since) - self.started_at
 
     @property
     def following(self) -> Leased | None:
@@ -65,6 +71,7 @@ class Limit:
 
     concurrency: int
     timeout: float = inf
+    ahead: bool = True  # work may be held beyond what runs; not where a crash would spend its only start
     per_key: int = 0
     key_of: Callable[[Leased], Hashable] | None = None
 
@@ -132,7 +139,7 @@ class Pace:
         """How many more messages are of use: what can run at once, and the need of a moment at this pace."""
         idle = sum(len(lane.waiting) for lanes in self.barred.values() for lane in lanes)
         # What one handler ends in a moment is known after the first message, the rate of all only after a while.
-        need = max(ceil(self.rate * HORIZON), self.longest_run - 1)
+        need = max(ceil(self.rate * HORIZON), self.longest_run - 1) if self.limit.ahead else 0
         return self.limit.concurrency + need - (self.held - idle)
 
     @property
@@ -141,14 +148,15 @@ class Pace:
         free = self.limit.concurrency - self.running
         return free if self.busy is None else min(free, ceil(2 * self.busy))
 
-    def run_max(self, total: int, usual: int) -> int:
-        """How many messages of one stream to take: all get their share, and a few streams share all the room."""
-        return usual if self.streams is None else max(usual, ceil(total / self.streams))
+    def run_max(self, total: int, most: int) -> int:
+        """How many messages of one stream to take: many streams get a share each, a few share all there is room for."""
+        shared = SHARE if self.streams is None else max(SHARE, ceil(total / self.streams))
+        return min(self.longest_run, shared, most)
 
     @property
     def longest_run(self) -> int:
         """How many messages one handler ends within a moment; nothing is hoarded before that is known."""
-        if self.seconds is None:
+        if self.seconds is None or not self.limit.ahead:
             return 1
         return 1 + int(HORIZON / max(self.seconds, 1e-6))
 

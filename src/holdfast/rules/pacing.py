@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ..work import Batch, Leased, Report, Settlement, Want
 from .delivery import give_back
-from .lanes import HORIZON, Completion, Fence, Lane, Limit, Pace, Stop, stamped
+from .lanes import HORIZON, SHARE, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
 
 FULL_SCAN = 0.25  # seconds after which a watermark is forgotten once, to find what was committed late
@@ -43,6 +43,8 @@ class Gate(Protocol):
     def admits(self, queue: str) -> bool: ...
     def at_once(self, queue: str) -> int | None: ...
     def has_slot(self, queue: str) -> bool: ...
+    def has_token(self, queue: str) -> bool: ...
+    def refuses(self, queue: str) -> bool: ...
 
 
 class Pacing:
@@ -55,8 +57,10 @@ class Pacing:
         *,
         quarantine: bool = False,
         gate: Gate | None = None,
+        patient: bool = True,
     ) -> None:
         self.settings, self.gate = settings, gate
+        self.patient = patient  # what has no token waits for one
         self.quarantine = quarantine  # ask for one suspect at a time, and for nothing else
         self.paces = {queue: Pace(limit) for queue, limit in limits.items()}
         self.lanes: dict[Fence, Lane] = {}  # by `claimed`
@@ -85,7 +89,7 @@ class Pacing:
         """What to hand in and, unless `claim` is false, what to ask for now."""
         self._measure(now)
         settlements, moves = self._hand_in()
-        wants, total, run = self._wants(now) if claim and not self.stopping else ([], 0, 1)
+        wants, total = self._wants(now) if claim and not self.stopping else ([], 0)
         return Report(
             worker=worker,
             settlements=settlements,
@@ -93,28 +97,27 @@ class Pacing:
             want=wants,
             total=total,
             lease=self.settings.lease,
-            run=run,
             bytes_max=self.settings.claim_bytes - self.held_bytes,
             suspects=self.quarantine,
             peek=peek,
             asleep=asleep,
         )
 
-    def _wants(self, now: float) -> tuple[list[Want], int, int]:
-        """The queues to ask, how many messages at most together, and how many of one stream."""
+    def _wants(self, now: float) -> tuple[list[Want], int]:
+        """The queues to ask, and how many messages at most together."""
         if self.quarantine:
             asked = (
                 []
                 if self.lanes
                 else [queue for queue in self.paces if self._allowed(queue) != 0 != self._at_once(queue)]
             )
-            return [Want(queue, 1) for queue in asked], 1, 1
+            return [Want(queue, 1, run=1) for queue in asked], 1
         total = min(self.settings.claim, 2 * self.settings.claim - self.held)
         if total <= 0 or self.held_bytes >= self.settings.claim_bytes:
-            return [], 0, 1
+            return [], 0
         names = list(self.paces)
         self._first = (self._first + 1) % max(1, len(names))
-        wants, run = [], 1
+        wants = []
         for queue in names[self._first :] + names[: self._first]:
             pace = self.paces[queue]
             room = pace.room
@@ -123,22 +126,22 @@ class Pacing:
             if now - pace.scanned_at > FULL_SCAN:
                 pace.after, pace.scanned_at = None, now
             most = min(room, total)
-            heads = min(most, max(ceil(most / min(pace.run, self.settings.run)), pace.useful_lanes))
-            longest = min(pace.longest_run, pace.run_max(total, self.settings.run))
+            run = pace.run_max(total, self.settings.run)
+            heads = min(most, max(ceil(most / min(pace.run, SHARE)), pace.useful_lanes))
             allowed = self._allowed(queue)
             if allowed is not None:
                 allowed -= pace.held - pace.running  # what waits here already begins first
                 if allowed <= 0:
                     continue
-                heads, longest = min(heads, allowed), min(longest, allowed)
+                heads = min(heads, allowed)
+                run = min(run, max(1, allowed // heads))  # not more altogether than may begin
             slots = self._at_once(queue)
             if slots is not None:
                 heads = min(heads, room - max(0, pace.limit.concurrency - slots))
                 if slots == 0 or heads <= 0:
                     continue
-            run = max(run, longest)
-            wants.append(Want(queue, heads, pace.after))
-        return wants, total, run
+            wants.append(Want(queue, heads, pace.after, run))
+        return wants, total
 
     def _allowed(self, queue: str) -> int | None:
         return None if self.gate is None else self.gate.allowed(queue)
@@ -236,7 +239,7 @@ class Pacing:
         for want in report.want:
             pace, found = self.paces[want.queue], heads.get(want.queue, 0)
             if found:
-                pace.expect_run(messages[want.queue] / found, full and want.queue in ordered, report.run)
+                pace.expect_run(messages[want.queue] / found, full and want.queue in ordered, want.run or 1)
             # Fewer than asked for: everything was seen, so the next look costs little and begins at the beginning.
             pace.after = batch.marks.get(want.queue) if found >= want.heads else None
             if found:
@@ -254,13 +257,16 @@ class Pacing:
         """The next lane of a queue, if a handler is free for it."""
         pace = self.paces[queue]
         while pace.ready and pace.running < pace.limit.concurrency:
-            if self.gate is not None and not self.gate.has_slot(queue):
+            if self.gate is not None and not self._has_room(queue, self.gate):
                 return None
             lane = pace.ready.popleft()
             if lane.waiting and (not pace.limit.per_key or pace.admit(lane)):
                 pace.running += 1
                 return lane
         return None
+
+    def _has_room(self, queue: str, gate: Gate) -> bool:
+        return gate.has_slot(queue) and (not self.patient or gate.has_token(queue) or gate.refuses(queue))
 
     def begin(self, lane: Lane, now: float) -> Leased | None:
         """The next message of a lane, which starts now; None when the lane must give up its handler."""
@@ -270,12 +276,17 @@ class Pacing:
             pace.running -= 1
             return None
         if self.gate is not None and not self.gate.admits(lane.queue):
-            self.close(lane)
+            # While its breaker is open it goes back. For a token, which comes in a moment, it waits here: going back
+            # and coming again a hundred times would count as attempts.
+            if self.gate.refuses(lane.queue) or not self.patient:
+                self.close(lane)
+            else:
+                pace.ready.appendleft(lane)
             pace.free_key(lane)
             pace.running -= 1
             return None
         lane.running = leased = lane.waiting.popleft()
-        lane.started_at = now
+        lane.started_at, lane.waits_since = now, None
         return leased
 
     def end(self, lane: Lane, settlement: Settlement | None) -> None:
@@ -388,7 +399,7 @@ class Pacing:
             for lane in self.lanes.values()
             if lane.running is not None
             and lane.stop not in (Stop.TIMEOUT, Stop.GRACE)  # a thread does not hear that it is cancelled
-            and now - lane.started_at >= self.paces[lane.queue].limit.timeout
+            and lane.ran(now) >= self.paces[lane.queue].limit.timeout
         ]
 
     def lapsed(self, now: float) -> list[Lane]:
@@ -410,7 +421,7 @@ class Pacing:
         return [
             (lane, lane.fences)
             for lane in list(self.lanes.values())
-            if lane.running is None or now - lane.started_at < self.paces[lane.queue].limit.timeout
+            if lane.running is None or lane.ran(now) < self.paces[lane.queue].limit.timeout
         ]
 
     def renewed(

@@ -44,11 +44,13 @@ class Rhythm:
 
     def told(self, asleep: bool | None) -> None:
         if asleep is not None:
-            # Somebody may have published before this was known: look once more, and then wait to be woken.
+            # Somebody may have published before this was known: look again soon.
             self.asleep, self.pause = asleep, self.poll_min
 
     def work_came(self, now: float) -> None:
-        self.worked_at, self.pause = now, self.poll_max if self.asleep else self.poll_min
+        self.worked_at = now
+        if not self.asleep:  # else whoever publishes the next one wakes us, as this one did
+            self.pause = self.poll_min
         self.busy_turns = min(self.busy_turns + 1, BUSY_TURNS)
 
     def rest(self, now: float, idle: bool, due_in: float | None) -> float:
@@ -56,5 +58,5 @@ class Rhythm:
         if idle:
             self.busy_turns = 0
         seconds = IDLE_POLL if idle and now - self.worked_at > IDLE_AFTER else self.pause
-        self.pause = self.poll_max if self.asleep else min(self.pause * SLOWER, self.poll_max)
+        self.pause = min(self.pause * SLOWER, self.poll_max)
         return seconds if due_in is None else min(seconds, max(0.0, due_in))

@@ -134,7 +134,7 @@ class PostgresPlans:
             after_seq=column(w.after and w.after[1] for w in want),
             total=report.total,
             lease=report.lease,
-            run_max=report.run,
+            runs=[w.run or report.run for w in want] or None,
             bytes=report.bytes_max,
             suspects=report.suspects,
             peek=report.peek,

@@ -312,8 +312,9 @@ class SqlitePlans:
         """What is handed out behind the heads, as (seq, seq of its head), and where each run ends."""
         chosen: list[tuple[int, int]] = []
         ends: dict[int, int] = {}
+        longest = {want.queue: want.run or report.run for want in report.want}
         for seq, position, _, _, queue, stream in heads:
-            room = min(report.run - 1, report.total - len(heads) - len(chosen))
+            room = min(longest[queue] - 1, report.total - len(heads) - len(chosen))
             if position is None or room <= 0 or budget <= 0:
                 continue
             found = yield sql(

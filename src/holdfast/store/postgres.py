@@ -47,11 +47,10 @@ class PostgresStore:
         self._aidle: dict[int, list[psycopg.AsyncConnection[Any]]] = {}
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        # Handlers' own transactions. More at once would gain nothing and use up the server's connections.
         self._idle_max = settings.connections + IDLE_SPARE
-        self._turns = threading.BoundedSemaphore(settings.connections)
-        self._aturns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self._connections = settings.connections
+        self._turns = threading.Semaphore(self._connections)
+        self._aturns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     def now(self) -> datetime | None:
         return self.clock.now()
@@ -135,6 +134,7 @@ class PostgresStore:
         # A socket shared with the parent would mix up both conversations; the parent closes it.
         if self._pid != os.getpid():
             self._idle, self._aidle = [], {}
+            self._turns, self._aturns = threading.Semaphore(self._connections), WeakKeyDictionary()
             self._pid = os.getpid()
 
     def _options(self) -> dict[str, Any]:
@@ -189,18 +189,28 @@ class PostgresStore:
 
     # -- a handler's own transaction
 
+    def turn(self) -> threading.Semaphore:
+        """A handler's turn to have a transaction: more at once would only use up the server's connections."""
+        with self._lock:
+            self._forget_after_fork()
+            return self._turns
+
+    def aturn(self) -> asyncio.Semaphore:
+        with self._lock:
+            self._forget_after_fork()
+            loop = asyncio.get_running_loop()
+            return self._aturns.setdefault(loop, asyncio.Semaphore(self._connections))
+
     @contextmanager
     def transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Callable[[Plan[Any]], Any]]]:
-        with self._turns, self._connection() as connection, connection.transaction():
+        with self._connection() as connection, connection.transaction():
             yield connection, lambda plan: drive(plan, lambda s: execute(connection, s))
 
     @asynccontextmanager
     async def atransaction(
         self,
     ) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], Callable[[Plan[Any]], Awaitable[Any]]]]:
-        loop = asyncio.get_running_loop()
-        turns = self._aturns.setdefault(loop, asyncio.Semaphore(self._connections))
-        async with turns, self._aconnection() as connection, connection.transaction():
+        async with self._aconnection() as connection, connection.transaction():
             yield connection, lambda plan: adrive(plan, lambda s: aexecute(connection, s))
 
     # -- life

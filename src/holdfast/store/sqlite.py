@@ -13,7 +13,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -214,11 +214,16 @@ class SqliteStore:
             return reached == latest("sqlite") and missing == ([], [])
 
         try:
-            return self.read(look)
-        except (StoreUnavailable, NotMigrated):
+            # Not our reader: it waits for locks, and the caller may hold one.
+            with closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as connection:
+                return drive(look(0), lambda s: execute(connection, s))
+        except sqlite3.Error:
             return False
 
     # -- a handler's own transaction
+
+    turn = staticmethod(nullcontext)  # there is one writer: `transaction` waits for it
+    aturn = staticmethod(nullcontext)
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Any]]]:

@@ -3,8 +3,8 @@
 -- statement, when their head is locked: nobody can change them then. The plan is pinned: keys first through the claim
 -- index, the lease looked up one by one (a scalar subquery cannot become a hash join), bodies by key.
 create or replace function holdfast.claim(
-    p_worker bigint, p_queue text[], p_heads int[], p_after_at timestamptz[], p_after_seq bigint[],
-    p_total int, p_lease float8, p_run int, p_bytes bigint, p_now timestamptz)
+    p_worker bigint, p_queue text[], p_heads int[], p_runs int[], p_after_at timestamptz[], p_after_seq bigint[],
+    p_total int, p_lease float8, p_bytes bigint, p_now timestamptz)
 returns table (
     seq bigint, id uuid, queue text, type text, body text, stream text, place bigint, subject text, headers text,
     status int, attempts int, failures int, vanished int, refunds int, created_at timestamptz, due_at timestamptz,
@@ -15,7 +15,7 @@ set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-    v_head bigint[]; v_epoch int[]; v_end bigint[]; v_sizes int[]; v_bytes bigint; v_streams int;
+    v_head bigint[]; v_epoch int[]; v_end bigint[]; v_runs int[]; v_sizes int[]; v_bytes bigint; v_streams int;
     v_seq bigint[]; v_run bigint[]; v_count int; v_leased bigint[]; v_found text[];
 begin
     if cardinality(p_queue) > 16 and p_after_at is null then
@@ -31,12 +31,13 @@ begin
         if cardinality(v_found) = 0 then
             return;
         end if;
-        select array_agg(u.name order by u.n), array_agg(u.heads order by u.n) into p_queue, p_heads
-          from unnest(p_queue, p_heads) with ordinality u (name, heads, n) where u.name = any (v_found);
+        select array_agg(u.name order by u.n), array_agg(u.heads order by u.n), array_agg(u.run order by u.n)
+          into p_queue, p_heads, p_runs
+          from unnest(p_queue, p_heads, p_runs) with ordinality u (name, heads, run, n) where u.name = any (v_found);
     end if;
-    select array_agg(h.seq), array_agg(h.epoch + 1), array_agg(h.position), count(h.position), array_agg(h.bytes), sum(h.bytes)
-      into v_head, v_epoch, v_end, v_streams, v_sizes, v_bytes
-      from (select h.* from unnest(p_queue, p_heads, p_after_at, p_after_seq) w (queue, heads, at, seq)
+    select array_agg(h.seq), array_agg(h.epoch + 1), array_agg(h.position), count(h.position), array_agg(h.run), array_agg(h.bytes), sum(h.bytes)
+      into v_head, v_epoch, v_end, v_streams, v_runs, v_sizes, v_bytes
+      from (select h.*, w.run from unnest(p_queue, p_heads, p_runs, p_after_at, p_after_seq) w (queue, heads, run, at, seq)
              cross join lateral (
                 select m.seq, m.epoch, m.position, octet_length(m.body) as bytes
                   from holdfast.message m
@@ -52,14 +53,14 @@ begin
         select count(*), sum(x.bytes) into v_count, v_bytes
           from (select u.bytes, sum(u.bytes) over (order by u.n) - u.bytes as before
                   from unnest(v_sizes) with ordinality u (bytes, n)) x where x.before < p_bytes;
-        v_head := v_head[:v_count]; v_epoch := v_epoch[:v_count]; v_end := v_end[:v_count];
+        v_head := v_head[:v_count]; v_epoch := v_epoch[:v_count]; v_end := v_end[:v_count]; v_runs := v_runs[:v_count];
         select count(*) into v_streams from unnest(v_end) u (place) where u.place is not null;
     end if;
     v_seq := v_head; v_run := v_head;
-    if v_streams > 0 and p_run > 1 then
+    if v_streams > 0 then
         -- step: claim_followers
         select v_head || f.seqs, v_head || f.runs, coalesce(f.ends, v_end) into v_seq, v_run, v_end
-          from holdfast.followers(v_head, v_end, p_run, p_total - cardinality(v_head), p_bytes - v_bytes, p_now) f;
+          from holdfast.followers(v_head, v_end, v_runs, p_total - cardinality(v_head), p_bytes - v_bytes, p_now) f;
     end if;
     -- step: claim_lease
     -- A head that was leased and left again since the first statement looked has its lease visible by now; nobody can

@@ -5,7 +5,7 @@ create or replace function holdfast.exchange(
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_other json, p_move_from bigint[], p_move_to bigint[],
     p_emits json, p_keep int,
     p_queue text[], p_heads int[], p_after_at timestamptz[], p_after_seq bigint[], p_total int,
-    p_lease float8, p_run_max int, p_bytes bigint, p_suspects boolean, p_peek boolean, p_asleep boolean,
+    p_lease float8, p_runs int[], p_bytes bigint, p_suspects boolean, p_peek boolean, p_asleep boolean,
     p_now timestamptz)
 returns table (
     seq bigint, id uuid, queue text, type text, body text, stream text, place bigint, subject text, headers text,
@@ -67,8 +67,8 @@ begin
     if p_suspects then
         return query select * from holdfast.claim_suspect(p_worker, v_queue, p_lease, v_now);
     elsif v_queue is not null and p_total > 0 then
-        return query select * from holdfast.claim(p_worker, v_queue, p_heads, p_after_at, p_after_seq, p_total,
-                                                  p_lease, p_run_max, p_bytes, v_now);
+        return query select * from holdfast.claim(p_worker, v_queue, p_heads, p_runs, p_after_at, p_after_seq,
+                                                  p_total, p_lease, p_bytes, v_now);
     end if;
 end
 $$;

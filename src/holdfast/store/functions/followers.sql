@@ -1,7 +1,7 @@
 -- The messages that follow locked heads in their streams, as far as they may be handed out with them, and for each
 -- head the last position of its run. A parked, waiting or suspect follower ends the run before it.
 create or replace function holdfast.followers(
-    p_head bigint[], p_position bigint[], p_run int, p_count int, p_bytes bigint, p_now timestamptz,
+    p_head bigint[], p_position bigint[], p_runs int[], p_count int, p_bytes bigint, p_now timestamptz,
     out seqs bigint[], out runs bigint[], out ends bigint[])
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
@@ -11,14 +11,14 @@ begin
         select x.seq, x.run, x.position, x.nth from (
             select f.seq, h.seq as run, f.position, h.nth,
                    count(*) over w as n, sum(f.bytes) over w - f.bytes as before
-              from unnest(p_head, p_position) with ordinality h (seq, position, nth)
+              from unnest(p_head, p_position, p_runs) with ordinality h (seq, position, run, nth)
               join holdfast.message m on m.seq = h.seq
              cross join lateral (
                 select t.seq, t.position, octet_length(t.body) as bytes,
                        bool_and(t.claimable_at <= p_now and t.vanished = 0) over (order by t.position) as takeable
                   from (select t.seq, t.position, t.body, t.claimable_at, t.vanished from holdfast.message t
                          where t.queue = m.queue and t.stream = m.stream and t.position > h.position
-                         order by t.position limit p_run - 1) t) f
+                         order by t.position limit h.run - 1) t) f
              where h.position is not null and f.takeable
             window w as (order by h.nth, f.position)) x
          where x.n <= p_count and x.before < p_bytes)
