@@ -10,10 +10,12 @@
     u1 (held by worker 1), u2, u3 (dedupe key): without a stream; s1 as well, a suspect in queue s
     x1 x2 y1                 a delivery each in the queues q and r, with dedupe keys, held by worker 1 and worker 2
     m1 m2 m3                 in queue m, the first two in its stream a, the third in b
-    old                      done; its dedupe key is still held
-    d1, d2                   dead letters of the streams a and e, which went on
+    old                      died, came back and is done; its dedupe key is still held
+    d1, d2                   dead letters of the streams a and e, which went on; d2 has a dedupe key and was edited
     t1, t2                   timers for the streams a and b, due a minute later
     unrouted                 nobody subscribes to its type yet; its stream is a
+    beside the work          an event, an audited order, a turn, and alerts: two are raised, one of them is being told,
+                             and a third is over and told
 
 Time stands still: all operations happen at `now`.
 """
@@ -27,7 +29,9 @@ from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from msgspec.structs import replace
 
+from holdfast.alert import Episode, Over, Raised
 from holdfast.message import NewMessage
+from holdfast.store import alert_plans, audit_plans, operator_dead
 from holdfast.work import Leased
 from tests.store.box import Box, dead, done, new
 
@@ -42,6 +46,8 @@ class Contents:
     held: dict[str, Leased] = field(default_factory=dict)  # a1@q: as its worker has it
     workers: dict[str, int] = field(default_factory=dict)
     seqs: dict[tuple[str, str | None], int] = field(default_factory=dict)
+    audited: int = 0  # the number of the order
+    news: int = 0  # the number of what is being told, once so far
     fixed: bool = False  # ids of new messages follow from their names
 
     def seq(self, name: str, queue: str = "q") -> int:
@@ -71,7 +77,7 @@ def fill(box: Box) -> Contents:
     box.subscribe("s", "odd")
     box.subscribe("m", "moved")
     contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
-    for part in (_dead_letters, _fan_out, _streams, _loose):
+    for part in (_dead_letters, _fan_out, _streams, _loose, _beside):
         part(box, contents)
     contents.seqs = {(contents.names[m.id], m.queue): m.seq for m in box.messages()}
     box.clock.advance(seconds=60)
@@ -93,13 +99,18 @@ def _claim(box: Box, c: Contents, worker: str, queue: str = "q", **report: Any) 
 
 def _dead_letters(box: Box, c: Contents) -> None:
     for name, stream in (("d1", "a"), ("d2", "e"), ("h1", "h")):
-        _send(box, c, name, stream=stream)
+        _send(box, c, name, stream=stream, dedupe="d2" if name == "d2" else None)
     for leased in box.claim("q"):
         box.settle(dead(leased, on_dead="halt" if c.names[leased.message.id] == "h1" else "continue"))
     _send(box, c, "h2", "h3", stream="h")
     _send(box, c, "old", dedupe="old")
     (old,) = box.claim("q")
+    box.settle(dead(old))
+    plans, edited = box.store.plans, next(row for row in box.read("dead") if row.id == c.ids["d2"])
+    box.store.run(lambda now: operator_dead.redrive(plans, [(c.ids["old"], "q")], False, now))
+    (old,) = box.claim("q")
     box.settle(done(old))
+    box.store.run(lambda _: operator_dead.edit(plans, edited.id, "q", edited.epoch, '"mended"'))
 
 
 def _fan_out(box: Box, c: Contents) -> None:
@@ -139,3 +150,30 @@ def _loose(box: Box, c: Contents) -> None:
     _send(box, c, "m1", "m2", type="moved", stream="a")
     _send(box, c, "m3", type="moved", stream="b")
     _send(box, c, "unrouted", type="new", stream="a")
+
+
+def _beside(box: Box, c: Contents) -> None:
+    """What is kept and is no work."""
+    plans, run = box.store.plans, box.store.run
+    entry = audit_plans.Entry("dead.redrive", "q", count=2)
+    c.audited = run(lambda now: audit_plans.write(plans, "somebody", entry, now))
+    run(lambda now: alert_plans.take_turn(plans, "alerts", 10.0, now))
+    event = "insert into {event} (stream, version, id, type, created_at, body) values ('e', 1, :id, 't', :now, '1')"
+    box.query("insert into {event_stream} (name, version) values ('e', 1)")
+    box.query(event, id=str(uuid5(NAMESPACE_OID, "event")), now=box.store.now())
+
+    def raised(name: str) -> Raised:
+        return Raised(Episode(name, "q", box.now, 5.0, 5.0), 1.0, f"{name}!", {})
+
+    for judge in (
+        lambda *_: [raised("late")],
+        lambda episodes, _: [Over(episodes[0], 0.0, 1.0, "not late any more")],
+        lambda *_: [raised("backlog_age"), raised("dead_letters")],
+    ):
+        run(lambda now, judge=judge: alert_plans.decide(plans, judge, now))  # type: ignore[misc]
+    for _ in range(3):
+        news = run(lambda now: alert_plans.take(plans, 30.0, now))
+        assert news is not None
+        c.news = news["number"]
+        if news["name"] == "late":
+            run(lambda now: alert_plans.told(plans, c.news, 1, ["log"], None, None, now))

@@ -30,12 +30,22 @@ COLUMNS = {
     "history": "id queue type stream subject status attempts failures outcome due_at started_at ended_at why",
     "dedupe": "scope key id ended_at",
     "worker": "id name asleep stopping started_at seen_at",
+    "event_stream": "name version",
+    "event": "stream version id type subject created_at headers body",
+    "breaker": "name version era state forced calls trials_left successes opened_at until changed_at why",
+    "rate": "name tokens at granted",
+    "audit": "number at who action queue target count was became why filter ids",
+    "alert": "name subject version episode since calm_since value peak",
+    "alert_news": "number name subject what episode at since value threshold text details tries try_at told ended_at "
+    "error",
+    "turn": "name next_at",
 }
 TIMES = frozenset(
     {"claimable_at", "created_at", "deadline", "died_at", "due_at", "ended_at", "halted_at", "paused_at"}
 )
 TIMES |= {"held_at", "stored_at", "seen_at", "started_at", "until"}
-BOOLEANS = frozenset({"asleep", "cancel", "head", "stopping"})
+TIMES |= {"at", "calm_since", "changed_at", "next_at", "opened_at", "since", "try_at"}
+BOOLEANS = frozenset({"asleep", "cancel", "forced", "head", "stopping"})
 
 
 class Row(dict[str, Any]):

@@ -30,6 +30,13 @@ from tests.store.box import Box
 
 ROOT = Path(__file__).resolve().parents[3]
 WAIT = 20.0
+DROPPED = {  # numbers, and the machine's time
+    "dead": ("seq", "position"),
+    "worker": ("id",),
+    "event": ("created_at",),
+    "audit": ("number",),
+    "alert_news": ("number",),
+}
 PROOF_TABLES = (
     "create table proof_effect (message text, by text)",
     "create table proof_business (name text primary key, version int)",
@@ -235,8 +242,7 @@ def wait_for(done: Any, what: str) -> None:
 
 def picture(store: Store, names: dict[str, str], effects: list[tuple[Any, ...]]) -> dict[str, Any]:
     """Rows by the names of their messages; positions as places in their streams; no numbers of rows or workers."""
-    others = ("stream", "queue", "subscription", "dead", "history", "dedupe", "worker")
-    tables = state.read_all(store, "message", "lease", *others)
+    tables = state.read_all(store, *state.COLUMNS)
     messages = tables["message"]
     order: dict[Any, list[int]] = defaultdict(list)
     for m in messages:
@@ -267,8 +273,11 @@ def picture(store: Store, names: dict[str, str], effects: list[tuple[Any, ...]])
             "run": run,
             "worker": workers.get(lease.worker),
         }
-    for table in others:
-        dropped = {"dead": ("seq", "position"), "worker": ("id",)}.get(table, ())
+    news = {each.number: each.text for each in tables["alert_news"]}
+    for each in (*tables["alert"], *tables["alert_news"]):
+        each["episode"] = news.get(each.episode, each.episode)
+    for table in tables.keys() - {"message", "lease"}:
+        dropped = DROPPED.get(table, ())
         rows = [{key: value for key, value in row.items() if key not in dropped} for row in tables[table]]
         found[table] = sorted(rows, key=repr)
     return found

@@ -141,7 +141,8 @@ class Verb:
         known = {row["id"] for table in ("message", "dead", "history") for row in rows(self.before, table)}
         gone = {str(id) for id in known} - {id for id, _ in ended}
         yield from (f"{named(id)} is lost" for id in gone if named(id) not in pruned)
-        new = {str(row["id"]) for row in rows(self.after, "message")} - {str(id) for id in known}
+        came = [row["id"] for table in ("message", "dead") for row in rows(self.after, table)]
+        new = {str(id) for id in came} - {str(id) for id in known}
         stored = {id for id, _ in ended} - {str(id) for id in known}
         if stored not in (set(), new):
             yield f"a part of what was published: {[named(id) for id in stored]}"

@@ -8,22 +8,32 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 
+from holdfast.alert import Changed, Episode, Over, Raised
+from holdfast.keys import SEALED
 from holdfast.message import NewMessage
+from holdfast.operations.dead import DeadLetters
+from holdfast.operations.desk import Desk, Tally
+from holdfast.operations.messages import Messages
+from holdfast.settings import Settings
 from holdfast.store import (
     SqliteStore,
     Store,
+    alert_plans,
     breaker_plans,
+    dead_queries,
+    key_plans,
     operator_dead,
     operator_plans,
     operator_queues,
     plans,
 )
+from holdfast.store.audit_plans import Entry
 from holdfast.store.runners import recognise
 from holdfast.store.statement import Plan
 from holdfast.work import Report, Settlement, Want
@@ -101,6 +111,18 @@ class Hands:
 
     def order(self, make: Callable[[Any], Plan[Any]]) -> Any:
         return self.run(make)
+
+    @property
+    def desk(self) -> Desk:
+        return Desk(self.store, Settings(), who="me")
+
+    def counted(
+        self, make: Callable[[Any], Plan[Any]], count: Callable[[Any], int], number: int | None = None
+    ) -> Any:
+        """An order about many, with its line in the audit. `number`: it has one already."""
+        tally = Tally(self.desk, Entry("dead.redrive", "q"))
+        tally.number = number
+        return tally.order(make, "It", lambda answer: (count(answer), ()))
 
 
 CLAIM: dict[str, Any] = {"want": [Want("q", 20), Want("r", 20), Want("s", 1)], "total": 50}
@@ -188,6 +210,80 @@ def trip(h: Hands) -> None:
     h.run(lambda now: breaker_plans.change(h.store.plans, "dependency", opened, now))
 
 
+# --- Orders that are written down -------------------------------------------------------------------------------------
+
+
+def redrive_more(h: Hands) -> None:
+    """Another batch of an order that has its line in the audit."""
+    keys = [(h.contents.ids[each], "q") for each in ("d1", "h1")]
+    h.counted(lambda now: operator_dead.redrive(h.store.plans, keys, False, now), len, h.contents.audited)
+
+
+def load(h: Hands) -> None:
+    """Letters of a file: a new one with a dedupe key and an edited body, one that is here, one that has ended since."""
+    ids, p = h.contents.ids, h.store.plans
+    ((row, deaths),) = h.store.read(lambda _: dead_queries.whole(p, [(ids["d2"], "q")]), one=False)
+    written = {key: each for key, each in row.items() if key != "stored_at"}
+    letters, theirs = [], []
+    for id, dedupe in ((h.new("loaded").id, "loaded"), (ids["d1"], None), (ids["old"], "old")):
+        letters.append({**written, "id": str(id), "dedupe": dedupe, "errors": [], "stream": None})
+        theirs += [{**death, "id": str(id), "body": '"first"'} for death in deaths]
+    h.counted(lambda now: operator_dead.put(p, letters, theirs, False, now), lambda done: len(done[0]))
+
+
+def archive(h: Hands) -> None:
+    """What is safely in an archive's file goes; of two letters one has a dedupe key."""
+    dead = h.store.read(lambda _: dead_queries.keys(h.store.plans, limit=10, queue="q", halts=False))
+    seen = {(row["id"], row["queue"]): row["epoch"] for row in dead}
+    assert len(seen) == 2
+    h.counted(lambda now: operator_dead.archived(h.store.plans, seen, "somewhere", now), len)
+
+
+def rotate(table: str) -> Verb:
+    """Bodies are sealed anew. The same text each time: a cipher's would differ."""
+    mark = f'{SEALED}"A256GCM","key":"new",'
+
+    def verb(h: Hands) -> None:
+        bodies, marks = key_plans.TABLES[table], {"mark": mark, "sealed": SEALED}
+        done = h.counted(
+            lambda _: key_plans.reseal(
+                h.store.plans, bodies, bodies.start, marks, True, 50, lambda id, *_: f'{mark}"data":"{id}"}}'
+            ),
+            lambda batch: int(batch.changed),
+        )
+        assert done.changed
+
+    return verb
+
+
+# --- Alerts and turns -------------------------------------------------------------------------------------------------
+
+
+def alert_decide(h: Hands) -> None:
+    """One alert begins, one goes on, one is over."""
+
+    def judge(found: list[Episode], now: Any) -> Any:
+        on, over = found
+        yield Raised(Episode("poison_candidates", "", now, 3.0, 3.0), 1.0, "poison!", {"count": 3})
+        yield Changed(on, replace(on, value=9.0, peak=9.0, calm_since=now))
+        yield Over(over, 0.0, 1.0, "over")
+
+    assert len(h.run(lambda now: alert_plans.decide(h.store.plans, judge, now))) == 2
+
+
+def alert_take(h: Hands) -> None:
+    assert h.run(lambda now: alert_plans.take(h.store.plans, 60.0, now)) is not None
+
+
+def alert_told(h: Hands) -> None:
+    number = h.contents.news
+    assert h.run(lambda now: alert_plans.told(h.store.plans, number, 1, ["log"], None, None, now))
+
+
+def take_turn(h: Hands) -> None:
+    assert h.run(lambda now: alert_plans.take_turn(h.store.plans, "alerts", 60.0, now))
+
+
 def verbs() -> dict[str, Verb]:
     o, q = operator_plans, operator_queues
     return {
@@ -256,6 +352,14 @@ def verbs() -> dict[str, Verb]:
         "discard": lambda h: h.order(
             lambda now: operator_dead.discard(h.store.plans, h.contents.ids["h1"], "q", now)
         ),
+        "redrive_more": redrive_more,
+        "dead_edit": lambda h: DeadLetters(h.desk).edit(h.contents.ids["d1"], '"mended"'),
+        "dead_hold": lambda h: DeadLetters(h.desk).hold(h.contents.ids["h1"], "why"),
+        "dead_discard": lambda h: DeadLetters(h.desk).discard(h.contents.ids["d2"], "why"),
+        "dead_import": load,
+        "dead_archive": archive,
+        "audited_park": lambda h: Messages(h.desk).park(h.contents.ids["f1"], why="why"),
+        **{f"rotate_{table}": rotate(table) for table in key_plans.TABLES},
         "queue_pause": lambda h: h.order(lambda now: q.pause(h.store.plans, "q", "why", now)),
         "queue_resume": lambda h: h.order(lambda _: q.unpause(h.store.plans, "q")),
         "queue_move": lambda h: h.order(lambda now: q.move(h.store.plans, "m", "q", 10, now)),
@@ -266,6 +370,14 @@ def verbs() -> dict[str, Verb]:
         "prune_dedupe": prune("dedupe"),
         "prune_streams": prune("streams"),
         "prune_workers": prune("workers"),
+        "prune_deaths": prune("deaths"),
+        "prune_audit": prune("audit"),
+        "prune_alerts": prune("alerts"),
+        "alert_decide": alert_decide,
+        "alert_take": alert_take,
+        "alert_told": alert_told,
+        "turn_take": take_turn,
+        "turn_put_off": lambda h: h.run(lambda now: alert_plans.put_off(h.store.plans, "alerts", 60.0, now)),
         "breaker": trip,
         "rate": lambda h: h.run(lambda now: breaker_plans.take(h.store.plans, "dependency", 3, 1.0, 5, now)),
     }
