@@ -313,6 +313,11 @@ def fill(page: str, results: dict[str, Any]) -> str:
         "bars": bars_table(results),
         "peers": peers_table(results),
         "costs": costs_markdown(results),
+        "charts": "\n".join(
+            f"![{name}](../bench/results/{name}.svg)"
+            for name in ("drain", "latency", "held")
+            if (RESULTS / f"{name}.svg").exists()
+        ),
     }
     for name, text in parts.items():
         page = re.sub(
