@@ -270,19 +270,10 @@ def declare(
     queue = names.queue_name(name or getattr(function, "__name__", ""))
     is_async = _is_async(function)
     body, context = _parameters(function, queue, batch > 0)
-    if len(steps) > len(STEP_BITS) or len(set(steps)) != len(steps):
-        raise InvalidSettings(f"Handler {queue!r}: steps must be at most {len(STEP_BITS)} different names.")
-    for setting, value in (("timeout", timeout), ("concurrency", concurrency), ("per_key", per_key)):
-        if value is not None and value <= 0:
-            raise InvalidSettings(f"Handler {queue!r}: {setting}={value!r} must be positive.")
-    if after_death.copy is not None and names.queue_name(after_death.copy.queue) == queue:
-        raise InvalidSettings(f"Handler {queue!r}: a copy of its dead letters must go to another queue.")
-    if batch < 0:
-        raise InvalidSettings(f"Handler {queue!r}: batch={batch!r} must be positive.")
-    if per_key is not None and key is None:
-        raise InvalidSettings(
-            f'Handler {queue!r}: per_key needs key="stream", key="subject" or a function of the body.'
-        )
+    _check(
+        queue, steps, after_death, batch, per_key is not None and key is None,
+        timeout=timeout, concurrency=concurrency, per_key=per_key,
+    )  # fmt: skip
     decode = codec.decoder_for(Any if body is _NOTHING else _element(body) if batch else body)
     return Handler(
         function=function,
@@ -320,6 +311,29 @@ def declare(
         app=app,
         keys=keys,
     )
+
+
+def _check(
+    queue: str,
+    steps: Sequence[str],
+    after_death: AfterDeath,
+    batch: int,
+    lacks_key: bool,
+    **numbers: float | None,
+) -> None:
+    if len(steps) > len(STEP_BITS) or len(set(steps)) != len(steps):
+        raise InvalidSettings(f"Handler {queue!r}: steps must be at most {len(STEP_BITS)} different names.")
+    for setting, value in numbers.items():
+        if value is not None and value <= 0:
+            raise InvalidSettings(f"Handler {queue!r}: {setting}={value!r} must be positive.")
+    if after_death.copy is not None and names.queue_name(after_death.copy.queue) == queue:
+        raise InvalidSettings(f"Handler {queue!r}: a copy of its dead letters must go to another queue.")
+    if batch < 0:
+        raise InvalidSettings(f"Handler {queue!r}: batch={batch!r} must be positive.")
+    if lacks_key:
+        raise InvalidSettings(
+            f'Handler {queue!r}: per_key needs key="stream", key="subject" or a function of the body.'
+        )
 
 
 def _slots(queue: str, wanted: int | SharedSlots | None) -> SharedSlots | None:

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import NoReturn
 from uuid import UUID
 
 import pytest
 
 from holdfast.errors import InvalidMessage, NotFound, Refused, UsageError
 from holdfast.operations import Filter
+from holdfast.store import operator_dead
 from tests.operations.world import NOON, World
 
 QUICK = 0.4  # seconds of patience where nothing will come
@@ -189,6 +191,20 @@ def test_a_body_that_could_not_be_published_is_refused_before_anything_is_stored
     with pytest.raises(Refused, match="is held"):
         world.operations.dead.edit(id, "2", redrive=True)
     assert world.operations.dead.show(id)[0][1].body == '{"n": 1}'
+
+
+def test_an_edit_with_a_redrive_is_one_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found in our own closing note: two transactions left a letter edited and still dead after a crash."""
+    (id,) = die(world, 1)
+
+    def fails(*_: object) -> NoReturn:
+        raise RuntimeError("the machine went away")
+
+    monkeypatch.setattr(operator_dead, "redrive", fails)
+    with pytest.raises(RuntimeError):
+        world.operations.dead.edit(id, "2", redrive=True)
+    ((_, content),) = world.operations.dead.show(id)
+    assert (content.body, content.deaths[0].body) == ('{"n": 1}', None)
 
 
 # -- discard

@@ -251,22 +251,28 @@ class DeadLetters:
             text = desk.keys.seal(id, letter.type, text)
         if redrive:
             _refuse_held(letter)
-        done = desk.order(
-            lambda now: desk.noted(
+
+        def plan(at: Any) -> Plan[bool]:
+            edited = yield from desk.noted(
                 plans.edit(desk.plans, id, letter.queue, letter.epoch, text),
                 lambda done: Entry("dead.edit", letter.queue, str(id)) if done else None,
-                now,
-            ),
-            f"Message {id}",
-        )
-        if not done:
+                at,
+            )
+            if edited and redrive:
+                before, after = facts(letter), {"what": "redriven"}
+                yield from desk.noted(
+                    plans.redrive(desk.plans, [(id, letter.queue)], now, at),
+                    lambda done: Entry("dead.redrive", letter.queue, str(id), before=before, after=after),
+                    at,
+                )
+            return edited
+
+        if not desk.order(plan, f"Message {id}"):
             raise Refused(
                 f"Dead letter {id} of queue {letter.queue} was changed meanwhile: look at it again."
             )
-        text = "edited dead letter %(message_id)s of queue %(queue)s"
-        log.info("dead.edited", text, message_id=id, queue=letter.queue)
-        if redrive:
-            self.redrive(id, queue=letter.queue, now=now)
+        told = "edited dead letter %(message_id)s of queue %(queue)s"
+        log.info("dead.edited", told, message_id=id, queue=letter.queue)
         return [Changed(id, letter.queue, "edited and redriven" if redrive else "edited")]
 
     def _check_type(self, letter: Letter, text: str) -> None:
