@@ -69,4 +69,4 @@ def micros(instant: datetime) -> int:
 
 
 def from_micros(value: int) -> datetime:
-    return EPOCH + timedelta(microseconds=value)
+    return EPOCH + timedelta(0, 0, value)

@@ -27,7 +27,8 @@ LITERALS = [
     ("style", "placeholder"), [("named", ":yes"), ("pyformat", "(%(yes)s)"), ("numeric", "$1")]
 )
 def test_literals_and_comments_are_left_alone(sql: str, style: str, placeholder: str) -> None:
-    assert compile(sql, style) == Compiled(sql.replace(":yes", placeholder), ("yes",))  # type: ignore[arg-type]
+    text = sql.replace(":yes", placeholder)
+    assert compile(sql, style) == Compiled(text, text.encode(), ("yes",))  # type: ignore[arg-type]
 
 
 def test_casts_are_left_alone() -> None:

@@ -94,10 +94,6 @@ class PostgresPlans:
             stream=message.stream,
             subject=message.subject,
             headers=message.headers,
-            due=message.due_at,
-            delay=message.delay,
-            deadline=message.deadline,
-            queue=message.queue,
             now=now,
         )
         return Published(message.id)
@@ -231,9 +227,9 @@ def as_uuid(value: Any) -> UUID:
 
 
 def _is_plain(m: NewMessage, place: bool) -> bool:
-    """Whether `append_one` can store it: no dedupe key, no event, no timer, no stream to be counted at once."""
-    due = m.due_at is not None or m.delay is not None
-    return m.dedupe is None and not m.event and (m.stream is None or not (due or place))
+    """Whether `append_one` can store it: what most publish, in a stream only if it is not counted at once."""
+    special = m.dedupe or m.event or m.queue or m.due_at or m.deadline or m.delay is not None
+    return not special and not (place and m.stream)
 
 
 def _lock_order(s: Settlement) -> tuple[int, int]:

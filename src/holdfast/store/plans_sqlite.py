@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -13,11 +13,12 @@ from ..clock import from_micros, micros
 from ..errors import VersionConflict
 from ..message import Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement
-from .settling import admissible, fence
+from .settling import admissible
 from .statement import Dialect, Plan, Rows, Statement, load
 
 TIMER = "holdfast/timer"
 PARKED = 9_223_372_036_854_775_807
+FLAG_BITS = 16
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
 
 _json = msgspec.json.Encoder()
@@ -161,27 +162,35 @@ class SqlitePlans:
     ) -> Plan[set[int]]:
         """Apply the settlements whose lease still stands; the answer names them by seq."""
         settlements = admissible(settlements)
-        held = set((yield sql("settle_held", settled=encode([fence(s) for s in settlements]))))
-        stood = [s for s in settlements if fence(s) in held]
-        done = [s for s in stood if s.outcome is Outcome.DONE]
+        runs = encode(list({s.leased.run for s in settlements}))
+        leases = {row[0]: row for row in (yield sql("settle_leases", runs=runs))}
+        stood = [s for s in settlements if s.leased.run in leases and s.leased.run_epoch == leases[s.leased.run][1]]
+        followers = [s.leased.message.seq for s in stood if s.leased.message.seq != s.leased.run]
+        if followers:  # which may have been taken out of their run meanwhile
+            there = {seq for (seq,) in (yield sql("settle_there", seqs=encode(followers)))}
+            stood = [s for s in stood if s.leased.message.seq == s.leased.run or s.leased.message.seq in there]
         streams: dict[tuple[str, str], _Stream] = {}
+        done = [s for s in stood if s.outcome is Outcome.DONE]
         if done:
-            seqs = encode([s.leased.message.seq for s in done])
-            yield sql(
-                "settle_history",
-                now=now,
-                done=encode([(s.leased.message.seq, round(s.ran * 1000), s.flags) for s in done]),
-            )
-            yield sql("settle_dedupe", seqs=seqs, now=now)
-            yield sql("settle_delete", seqs=seqs)
-            for s in done:
-                _count(streams, s.leased.message, removed=True)
+            yield from self._settle_done(done, streams, now)
         for s in stood:
             if s.outcome is not Outcome.DONE:
                 yield from self._settle_other(s, streams, now)
-        yield from self._unlease(stood, moves)
+        yield from self._unlease({s.leased.run: leases[s.leased.run] for s in stood}, moves)
         yield from self.advance(streams, [m for s in stood for m in s.emits], now)
         return {s.leased.message.seq for s in stood}
+
+    def _settle_done(
+        self, done: Sequence[Settlement], streams: dict[tuple[str, str], _Stream], now: int
+    ) -> Plan[None]:
+        ends = {s.leased.message.seq: round(s.ran * 1000) << FLAG_BITS | s.flags for s in done}
+        seqs = encode(list(ends))
+        yield sql("settle_history", now=now, done=encode(ends), bits=FLAG_BITS)
+        yield sql("settle_dedupe", seqs=seqs, now=now)
+        yield sql("settle_delete", seqs=seqs)
+        for s in done:
+            if s.leased.message.position is not None:
+                _count(streams, s.leased.message, removed=True)
 
     def _settle_other(self, s: Settlement, streams: dict[tuple[str, str], _Stream], now: int) -> Plan[None]:
         message = s.leased.message
@@ -248,13 +257,14 @@ class SqlitePlans:
         )
         return encode(known[-self.errors_kept :])
 
-    def _unlease(self, stood: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Plan[None]:
-        runs = {s.leased.run for s in stood}
-        if runs:
-            leases = {row[0]: row for row in (yield sql("settle_unlease", runs=encode(sorted(runs))))}
+    def _unlease(
+        self, leases: Mapping[int, tuple[Any, ...]], moves: Iterable[tuple[int, int]]
+    ) -> Plan[None]:
+        if leases:
+            yield sql("settle_unlease", runs=encode(list(leases)))
             for run, following in moves:
                 if run in leases:
-                    _, until, worker, run_end = leases[run]
+                    _, _, until, worker, run_end = leases[run]
                     yield sql("settle_move", next=following, until=until, worker=worker, run_end=run_end)
 
     def advance(
@@ -281,62 +291,60 @@ class SqlitePlans:
     def _claim(self, report: Report, now: int) -> Plan[list[Leased]]:
         live = {name for (name,) in (yield sql("claim_queues"))}
         heads: Rows = []
-        budget = report.bytes_max
+        budget = _Budget(report.bytes_max)
         for want in report.want:
             room = min(want.heads, report.total - len(heads))
-            if want.queue not in live or room <= 0 or budget <= 0:
+            if want.queue not in live or room <= 0 or budget.is_spent:
                 continue
             after_at, after_seq = want.after or (None, -1)
-            found = yield sql(
+            heads += yield sql(
                 "claim_heads",
                 queue=want.queue,
                 heads=room,
                 now=now,
                 after_at=instant(after_at) or -1,
                 after_seq=after_seq,
-            )
-            for head in found:
-                if budget <= 0:
-                    break
-                heads.append(head)
-                budget -= head[3]
-        followers, ends = yield from self._followers(heads, report, budget, now)
-        leases = [(seq, ends.get(seq, position), epoch) for seq, position, epoch, *_ in heads]
-        yield from self._lease(report, leases, now)
-        chosen = [(head[0], head[0]) for head in heads] + followers
-        return _leased((yield sql("claim_read", chosen=encode(chosen)))) if chosen else []
+            ).until(budget.take)
+        followers = yield from self._followers(heads, report, budget, now)
+        ends = {row[RUN]: row[POSITION] for row in (*heads, *followers)}
+        yield from self._lease(report, [(row[SEQ], ends[row[SEQ]], row[EPOCH]) for row in heads], now)
+        return _leased(heads + followers)
 
-    def _followers(
-        self, heads: Rows, report: Report, budget: int, now: int
-    ) -> Plan[tuple[list[tuple[int, int]], dict[int, int]]]:
-        """What is handed out behind the heads, as (seq, seq of its head), and where each run ends."""
-        chosen: list[tuple[int, int]] = []
-        ends: dict[int, int] = {}
+    def _followers(self, heads: Rows, report: Report, budget: _Budget, now: int) -> Plan[Rows]:
+        """What is handed out behind the heads."""
+        followers: Rows = []
         longest = {want.queue: want.run or report.run for want in report.want}
-        for seq, position, _, _, queue, stream in heads:
-            room = min(longest[queue] - 1, report.total - len(heads) - len(chosen))
-            if position is None or room <= 0 or budget <= 0:
+        for head in heads:
+            if head[POSITION] is None:
+                continue
+            room = min(longest[head[QUEUE]] - 1, report.total - len(heads) - len(followers))
+            if room <= 0 or budget.is_spent:
                 continue
             found = yield sql(
-                "claim_followers", queue=queue, stream=stream, position=position, count=room, now=now
-            )
-            for follower, place, size, takeable in found:
-                if not takeable or budget <= 0:
-                    break
-                chosen.append((follower, seq))
-                ends[seq] = place
-                budget -= size
-        return chosen, ends
+                "claim_followers",
+                run=head[SEQ],
+                queue=head[QUEUE],
+                stream=head[STREAM],
+                position=head[POSITION],
+                count=room,
+                now=now,
+            ).until(lambda row: not row[TAKEABLE] or budget.take(row))
+            followers += found if not found or found[-1][TAKEABLE] else found[:-1]
+        return followers
 
     def _claim_suspect(self, report: Report, now: int) -> Plan[list[Leased]]:
         rows = yield sql("claim_suspect", queues=encode([want.queue for want in report.want]), now=now)
-        yield from self._lease(report, [(row[0], None, row[17]) for row in rows], now)
+        yield from self._lease(report, [(row[SEQ], None, row[EPOCH]) for row in rows], now)
         return _leased(rows)
 
     def _lease(self, report: Report, heads: Sequence[tuple[int, int | None, int]], now: int) -> Plan[None]:
-        if heads:
-            until = now + round(report.lease * 1_000_000)
-            yield sql("claim_lease", heads=encode(heads), until=until, worker=report.worker)
+        until = now + round(report.lease * 1_000_000)
+        loose = {seq: epoch for seq, end, epoch in heads if end is None}
+        if loose:
+            yield sql("claim_lease", heads=encode(loose), until=until, worker=report.worker)
+        if len(loose) < len(heads):
+            runs = [head for head in heads if head[1] is not None]
+            yield sql("claim_lease_runs", heads=encode(runs), until=until, worker=report.worker)
 
     # -- leases
 
@@ -438,20 +446,42 @@ def _fired(row: tuple[Any, ...], now: int) -> dict[str, object]:
     return dict(zip(names, row[1:], strict=True))
 
 
+# Where things are in a row of work.
+SEQ, QUEUE, STREAM, POSITION, EPOCH, RUN, SIZE, TAKEABLE = 0, 2, 5, 6, 17, 18, 19, 20
+
+
+class _Budget:
+    """How many bytes of bodies may still be handed out; the one that is beyond is the last."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    @property
+    def is_spent(self) -> bool:
+        return self.left <= 0
+
+    def take(self, row: tuple[Any, ...]) -> bool:
+        self.left -= row[SIZE]
+        return self.left <= 0
+
+
 def _leased(rows: Rows) -> list[Leased]:
-    epochs = {row[0]: row[17] for row in rows}
+    epochs = {row[SEQ]: row[EPOCH] for row in rows}
+    ids = msgspec.convert([row[1] for row in rows], list[UUID])  # a tenth of what one by one takes
     return [
         Leased(
             Message(
-                row[0], UUID(row[1]), row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
+                row[0], id, row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
                 row[12], row[13], from_micros(row[14]), when(row[15]), when(row[16]),
             ),
-            row[17],
+            row[EPOCH],
             row[10] + 1,
-            row[18],
-            epochs[row[18]],
+            row[RUN],
+            epochs[row[RUN]],
         )
-        for row in rows
+        for row, id in zip(rows, ids, strict=True)
     ]  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from ..errors import NotInTransaction, NotMigrated, WrongHandle
 from .statement import Dialect, Plan, Rows, Statement, Style, adrive, compile, drive
 
@@ -38,8 +40,7 @@ class Asynchronous(Protocol):
     async def run(self, plan: Plan[T], dialect: Dialect) -> T: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Handle:
+class Handle(msgspec.Struct, frozen=True):
     """A user's connection or session, known by its kind."""
 
     kind: str
@@ -53,9 +54,10 @@ class Handle:
 
     def check_transaction(self) -> None:
         """Refuse, without asking the database if that can be avoided, a handle that would commit by itself."""
-        for each in (self.connection, self.aconnection):
-            if each is not None:
-                each.check()
+        if self.connection is not None:
+            self.connection.check()
+        if self.aconnection is not None:
+            self.aconnection.check()
 
     def run(self, plan: Plan[T], *, verb: str = "publish") -> T:
         """Run the plan in the caller's transaction and block until it is done. `verb` is what the caller called."""
@@ -174,10 +176,10 @@ class Aiosqlite:
 
 
 def check_psycopg(connection: Any, kind: str, call: str) -> None:
-    from psycopg.pq import TransactionStatus
-
     if not connection.autocommit:
         return
+    from psycopg.pq import TransactionStatus
+
     status = connection.info.transaction_status
     # In a pipeline the answer to BEGIN may be outstanding; then the status says only that something is.
     waiting = status == TransactionStatus.ACTIVE and not getattr(connection, "_num_transactions", 0)
@@ -187,8 +189,7 @@ def check_psycopg(connection: Any, kind: str, call: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Psycopg:
+class Psycopg(msgspec.Struct, frozen=True):
     connection: Any
 
     def check(self) -> None:
@@ -202,9 +203,13 @@ class Psycopg:
 
         # Not connection.cursor(): its cursor and row factories are the user's.
         cursor = psycopg.Cursor(self.connection, row_factory=psycopg.rows.tuple_row)
-        # In the user's pipeline nothing is known of an answer before a sync, which the end of an inner one is.
-        with self.connection.pipeline() if self.connection.pgconn.pipeline_status else nullcontext():
-            cursor.execute(compile(sql, "pyformat").sql.encode(), params)
+        text = compile(sql, "pyformat").data
+        if self.connection.pgconn.pipeline_status:
+            # In the user's pipeline nothing is known of an answer before a sync, which the end of an inner one is.
+            with self.connection.pipeline():
+                cursor.execute(text, params)
+        else:
+            cursor.execute(text, params)
         answer = cursor.pgresult
         return cursor.fetchall() if answer is not None and answer.nfields else []
 
@@ -226,7 +231,7 @@ class PsycopgAsync:
             async with (
                 self.connection.pipeline() if self.connection.pgconn.pipeline_status else nullcontext()
             ):
-                await cursor.execute(compile(statement.sql, "pyformat").sql.encode(), statement.params)
+                await cursor.execute(compile(statement.sql, "pyformat").data, statement.params)
             return await cursor.fetchall() if cursor.description else []
 
 

@@ -20,6 +20,9 @@ def admissible(settlements: Sequence[Settlement]) -> list[Settlement]:
 
     The lease stands on the head. Settled around it, the messages behind would overtake it.
     """
+    heads = {s.leased.run for s in settlements if s.leased.run == s.leased.message.seq}
+    if len(heads) == len(settlements):  # each is the head of its run and settled once, as most are
+        return list(settlements)
     first: dict[Fence, Settlement] = {}
     for settlement in settlements:
         first.setdefault(fence(settlement), settlement)

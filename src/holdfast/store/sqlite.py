@@ -381,7 +381,16 @@ def prepare(path: Path) -> None:
 
 
 def execute(connection: sqlite3.Connection, statement: Statement) -> Rows:
-    return connection.execute(statement.sql, statement.params).fetchall()
+    cursor = connection.execute(statement.sql, statement.params)
+    if statement.enough is None:
+        return cursor.fetchall()
+    rows = []
+    for row in cursor:
+        rows.append(row)
+        if statement.enough(row):
+            break
+    cursor.close()
+    return rows
 
 
 def as_ours(error: Exception, path: str) -> Exception:

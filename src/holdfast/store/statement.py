@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from ..errors import InvalidSettings
 
@@ -24,16 +26,20 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 DEFAULT_SCHEMA = "holdfast"
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """One statement, with values that every driver understands.
 
     SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type,
-    which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently.
+    which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently. `enough` is asked after
+    each row where rows are read one by one, in our own SQLite: True, and what follows is not read.
     """
 
     sql: str
-    params: Mapping[str, object] = field(default_factory=dict)
+    params: Mapping[str, object] = {}
+    enough: Callable[[tuple[Any, ...]], bool] | None = None
+
+    def until(self, enough: Callable[[tuple[Any, ...]], bool]) -> Statement:
+        return Statement(self.sql, self.params, enough)
 
 
 Plan: TypeAlias = Generator[Statement, Rows, T]
@@ -44,6 +50,7 @@ class Compiled:
     """A statement's text for one driver, and the names of its parameters in the order of their numbers."""
 
     sql: str
+    data: bytes  # the same, for drivers that know a text again by its hash
     names: tuple[str, ...]
 
     def arguments(self, params: Mapping[str, object]) -> tuple[object, ...]:
@@ -139,4 +146,4 @@ def compile(sql: str, style: Style) -> Compiled:
 
     # Drivers with % look for it in literals and comments too: doubled everywhere, before our own are put in.
     text = TOKEN.sub(placeholder, sql.replace("%", "%%") if style == "pyformat" else sql)
-    return Compiled(text, tuple(numbers))
+    return Compiled(text, text.encode(), tuple(numbers))

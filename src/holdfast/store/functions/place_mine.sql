@@ -2,7 +2,7 @@
 -- transactions publish one message, which is placed here for half of what `place` costs, in the same way.
 create or replace function holdfast.place_mine() returns trigger
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
     v_now timestamptz := coalesce(nullif(current_setting('holdfast.now', true), '')::timestamptz, clock_timestamp());

@@ -1,5 +1,6 @@
--- The oldest claimable heads of one queue that nobody holds. Bodies are read when it is known which are handed out.
-select m.seq, m.position, m.epoch + 1, length(cast(m.body as blob)), m.queue, m.stream
+-- The oldest claimable heads of one queue that nobody holds.
+select m.seq, m.id, m.queue, m.type, m.body, m.stream, m.position, m.subject, m.headers, m.status, m.attempts, m.failures,
+       m.vanished, m.refunds, m.created_at, m.due_at, m.deadline, m.epoch + 1, m.seq, length(cast(m.body as blob))
   from holdfast_message m
  where m.queue = :queue and m.head and m.vanished = 0 and m.claimable_at <= :now
    and (m.claimable_at, m.seq) > (:after_at, :after_seq)

@@ -1,6 +1,6 @@
--- One line of history for each message [seq, milliseconds it ran, flags] that is done.
+-- One line of history for each message that is done, {seq: milliseconds it ran, and behind them the bits of its flags}.
 insert into holdfast_history (ended_at, started_at, due_at, id, status, attempts, failures, outcome, queue, type, stream,
                               subject)
-select :now, :now - 1000 * json_extract(j.value, '$[1]'), coalesce(m.due_at, m.created_at), m.id, m.status | 4 | json_extract(j.value, '$[2]'),
-       m.attempts + 1, m.failures, 'done', m.queue, m.type, m.stream, m.subject
-  from json_each(:done) j join holdfast_message m on m.seq = json_extract(j.value, '$[0]')
+select :now, :now - 1000 * (j.value >> :bits), coalesce(m.due_at, m.created_at), m.id,
+       m.status | 4 | (j.value & ((1 << :bits) - 1)), m.attempts + 1, m.failures, 'done', m.queue, m.type, m.stream, m.subject
+  from json_each(:done) j join holdfast_message m on m.seq = cast(j.key as integer)
