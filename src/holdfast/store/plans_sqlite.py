@@ -164,11 +164,15 @@ class SqlitePlans:
         settlements = admissible(settlements)
         runs = encode(list({s.leased.run for s in settlements}))
         leases = {row[0]: row for row in (yield sql("settle_leases", runs=runs))}
-        stood = [s for s in settlements if s.leased.run in leases and s.leased.run_epoch == leases[s.leased.run][1]]
+        stood = [
+            s for s in settlements if s.leased.run in leases and s.leased.run_epoch == leases[s.leased.run][1]
+        ]
         followers = [s.leased.message.seq for s in stood if s.leased.message.seq != s.leased.run]
         if followers:  # which may have been taken out of their run meanwhile
             there = {seq for (seq,) in (yield sql("settle_there", seqs=encode(followers)))}
-            stood = [s for s in stood if s.leased.message.seq == s.leased.run or s.leased.message.seq in there]
+            stood = [
+                s for s in stood if s.leased.message.seq == s.leased.run or s.leased.message.seq in there
+            ]
         streams: dict[tuple[str, str], _Stream] = {}
         done = [s for s in stood if s.outcome is Outcome.DONE]
         if done:
@@ -257,9 +261,7 @@ class SqlitePlans:
         )
         return encode(known[-self.errors_kept :])
 
-    def _unlease(
-        self, leases: Mapping[int, tuple[Any, ...]], moves: Iterable[tuple[int, int]]
-    ) -> Plan[None]:
+    def _unlease(self, leases: Mapping[int, tuple[Any, ...]], moves: Iterable[tuple[int, int]]) -> Plan[None]:
         if leases:
             yield sql("settle_unlease", runs=encode(list(leases)))
             for run, following in moves:
