@@ -298,10 +298,13 @@ class Holdfast:
         )
 
     def _append(self, drafts: list[NewMessage], handle: Handle) -> Plan[list[Published]]:
-        if handle.dialect == "sqlite":
-            # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
-            yield from self._prepare_sqlite(handle)
-        return (yield from self.store.plans.append(drafts, self.store.now()))  # type: ignore[arg-type]
+        plan = self.store.plans.append(drafts, self.store.now())  # type: ignore[arg-type]
+        return plan if handle.dialect == "postgres" else self._append_sqlite(plan, handle)
+
+    def _append_sqlite(self, plan: Plan[list[Published]], handle: Handle) -> Plan[list[Published]]:
+        # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
+        yield from self._prepare_sqlite(handle)
+        return (yield from plan)
 
     def _prepare_sqlite(self, handle: Handle) -> Plan[None]:
         store = self.store

@@ -104,7 +104,12 @@ class Calls:
                 handler = self.handlers[lane.queue]
                 while (leased := self._begin(lane)) is not None:
                     ending = self._before(lane, leased, handler)
-                    if ending is None:
+                    if ending is None and handler.is_async and handler.context is None:
+                        step = self._step(lane, leased, handler, None)  # mostly to its end: no await, no task
+                        if isinstance(step, Suspended):
+                            step = await self._stay(lane, handler, None, step)
+                        ending = step
+                    elif ending is None:
                         ending = await self._call(lane, leased, handler)
                     if ending is not None:
                         self._end(lane, leased, ending)
@@ -154,43 +159,53 @@ class Calls:
             context = Context(leased, lane, handler.steps, self.completions)
         ending: Ending | None
         if handler.is_async:
-            ending = await self._call_async(lane, leased, handler, context)
+            step = self._step(lane, leased, handler, context)
+            ending = await self._stay(lane, handler, context, step) if isinstance(step, Suspended) else step
         else:
             ending = await self._call_in_thread(lane, leased, handler, context)
         if context is not None and context.completed and ending is not None:
             ending = await self._settled(lane, leased, context, ending)
         return ending
 
-    async def _call_async(
+    def _step(
         self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
-    ) -> Ending:
+    ) -> Ending | Suspended:
+        """Run a handler to its end or to where it suspends."""
         try:
             variables = copy_context() if self.watch is None else self.watch.begin(leased)
-            coroutine = variables.run(_invoke, handler, leased, context)
-            try:
-                yielded = variables.run(coroutine.send, None)
-            except StopIteration as end:
-                return self._returned(lane, end.value, context)
-            return self._returned(lane, await self._stay(lane, coroutine, yielded, variables), context)
-        except asyncio.CancelledError as error:
-            return self._cancelled(lane, handler, context, error)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # SystemExit, too, is the handler's failure and not the worker's end
-            return self._raised(lane, error, context)
+            coroutine, yielded = variables.run(_first_step, handler, leased, context)
+        except BaseException as error:
+            return self._fell(lane, handler, context, error)
+        if coroutine is None:
+            return self._returned(lane, yielded, context)
+        return Suspended(coroutine, yielded, variables)
 
-    async def _stay(self, lane: Lane, coroutine: Any, yielded: Any, variables: Variables) -> Any:
+    async def _stay(
+        self, lane: Lane, handler: Handler[Any, Any], context: Context | None, suspended: Suspended
+    ) -> Ending:
         """Go on with a handler that has suspended."""
         task = asyncio.current_task()
         assert task is not None
         self._task_of[lane] = task
         self._runner_stays()
         try:
-            return await _Resumed(coroutine, yielded, variables)
+            return self._returned(lane, await suspended, context)
+        except BaseException as error:
+            return self._fell(lane, handler, context, error)
         finally:
             del self._task_of[lane]
             self.changed.set()
             _forget_cancellation(task)
+
+    def _fell(
+        self, lane: Lane, handler: Handler[Any, Any], context: Context | None, error: BaseException
+    ) -> Ending:
+        """What an async handler raised. SystemExit, too, is its failure and not the worker's end."""
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            return self._cancelled(lane, handler, context, error)
+        return self._raised(lane, error, context)
 
     async def _call_in_thread(
         self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
@@ -392,9 +407,9 @@ class Calls:
 
     def concluded(self, leased: Leased, ending: Ending) -> Settlement | None:
         policy = self.handlers[leased.message.queue].policy
-        # Only failures look at the time, and reading it costs more than the rest of this.
-        now = EPOCH if type(ending) is delivery.Returned else self.now()
-        return conclude(leased, ending, policy, now, self.clock.roll())
+        if type(ending) is delivery.Returned:  # only failures look at the time and roll dice
+            return conclude(leased, ending, policy, EPOCH, 0.0)
+        return conclude(leased, ending, policy, self.now(), self.clock.roll())
 
     def forget(self, seqs: Iterable[int]) -> None:
         """The store knows what became of these."""
@@ -464,8 +479,8 @@ class Calls:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class _Resumed:
-    """Awaits a coroutine that has been stepped once already and has yielded `yielded`."""
+class Suspended:
+    """A coroutine that has been stepped once already and has yielded `yielded`; awaiting it goes on."""
 
     __slots__ = ("coroutine", "variables", "yielded")
 
@@ -492,6 +507,15 @@ def _forget_cancellation(task: asyncio.Task[Any]) -> None:
     """It was meant for the handler that has just ended, not for the next one in this runner."""
     while task.uncancel():
         pass
+
+
+def _first_step(handler: Handler[Any, Any], leased: Leased, context: Context | None) -> tuple[Any, Any]:
+    """The coroutine and what it waits for; or None and what it returned."""
+    coroutine = _invoke(handler, leased, context)
+    try:
+        return coroutine, coroutine.send(None)
+    except StopIteration as end:
+        return None, end.value
 
 
 def _invoke(handler: Handler[Any, Any], leased: Leased, context: Context | None) -> Any:

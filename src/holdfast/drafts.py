@@ -43,29 +43,29 @@ def draft(
         body=codec.encode(body, settings),
         stream=None if stream is None else names.stream_name(stream),
         subject=None if subject is None else names.subject(subject),
-        headers=codec.encode_headers(headers, settings),
+        headers=None if headers is None else codec.encode_headers(headers, settings),
         dedupe=None if dedupe is None else names.dedupe_key(dedupe),
-        due_at=_aware(at, "at"),
-        delay=_seconds(delay),
-        deadline=_aware(wall_clock() + deadline if isinstance(deadline, timedelta) else deadline, "deadline"),
+        due_at=None if at is None else _aware(at, "at"),
+        delay=None if delay is None else _seconds(delay),
+        deadline=None if deadline is None else _deadline(deadline),
         queue=None if queue is None else names.queue_name(queue),
         event=event,
         expect=expect,
     )
 
 
-def _seconds(delay: float | timedelta | None) -> float | None:
-    if delay is None:
-        return None
+def _seconds(delay: float | timedelta) -> float:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
     if not 0 <= seconds <= 100 * 366 * 86_400:
         raise InvalidMessage(f"delay={delay!r} must be between 0 and a hundred years.")
     return seconds
 
 
-def _aware(instant: Any, name: str) -> datetime | None:
-    if instant is None:
-        return None
+def _deadline(given: datetime | timedelta) -> datetime:
+    return _aware(wall_clock() + given if isinstance(given, timedelta) else given, "deadline")
+
+
+def _aware(instant: Any, name: str) -> datetime:
     if not isinstance(instant, datetime) or instant.tzinfo is None:
         raise InvalidMessage(
             f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ..."

@@ -5,10 +5,11 @@ What is made once for each message is a msgspec Struct: a frozen dataclass costs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -98,12 +99,22 @@ class Report:
     now: datetime | None = None  # tests only
 
 
+class Share(NamedTuple):
+    """What of a batch is of one queue."""
+
+    messages: int
+    heads: int  # of which the others are followers in a run
+    ordered: bool  # whether any of them has a place in a stream
+    bytes: int  # of their bodies
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What a worker gets back."""
 
     now: datetime
-    work: Sequence[Leased] = ()
+    work: Sequence[Leased] = ()  # perhaps not read yet
+    shares: Mapping[str, Share] = field(default_factory=dict)  # what there is in it, queue by queue
     lost: frozenset[int] = frozenset()  # seq of settlements whose lease was no longer ours
     next_due: datetime | None = None
     marks: dict[str, tuple[datetime, int]] = field(

@@ -216,6 +216,7 @@ class Worker:
             asked_at = self.clock.monotonic()
             report = self._report(asked_at)
             if report is None:
+                self.calls.start()
                 await _until(self._changed, min(LOOK, self.gate.pause))
                 continue
             try:
@@ -248,6 +249,8 @@ class Worker:
 
     async def _exchange(self, report: Report, asked_at: float) -> Batch:
         self._asked_at = asked_at
+        # What came last is unpacked, and begins, while this is on its way.
+        asyncio.get_running_loop().call_soon(self.calls.start)
         batch = await self._exchanges.exchange(report, asked_at)
         answered_at = self.clock.monotonic()
         self._database_now = (batch.now, answered_at)
@@ -260,7 +263,8 @@ class Worker:
             self._had_suspect = bool(batch.work)
         if report.peek:
             self.suspects = batch.suspects
-        self.calls.start()
+        if len(batch.work) < FEW:
+            self.calls.start()
         return batch
 
     async def _rest(self, report: Report, batch: Batch, now: float) -> None:

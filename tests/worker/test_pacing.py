@@ -18,7 +18,7 @@ from holdfast.rules.lanes import HORIZON, Lane, Limit, Stop
 from holdfast.rules.pacing import Pacing
 from holdfast.rules.rhythm import BUSY_TURNS, IDLE_AFTER, IDLE_POLL, Rhythm
 from holdfast.settings import Settings
-from holdfast.work import Batch, Leased, Outcome, Report
+from holdfast.work import Batch, Leased, Outcome, Report, Share
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -40,9 +40,26 @@ def pacing(concurrency: int = 10, **settings: Any) -> Pacing:
     return Pacing({"q": Limit(concurrency, timeout=100.0)}, Settings(**settings))
 
 
+def batch_of(work: Sequence[Leased] = (), **more: Any) -> Batch:
+    """A batch as a store makes it."""
+    found: dict[str, list[Leased]] = {}
+    for each in work:
+        found.setdefault(each.message.queue, []).append(each)
+    shares = {
+        queue: Share(
+            messages=len(its),
+            heads=sum(each.run == each.message.seq for each in its),
+            ordered=any(each.message.position is not None for each in its),
+            bytes=sum(len(each.message.body) for each in its),
+        )
+        for queue, its in found.items()
+    }
+    return Batch(NOW, work, shares, **more)
+
+
 def take(p: Pacing, *work: Leased, now: float = 0.0, **batch: Any) -> Report:
     report = p.report(1, now)
-    p.receive(report, Batch(NOW, work, **batch), now)
+    p.receive(report, batch_of(work, **batch), now)
     return report
 
 
@@ -102,7 +119,7 @@ def test_it_never_holds_more_than_two_claims() -> None:
     p = pacing(5000, claim=50)
     for first in range(0, 200, 50):
         report = p.report(1, 0.0)
-        p.receive(report, Batch(NOW, [leased(n) for n in range(first, first + report.total)]), 0.0)
+        p.receive(report, batch_of([leased(n) for n in range(first, first + report.total)]), 0.0)
     assert p.held == 100
     assert p.report(1, 0.0).want == []
 
@@ -215,7 +232,7 @@ def test_the_quarantine_asks_for_one_suspect_when_it_has_none() -> None:
     p = Pacing({"q": Limit(50)}, Settings(), quarantine=True)
     report = p.report(1, 0.0)
     assert (report.suspects, report.total, [want.heads for want in report.want]) == (True, 1, [1])
-    p.receive(report, Batch(NOW, [leased(1, vanished=1)]), 0.0)
+    p.receive(report, batch_of([leased(1, vanished=1)]), 0.0)
     assert p.report(1, 0.0).want == []
     (lane,) = start(p)
     finish(p, lane)
@@ -235,7 +252,7 @@ def test_a_message_of_its_own_is_handed_in_and_forgotten() -> None:
     assert [(s.leased.message.seq, s.outcome) for s in report.settlements] == [(1, Outcome.DONE)]
     assert report.moves == []
     assert p.lanes, "until the store has it, the lease is renewed"
-    p.receive(report, Batch(NOW), 0.0)
+    p.receive(report, batch_of(), 0.0)
     assert p.idle
 
 
@@ -256,7 +273,7 @@ def test_the_lease_moves_along_a_run() -> None:
     assert lane.fences == ((1, 1), (3, 1)), "nobody knows yet which of them stands"
     finish(p, lane)
     p.begin(lane, 0.0)
-    p.receive(report, Batch(NOW), 0.0)
+    p.receive(report, batch_of(), 0.0)
     assert lane.fences == ((3, 1),)
     report = p.report(1, 0.0)
     assert [(s.leased.message.seq, s.leased.run) for s in report.settlements] == [(3, 3)]
@@ -270,7 +287,7 @@ def test_what_ends_under_a_lost_lease_is_dropped() -> None:
     finish(p, lane)
     p.begin(lane, 0.0)
     report = p.report(1, 0.0)
-    assert p.receive(report, Batch(NOW, lost=frozenset({1})), 0.0) == [lane]
+    assert p.receive(report, batch_of(lost=frozenset({1})), 0.0) == [lane]
     assert lane.lost
     assert p.idle
     finish(p, lane)
@@ -306,6 +323,17 @@ def test_the_rest_of_a_run_goes_on_or_back(
     assert p.held == (2 if goes_on else 0)
 
 
+def test_what_has_arrived_is_held_before_it_is_read_and_given_back_by_whoever_stops() -> None:
+    p = pacing()
+    take(p, leased(1), *run_of(2, 3))
+    assert not p.idle
+    assert not p.lanes
+    assert (p.held, p.paces["q"].held, p.held_bytes) == (3, 3, 3 * len(leased(1).message.body))
+    assert p.report(1, 0.0).bytes_max == Settings().claim_bytes - p.held_bytes
+    p.stop()
+    assert given_back(p.report(1, 0.0)) == [(1, True), (2, True)]
+
+
 def test_a_message_handed_out_again_at_once_has_a_lane_of_its_own() -> None:
     """Set aside and claimed again in the same exchange, while its first lane goes on with the run."""
     p = pacing()
@@ -316,7 +344,8 @@ def test_a_message_handed_out_again_at_once_has_a_lane_of_its_own() -> None:
     p.end(lane, delivery.conclude(lane.running, delivery.Raised(RuntimeError()), aside, NOW, 0.5))
     p.begin(lane, 0.0)
     report = p.report(1, 0.0)
-    p.receive(report, Batch(NOW, [leased(1, epoch=2)]), 0.0)
+    p.receive(report, batch_of([leased(1, epoch=2)]), 0.0)
+    p.unpack()
     assert len(p.lanes) == 2
     assert [each.message.seq for each in lane.waiting] == [3]
     (other,) = start(p)
@@ -342,7 +371,7 @@ def test_stopping_gives_back_what_has_not_begun() -> None:
     assert report.want == []
     assert p.held == 1
     finish(p, running)
-    p.receive(report, Batch(NOW), 0.0)
+    p.receive(report, batch_of(), 0.0)
     take(p)
     assert p.idle
 
@@ -351,7 +380,7 @@ def test_what_arrives_after_the_stop_goes_back_too() -> None:
     p = pacing()
     report = p.report(1, 0.0)
     p.stop()
-    p.receive(report, Batch(NOW, [leased(1), *run_of(2, 3)]), 0.0)
+    p.receive(report, batch_of([leased(1), *run_of(2, 3)]), 0.0)
     assert list(p.starts()) == []
     assert given_back(p.report(1, 0.0)) == [(1, True), (2, True)]
 
@@ -442,7 +471,7 @@ def test_a_heartbeat_does_not_mistake_an_end_for_a_loss() -> None:
     asked = p.leases(1.0)
     finish(p, lane)
     report = p.report(1, 1.0)
-    p.receive(report, Batch(now=NOW), 1.0)
+    p.receive(report, batch_of(), 1.0)
     assert p.renewed(asked, {1}, 1.0) == []
     assert not lane.lost
 
@@ -461,7 +490,7 @@ def test_a_heartbeat_does_not_mistake_a_move_for_a_loss(when: str) -> None:
     if when == "during":
         asked = p.leases(1.0)
         assert asked[0][1] == ((1, 1), (2, 1)), "both are asked for"
-    p.receive(report, Batch(NOW), 1.0)
+    p.receive(report, batch_of(), 1.0)
     if when == "after":
         asked = p.leases(1.0)
     # The store has moved the lease to 2: of what was asked, 1 is gone.
@@ -517,7 +546,7 @@ def test_a_completion_while_an_exchange_is_on_its_way_knows_both_leases() -> Non
         ((1, 1), [1]),
     ]
     # It was committed before the exchange arrived, which then finds nothing: that is no loss.
-    assert p.receive(report, Batch(NOW, lost=frozenset({1})), 0.0) == []
+    assert p.receive(report, batch_of(lost=frozenset({1})), 0.0) == []
     p.complete(lane, completion, 0.0)
     assert lane.fences == ((3, 1),)
     assert p.begin(lane, 0.0) is not None
@@ -534,7 +563,7 @@ def test_an_exchange_that_lands_after_the_next_completion_moves_nothing() -> Non
     p.complete(lane, p.open_completion(lane), 0.0)
     p.begin(lane, 0.0)
     completion = p.open_completion(lane)
-    assert p.receive(report, Batch(NOW, lost=frozenset({1})), 0.0) == []
+    assert p.receive(report, batch_of(lost=frozenset({1})), 0.0) == []
     assert lane.fences == ((3, 1), (4, 1))
     p.undo_completion(lane, completion)
     assert lane.fences == ((3, 1),)
@@ -550,7 +579,7 @@ def test_a_lane_closed_during_a_completion_gives_back_what_its_lease_moved_to() 
     report = p.report(1, 0.0)
     assert [(s.leased.message.seq, s.leased.run) for s in report.settlements] == [(2, 2)]
     assert given_back(report) == [(2, True)]
-    p.receive(report, Batch(NOW), 0.0)
+    p.receive(report, batch_of(), 0.0)
     assert p.idle
 
 

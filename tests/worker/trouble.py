@@ -15,11 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from holdfast import Context, Holdfast, RetryPolicy
+from holdfast.store import SqliteStore
 
 
 def setting(name: str, default: Any) -> Any:
@@ -136,7 +137,9 @@ def effect(body: dict, ctx: Context) -> None:
     note_start(body["n"], ctx)
     stop = body.get("stop") if ctx.attempt == 1 else None
     if stop == "before":
-        stop_here()
+        # Not while this process writes: a stopped writer holds everybody's lock on SQLite.
+        with app.store._turn if isinstance(app.store, SqliteStore) else nullcontext():
+            stop_here()
     if stop == "committing":
         stop_before_commit()
     with ctx.transaction() as db:

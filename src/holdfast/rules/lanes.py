@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import Enum
 from math import ceil, inf
 
+import msgspec
 from msgspec.structs import replace
 
 from ..work import Leased, Settlement
@@ -32,8 +33,7 @@ class Stop(Enum):
     GRACE = "grace"  # the worker has stopped, and its patience is over
 
 
-@dataclass(slots=True, eq=False)
-class Lane:
+class Lane(msgspec.Struct, eq=False):
     """What one lease covers: the messages that are not settled yet, in order.
 
     `fences` has one lease, but for moments: while an exchange that moves the lease on is on its way, and while the
@@ -48,7 +48,7 @@ class Lane:
     running: Leased | None = None
     started_at: float = 0.0
     waits_since: float | None = None  # for its turn to have a transaction: its time does not run
-    ended: list[Settlement] = field(default_factory=list)  # not handed in yet
+    ended: list[Settlement] = []  # not handed in yet
     handed: Sequence[Settlement] = ()  # on their way
     key: Hashable = None
     stop: Stop | None = None

@@ -70,6 +70,7 @@ class Pacing:
         self.held_bytes = 0
         self._touched: dict[Fence, Lane] = {}  # lanes with something to hand in
         self._flight: list[Lane] = []  # lanes with something on its way
+        self._arrived: list[tuple[Batch, float]] = []  # counted as held, not made into lanes yet
         self._measured_at = 0.0
         self._first = 0  # where the next report begins in the list of queues: all get their turn
 
@@ -79,7 +80,7 @@ class Pacing:
 
     @property
     def idle(self) -> bool:
-        return not self.lanes
+        return not self.lanes and not self._arrived
 
     # -- asking
 
@@ -106,11 +107,8 @@ class Pacing:
     def _wants(self, now: float) -> tuple[list[Want], int]:
         """The queues to ask, and how many messages at most together."""
         if self.quarantine:
-            asked = (
-                []
-                if self.lanes
-                else [queue for queue in self.paces if self._allowed(queue) != 0 != self._at_once(queue)]
-            )
+            free = [queue for queue in self.paces if self._allowed(queue) != 0 != self._at_once(queue)]
+            asked = free if self.idle else []
             return [Want(queue, 1, run=1) for queue in asked], 1
         total = min(self.settings.claim, 2 * self.settings.claim - self.held)
         if total <= 0 or self.held_bytes >= self.settings.claim_bytes:
@@ -169,7 +167,9 @@ class Pacing:
         moves: list[tuple[int, int]] = []
         for lane in self._touched.values():
             fence = lane.fences[-1]
-            lane.handed, lane.ended = stamped(fence, lane.ended), []
+            # What is claimed with a lane carries its lease already.
+            lane.handed = lane.ended if fence is lane.claimed else stamped(fence, lane.ended)
+            lane.ended = []
             settlements += lane.handed
             following = lane.following
             if following is not None:
@@ -181,32 +181,43 @@ class Pacing:
     # -- receiving
 
     def receive(self, report: Report, batch: Batch, asked_at: float) -> list[Lane]:
-        """Take the answer in; the lanes that turn out to be lost are answered.
+        """Take the answer in; the lanes that turn out to be lost are answered. What came is held, and not read yet.
 
         The lease is measured from before it was asked for: never longer than the store's.
         """
         lost = self._land(batch.lost)
-        until = asked_at + self.settings.lease
-        for leased in batch.work:
-            claimed = (leased.run, leased.run_epoch)
-            lane = self.lanes.get(claimed)
-            if lane is None:
-                lane = Lane(claimed, leased.message.queue, (claimed,), deque((leased,)), until)
-                self.lanes[claimed] = lane
-                self.paces[lane.queue].ready.append(lane)
-            else:
-                lane.waiting.append(leased)
-            self.paces[lane.queue].held += 1
-            self.held_bytes += len(leased.message.body)
+        for queue, share in batch.shares.items():
+            self.paces[queue].held += share.messages
+            self.held_bytes += share.bytes
         self.held += len(batch.work)
+        if batch.work:
+            self._arrived.append((batch, asked_at + self.settings.lease))
         if not self.quarantine:
             self._learn(report, batch)
         self.paused = batch.paused
+        if self.paused:
+            for lane in list(self.lanes.values()):
+                if lane.queue in self.paused:
+                    self.close(lane)
+        return lost
+
+    def unpack(self) -> None:
+        """Make lanes of what has arrived."""
+        for batch, until in self._arrived:
+            for leased in batch.work:
+                claimed = (leased.run, leased.run_epoch)
+                lane = self.lanes.get(claimed)
+                if lane is not None:
+                    lane.waiting.append(leased)
+                    continue
+                queue = leased.message.queue
+                self.lanes[claimed] = lane = Lane(claimed, queue, (claimed,), deque((leased,)), until)
+                self.paces[queue].ready.append(lane)
+        self._arrived = []
         if self.stopping or self.paused:
             for lane in list(self.lanes.values()):
                 if self.stopping or lane.queue in self.paused:
                     self.close(lane)
-        return lost
 
     def _land(self, lost: frozenset[int]) -> list[Lane]:
         gone = []
@@ -226,29 +237,23 @@ class Pacing:
         return gone
 
     def _learn(self, report: Report, batch: Batch) -> None:
-        heads: dict[str, int] = {}
-        messages: dict[str, int] = {}
-        ordered: set[str] = set()
-        for leased in batch.work:
-            message = leased.message
-            messages[message.queue] = messages.get(message.queue, 0) + 1
-            heads[message.queue] = heads.get(message.queue, 0) + (leased.run == message.seq)
-            if message.position is not None:
-                ordered.add(message.queue)
         full = len(batch.work) >= report.total
         for want in report.want:
-            pace, found = self.paces[want.queue], heads.get(want.queue, 0)
-            if found:
-                pace.expect_run(messages[want.queue] / found, full and want.queue in ordered, want.run or 1)
+            pace, share = self.paces[want.queue], batch.shares.get(want.queue)
+            if share is None:
+                pace.after = None
+                continue
+            pace.expect_run(share.messages / share.heads, full and share.ordered, want.run or 1)
             # Fewer than asked for: everything was seen, so the next look costs little and begins at the beginning.
-            pace.after = batch.marks.get(want.queue) if found >= want.heads else None
-            if found:
-                pace.streams = found if found < want.heads and want.queue in ordered else None
+            few = share.heads < want.heads
+            pace.after = None if few else batch.marks.get(want.queue)
+            pace.streams = share.heads if few and share.ordered else None
 
     # -- running a lane
 
     def starts(self) -> Iterator[Lane]:
         """Lanes for which there is a handler free now."""
+        self.unpack()
         for queue in self.paces:
             while (lane := self.start(queue)) is not None:
                 yield lane
@@ -371,8 +376,7 @@ class Pacing:
     def stop(self) -> None:
         """Ask for nothing more; what has not started goes back, attempts refunded."""
         self.stopping = True
-        for lane in list(self.lanes.values()):
-            self.close(lane)
+        self.unpack()
 
     def close(self, lane: Lane) -> None:
         """Start nothing more of a lane: what waits goes back as it was."""

@@ -12,12 +12,14 @@ import msgspec
 from ..errors import VersionConflict
 from ..message import Flag, Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement
+from .rows import ATTEMPTS, EPOCH, QUEUE, RUN, SEQ, Unread, shares
 from .settling import Fence, admissible, fence
 from .statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
 
 T = TypeVar("T")
 
 TIMER = "holdfast/timer"
+CLAIMABLE_AT = 19  # in a row of work
 PUBLISHED = int(Flag.PUBLISHED)  # of an enum, each operation costs a microsecond
 
 _json = msgspec.json.Encoder()
@@ -51,12 +53,15 @@ class PostgresPlans:
     def append(
         self, messages: Sequence[NewMessage], now: datetime | None, *, place: bool = False
     ) -> Plan[list[Published]]:
-        """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once.
-
-        Rows of event streams come before rows of streams, sorted: with an event, places are given at the commit.
-        """
+        """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
         if len(messages) == 1 and _is_plain(messages[0], place):
-            return [(yield from self._append_one(messages[0], now))]
+            return self._append_one(messages[0], now)
+        return self._append_many(messages, now, place)
+
+    def _append_many(
+        self, messages: Sequence[NewMessage], now: datetime | None, place: bool
+    ) -> Plan[list[Published]]:
+        # Rows of event streams come before rows of streams, sorted: with an event, places are given at the commit.
         events = sorted((m for m in messages if m.event), key=lambda m: (m.stream or "").encode())
         rows = yield self.sql(
             "append",
@@ -85,7 +90,7 @@ class PostgresPlans:
             for n, message in enumerate(messages)
         ]
 
-    def _append_one(self, message: NewMessage, now: datetime | None) -> Plan[Published]:
+    def _append_one(self, message: NewMessage, now: datetime | None) -> Plan[list[Published]]:
         yield self.sql(
             "append_one",
             id=str(message.id),
@@ -96,7 +101,7 @@ class PostgresPlans:
             headers=message.headers,
             now=now,
         )
-        return Published(message.id)
+        return [Published(message.id)]
 
     def _append_event(self, message: NewMessage, now: datetime | None) -> Plan[int]:
         assert message.stream is not None
@@ -138,16 +143,20 @@ class PostgresPlans:
             **self._settlements(settlements, report.moves),
             now=now,
         )
-        turn = rows[0]
-        held = {s.leased.message.seq for s in settlements}
-        if turn[8] is not None:
-            held = {int(seq) for seq in turn[8].split(",") if seq}
+        turn, work = rows[0], rows[1:]
+        lost: frozenset[int] = frozenset()
+        if turn[8] is not None or len(settlements) < len(report.settlements):
+            held = {s.leased.message.seq for s in settlements}
+            if turn[8] is not None:
+                held = {int(seq) for seq in turn[8].split(",") if seq}
+            lost = frozenset(s.leased.message.seq for s in report.settlements) - held
         return Batch(
             now=turn[14],
-            work=_leased(rows, 1),
-            lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
+            work=Unread(work, _leased),
+            shares=shares(work),
+            lost=lost,
             next_due=turn[15],
-            marks=_marks(rows),
+            marks={row[QUEUE]: (row[CLAIMABLE_AT], row[SEQ]) for row in work if row[SEQ] == row[RUN]},
             suspects=bool(turn[12]),
             paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
         )
@@ -164,9 +173,10 @@ class PostgresPlans:
         # Heads come before their followers: locks are taken in that order everywhere, so a run whose head cannot go
         # the short way goes the long way as a whole.
         ordered = sorted(settlements, key=_lock_order)
-        long = {s.leased.run for s in ordered if s.leased.message.seq == s.leased.run and not _simply_done(s)}
-        done = [s for s in ordered if _simply_done(s) and s.leased.run not in long]
-        other = [_other(s) for s in ordered if not _simply_done(s) or s.leased.run in long]
+        harder = [s for s in ordered if not _simply_done(s)]
+        long = {s.leased.run for s in harder if s.leased.message.seq == s.leased.run}
+        done = [s for s in ordered if _simply_done(s) and s.leased.run not in long] if harder else ordered
+        other = [_other(s) for s in ordered if not _simply_done(s) or s.leased.run in long] if harder else []
         emits = [_emit(fence(s), m) for s in settlements for m in s.emits]
         moved = list(moves)
         return {
@@ -284,12 +294,9 @@ def _emit(by: Fence, m: NewMessage) -> dict[str, object]:
     }
 
 
-def _leased(rows: Rows, first: int) -> list[Leased]:
-    epochs = {row[0]: row[17] for row in rows}
+def _leased(rows: Rows) -> list[Leased]:
+    epochs = {row[SEQ]: row[EPOCH] for row in rows}
     return [
-        Leased(Message(*row[:17]), row[17], row[10] + 1, row[18], epochs[row[18]]) for row in rows[first:]
+        Leased(Message(*row[:EPOCH]), row[EPOCH], row[ATTEMPTS] + 1, row[RUN], epochs[row[RUN]])
+        for row in rows
     ]
-
-
-def _marks(rows: Rows) -> dict[str, tuple[datetime, int]]:
-    return {row[2]: (row[19], row[0]) for row in rows if row[0] is not None and row[0] == row[18]}

@@ -13,10 +13,15 @@ from ..clock import from_micros, micros
 from ..errors import VersionConflict
 from ..message import Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement
+from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, shares
 from .settling import admissible
 from .statement import Dialect, Plan, Rows, Statement, load
 
 TIMER = "holdfast/timer"
+SIZE, TAKEABLE = (
+    19,
+    20,
+)  # in a row of work: the bytes of its body, and of a follower, whether it may be handed out
 PARKED = 9_223_372_036_854_775_807
 FLAG_BITS = 16
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
@@ -136,7 +141,7 @@ class SqlitePlans:
             held = yield from self.settle(report.settlements, report.moves, now)
         if report.want:
             yield from self._fire_timers(now)
-        work: list[Leased] = []
+        work: Rows = []
         if report.suspects:
             work = yield from self._claim_suspect(report, now)
         elif report.want and report.total > 0:
@@ -149,10 +154,10 @@ class SqlitePlans:
         paused = yield sql("queues_paused")
         return Batch(
             now=from_micros(now),
-            work=work,
+            work=Unread(work, _leased),
+            shares=shares(work),
             lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
             next_due=next_due,
-            marks=_marks(work),
             suspects=suspects,
             paused=frozenset(name for (name,) in paused),
         )
@@ -290,7 +295,7 @@ class SqlitePlans:
             yield sql("append", messages=encode(fired), now=now)
             yield from self.place(now)
 
-    def _claim(self, report: Report, now: int) -> Plan[list[Leased]]:
+    def _claim(self, report: Report, now: int) -> Plan[Rows]:
         live = {name for (name,) in (yield sql("claim_queues"))}
         heads: Rows = []
         budget = _Budget(report.bytes_max)
@@ -310,7 +315,7 @@ class SqlitePlans:
         followers = yield from self._followers(heads, report, budget, now)
         ends = {row[RUN]: row[POSITION] for row in (*heads, *followers)}
         yield from self._lease(report, [(row[SEQ], ends[row[SEQ]], row[EPOCH]) for row in heads], now)
-        return _leased(heads + followers)
+        return heads + followers
 
     def _followers(self, heads: Rows, report: Report, budget: _Budget, now: int) -> Plan[Rows]:
         """What is handed out behind the heads."""
@@ -334,10 +339,10 @@ class SqlitePlans:
             followers += found if not found or found[-1][TAKEABLE] else found[:-1]
         return followers
 
-    def _claim_suspect(self, report: Report, now: int) -> Plan[list[Leased]]:
+    def _claim_suspect(self, report: Report, now: int) -> Plan[Rows]:
         rows = yield sql("claim_suspect", queues=encode([want.queue for want in report.want]), now=now)
         yield from self._lease(report, [(row[SEQ], None, row[EPOCH]) for row in rows], now)
-        return _leased(rows)
+        return rows
 
     def _lease(self, report: Report, heads: Sequence[tuple[int, int | None, int]], now: int) -> Plan[None]:
         until = now + round(report.lease * 1_000_000)
@@ -448,10 +453,6 @@ def _fired(row: tuple[Any, ...], now: int) -> dict[str, object]:
     return dict(zip(names, row[1:], strict=True))
 
 
-# Where things are in a row of work.
-SEQ, QUEUE, STREAM, POSITION, EPOCH, RUN, SIZE, TAKEABLE = 0, 2, 5, 6, 17, 18, 19, 20
-
-
 class _Budget:
     """How many bytes of bodies may still be handed out; the one that is beyond is the last."""
 
@@ -471,7 +472,7 @@ class _Budget:
 
 def _leased(rows: Rows) -> list[Leased]:
     epochs = {row[SEQ]: row[EPOCH] for row in rows}
-    ids = msgspec.convert([row[1] for row in rows], list[UUID])  # a tenth of what one by one takes
+    ids = msgspec.convert([row[ID] for row in rows], list[UUID])  # a tenth of what one by one takes
     return [
         Leased(
             Message(
@@ -479,14 +480,9 @@ def _leased(rows: Rows) -> list[Leased]:
                 row[12], row[13], from_micros(row[14]), when(row[15]), when(row[16]),
             ),
             row[EPOCH],
-            row[10] + 1,
+            row[ATTEMPTS] + 1,
             row[RUN],
             epochs[row[RUN]],
         )
         for row, id in zip(rows, ids, strict=True)
     ]  # fmt: skip
-
-
-def _marks(work: Sequence[Leased]) -> dict[str, tuple[datetime, int]]:
-    # Nothing dead is left behind in SQLite's index, so there is nothing to skip and no watermark to keep.
-    return {}

@@ -1,22 +1,17 @@
 -- Lease the oldest claimable heads of the queues wanted and, with each, the next messages of its stream. Heads that
 -- another worker is taking are passed over, which passes over their streams. Followers are looked up in a new
--- statement, when their head is locked: nobody can change them then. The plan is pinned: keys first through the claim
--- index, the lease looked up one by one (a scalar subquery cannot become a hash join), bodies by key.
+-- statement, when their head is locked: nobody can change them then. Answers what is handed out, and under which heads.
+-- The plan is pinned, here and by `exchange`: keys first through the claim index, the lease looked up one by one (a
+-- scalar subquery cannot become a hash join).
 create or replace function holdfast.claim(
     p_worker bigint, p_queue text[], p_heads int[], p_runs int[], p_after_at timestamptz[], p_after_seq bigint[],
-    p_total int, p_lease float8, p_bytes bigint, p_now timestamptz)
-returns table (
-    seq bigint, id uuid, queue text, type text, body text, stream text, place bigint, subject text, headers text,
-    status int, attempts int, failures int, vanished int, refunds int, created_at timestamptz, due_at timestamptz,
-    deadline timestamptz, epoch int, run bigint, claimable_at timestamptz)
+    p_total int, p_lease float8, p_bytes bigint, p_now timestamptz, out seqs bigint[], out runs bigint[])
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan
+set enable_sort = off
 as $$
-#variable_conflict use_column
 declare
     v_head bigint[]; v_epoch int[]; v_end bigint[]; v_runs int[]; v_sizes int[]; v_bytes bigint; v_streams int;
-    v_seq bigint[]; v_run bigint[]; v_count int; v_leased bigint[]; v_found text[];
+    v_count int; v_leased bigint[]; v_found text[];
 begin
     if cardinality(p_queue) > 16 and p_after_at is null then
         -- Most of many queues are empty: skip through the index from one queue with heads to the next.
@@ -56,10 +51,10 @@ begin
         v_head := v_head[:v_count]; v_epoch := v_epoch[:v_count]; v_end := v_end[:v_count]; v_runs := v_runs[:v_count];
         select count(*) into v_streams from unnest(v_end) u (place) where u.place is not null;
     end if;
-    v_seq := v_head; v_run := v_head;
+    seqs := v_head; runs := v_head;
     if v_streams > 0 then
         -- step: claim_followers
-        select v_head || f.seqs, v_head || f.runs, coalesce(f.ends, v_end) into v_seq, v_run, v_end
+        select v_head || f.seqs, v_head || f.runs, coalesce(f.ends, v_end) into seqs, runs, v_end
           from holdfast.followers(v_head, v_end, v_runs, p_total - cardinality(v_head), p_bytes - v_bytes, p_now) f;
     end if;
     -- step: claim_lease
@@ -72,12 +67,9 @@ begin
          where (select x.epoch from holdfast.lease x where x.seq = u.seq) is null
         returning seq)
     select count(*), array_agg(l.seq) into v_count, v_leased from l;
-    -- step: claim_read
-    return query
-    select m.seq, m.id, m.queue, m.type, m.body, m.stream, m.position, m.subject, m.headers, m.status, m.attempts,
-           m.failures, m.vanished, m.refunds, m.created_at, m.due_at, m.deadline, m.epoch + 1, u.run, m.claimable_at
-      from unnest(v_seq, v_run) with ordinality u (seq, run, n) join holdfast.message m on m.seq = u.seq
-     where v_count = cardinality(v_head) or u.run = any (v_leased)
-     order by u.n;
+    if v_count < cardinality(v_head) then
+        select array_agg(u.seq order by u.n), array_agg(u.run order by u.n) into seqs, runs
+          from unnest(seqs, runs) with ordinality u (seq, run, n) where u.run = any (v_leased);
+    end if;
 end
 $$;

@@ -18,7 +18,7 @@ as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[]; v_paused text[];
-    v_timers json;
+    v_timers json; v_seq bigint[]; v_run bigint[];
 begin
     -- Whoever lost the answer to an exchange waits here until it has ended, before it looks what became of it.
     perform pg_advisory_xact_lock(hashtext('holdfast.exchange'), p_worker::int);
@@ -65,10 +65,19 @@ begin
         null::int, null::int, null::int, coalesce(v_suspects, false)::int, null::int, v_now, v_next, null::timestamptz,
         null::int, null::bigint, null::timestamptz;
     if p_suspects then
-        return query select * from holdfast.claim_suspect(p_worker, v_queue, p_lease, v_now);
+        v_seq := holdfast.claim_suspect(p_worker, v_queue, p_lease, v_now);
+        v_run := v_seq;
     elsif v_queue is not null and p_total > 0 then
-        return query select * from holdfast.claim(p_worker, v_queue, p_heads, p_runs, p_after_at, p_after_seq,
-                                                  p_total, p_lease, p_bytes, v_now);
+        select c.seqs, c.runs into v_seq, v_run
+          from holdfast.claim(p_worker, v_queue, p_heads, p_runs, p_after_at, p_after_seq, p_total, p_lease, p_bytes, v_now) c;
+    end if;
+    if v_seq is not null then
+        -- step: claim_read
+        return query
+        select m.seq, m.id, m.queue, m.type, m.body, m.stream, m.position, m.subject, m.headers, m.status, m.attempts,
+               m.failures, m.vanished, m.refunds, m.created_at, m.due_at, m.deadline, m.epoch + 1, u.run, m.claimable_at
+          from unnest(v_seq, v_run) with ordinality u (seq, run, n) join holdfast.message m on m.seq = u.seq
+         order by u.n;
     end if;
 end
 $$;

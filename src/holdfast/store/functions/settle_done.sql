@@ -1,13 +1,11 @@
 -- Messages that are done leave for the history, if the lease of their run still stands. Answers arrays: of all that
 -- were held, of those with a dedupe key, and of those in the order of a stream. Rows are locked in the order given: the
--- head of a run comes before its followers.
+-- head of a run comes before its followers. The plan is pinned by `settle`.
 create or replace function holdfast.settle_done(
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_now timestamptz,
     out seqs bigint[], out runs bigint[], out epochs int[], out types text[], out keys text[],
     out queues text[], out streams text[], out places bigint[])
-language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
-as $$
+language plpgsql as $$
 begin
     with gone as (
         delete from holdfast.message m
