@@ -48,6 +48,14 @@ class Unread(Sequence[Leased]):
     def __getitem__(self, n: int | slice) -> Leased | Sequence[Leased]:
         return self._all()[n]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
     def _all(self) -> list[Leased]:
         if self._work is None:
             self._work = self._read(self._rows)

@@ -30,7 +30,8 @@ begin
     update holdfast.message m set head = true, claimable_at = greatest(m.claimable_at, p_now)
      where m.seq = any (array(
         select f.seq from unnest(p_queue, p_stream, p_start) u (queue, stream, start)
-          join holdfast.stream s on s.queue = u.queue and s.name = u.stream and s.halted_by is null
+         cross join lateral (
+               select from holdfast.stream s where s.queue = u.queue and s.name = u.stream and s.halted_by is null offset 0) s
          cross join lateral (
                select f.seq, f.head from holdfast.message f
                 where f.queue = u.queue and f.stream = u.stream and f.position >= u.start

@@ -7,7 +7,7 @@ create or replace function holdfast.append(
     p_place boolean, p_now timestamptz)
 returns table (n bigint, id uuid)
 language plpgsql
-set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

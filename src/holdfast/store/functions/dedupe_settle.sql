@@ -17,7 +17,8 @@ begin
                  union all
                 select d.scope, d.key, d.id, 0, true
                   from unnest(p_ended_type, p_ended_key) e (scope, key)
-                  join holdfast.dedupe d on d.scope = e.scope and d.key = e.key) k
+                 cross join lateral (
+                       select d.* from holdfast.dedupe d where d.scope = e.scope and d.key = e.key offset 0) d) k
          group by k.scope, k.key order by k.scope, k.key
             on conflict (scope, key) do update set ended_at = excluded.ended_at where excluded.ended_at is not null
         returning id, ended_at)

@@ -76,7 +76,7 @@ begin
         return query
         select m.seq, m.id, m.queue, m.type, m.body, m.stream, m.position, m.subject, m.headers, m.status, m.attempts,
                m.failures, m.vanished, m.refunds, m.created_at, m.due_at, m.deadline, m.epoch + 1, u.run, m.claimable_at
-          from unnest(v_seq, v_run) with ordinality u (seq, run, n) join holdfast.message m on m.seq = u.seq
+          from unnest(v_seq, v_run) with ordinality u (seq, run, n) join holdfast.message m on m.seq between u.seq and u.seq
          order by u.n;
     end if;
 end

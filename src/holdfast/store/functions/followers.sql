@@ -12,7 +12,7 @@ begin
             select f.seq, h.seq as run, f.position, h.nth,
                    count(*) over w as n, sum(f.bytes) over w - f.bytes as before
               from unnest(p_head, p_position, p_runs) with ordinality h (seq, position, run, nth)
-              join holdfast.message m on m.seq = h.seq
+              join holdfast.message m on m.seq between h.seq and h.seq
              cross join lateral (
                 select t.seq, t.position, octet_length(t.body) as bytes,
                        bool_and(t.claimable_at <= p_now and t.vanished = 0) over (order by t.position) as takeable

@@ -23,7 +23,7 @@ begin
                            count(*) over (partition by u.queue, u.stream) as n
                       from holdfast.message u where u.xact = p_xact
                      order by u.queue, u.stream, u.seq) x
-              join holdfast.stream s on s.queue = x.queue and s.name = x.stream) o
-     where m.seq = o.seq;
+             cross join lateral (select * from holdfast.stream s where s.queue = x.queue and s.name = x.stream offset 0) s) o
+     where m.seq between o.seq and o.seq;
 end
 $$;

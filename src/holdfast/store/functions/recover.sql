@@ -4,7 +4,7 @@
 create or replace function holdfast.recover(
     p_worker bigint, p_running bigint[], p_ended bigint[], p_known bigint[], p_limit int, p_now timestamptz)
 returns int
-language plpgsql set jit = off set plan_cache_mode = force_generic_plan
+language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -34,8 +34,11 @@ begin
                vanished = t.vanished + case when not l.stopping and (p_worker is null or t.seq = any (p_running)) then 1 else 0 end,
                epoch = t.epoch + 1,
                claimable_at = case when t.head then greatest(t.claimable_at, v_now) else t.claimable_at end
-         where t.seq = l.seq
-            or (t.queue = m.queue and t.stream = m.stream and t.position > m.position and t.position <= l.run_end);
+         where t.seq = any (array(
+                select l.seq
+                 union all
+                select f.seq from holdfast.message f
+                 where f.queue = m.queue and f.stream = m.stream and f.position > m.position and f.position <= l.run_end));
     end loop;
     return v_count;
 end

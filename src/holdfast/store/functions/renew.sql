@@ -15,7 +15,7 @@ begin
     update holdfast.lease l set until = greatest(l.until, v_now + p_lease * interval '1 second')
      where l.seq = any (array(
         select x.seq from unnest(p_seq, p_epoch) u (seq, epoch)
-          join holdfast.lease x on x.seq = u.seq and x.epoch = u.epoch for no key update of x skip locked));
+          join holdfast.lease x on x.seq between u.seq and u.seq and x.epoch = u.epoch for no key update of x skip locked));
     -- step: renew_lost
     return query
     select u.seq, x.seq is null from unnest(p_seq, p_epoch) u (seq, epoch)

@@ -1,6 +1,7 @@
 -- Messages that are done leave for the history, if the lease of their run still stands. Answers arrays: of all that
 -- were held, of those with a dedupe key, and of those in the order of a stream. Rows are locked in the order given: the
--- head of a run comes before its followers. The plan is pinned by `settle`.
+-- head of a run comes before its followers. The plan is pinned by `settle`, and by `between`: for an equality a table
+-- that was empty when it was analyzed would be read from end to end, once for each message (docs/decisions/0010).
 create or replace function holdfast.settle_done(
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_now timestamptz,
     out seqs bigint[], out runs bigint[], out epochs int[], out types text[], out keys text[],
@@ -10,7 +11,7 @@ begin
     with gone as (
         delete from holdfast.message m
          using unnest(p_seq, p_run, p_epoch, p_ran) u (seq, run, epoch, ran), holdfast.lease l
-         where l.seq = u.run and l.epoch = u.epoch and m.seq = u.seq
+         where l.seq between u.run and u.run and l.epoch = u.epoch and m.seq between u.seq and u.seq
         returning m.seq, u.run, u.epoch, u.ran, m.queue, m.stream, m.position, m.id, m.type, m.subject, m.status, m.attempts,
                   m.failures, m.due_at, m.created_at, m.dedupe),
     told as (

@@ -18,7 +18,7 @@ begin
             seq bigint, run bigint, epoch int, outcome text, delay float8, flags int, failed boolean, counted boolean,
             refunded boolean, started boolean, aside boolean, halt boolean, reason int, last_reason int, error text, ran int,
             fingerprint text)
-          join holdfast.lease l on l.seq = x.run and l.epoch = x.epoch
+          join holdfast.lease l on l.seq between x.run and x.run and l.epoch = x.epoch
     loop
         select * into m from holdfast.message t where t.seq = o.seq for update;
         continue when not found;

@@ -1,0 +1,143 @@
+"""What a message costs, counted and not timed: statements, round trips, commits, and rows that the server looks at.
+
+Rows are those that PostgreSQL itself counts as read. They must grow with the batch and with nothing else: not with the
+backlog, nor with what the planner believes of tables that were empty when they were analyzed, as those of a queue
+mostly are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.store.statement import Plan, Statement
+from holdfast.work import Leased, Report, Want
+from tests.store.box import QUEUE, TYPE, Box, done, failed, new
+
+BATCH = 100
+TABLES = ("message", "lease", "stream", "dedupe", "worker", "queue", "subscription")
+
+
+def statements(box: Box, plan: Callable[[Any], Plan[Any]]) -> tuple[list[str], Any]:
+    """The statements of a plan, and what it answers."""
+    said: list[str] = []
+
+    def listening(now: Any) -> Plan[Any]:
+        inner = plan(now)
+        rows: Any = None
+        try:
+            while True:
+                statement = inner.send(rows)
+                said.append(statement.sql)
+                rows = yield statement
+        except StopIteration as end:
+            return end.value
+
+    return said, box.store.run(listening)
+
+
+@pytest.mark.parametrize("streams", [0, 1, BATCH])
+def test_an_exchange_has_as_many_statements_for_many_as_for_few(box: Box, streams: int) -> None:
+    counts = []
+    for size in (5, BATCH):
+        box.publish(*(new(n, stream=f"s{n % streams}" if streams else None) for n in range(size)))
+        want = [Want(QUEUE, size, run=size)]
+        work = box.exchange(want=want, total=size, run=size).work
+        assert len(work) == size
+        number = box.worker()
+        report = Report(number, [done(each) for each in work], want=want, total=size)
+        said, _ = statements(box, lambda now, report=report: box.store.plans.exchange(report, now))
+        counts.append(len(said))
+    if not box.sqlite:
+        assert counts == [1, 1]
+    elif streams == BATCH:  # on SQLite, which has no round trips, each stream is asked for what follows
+        assert counts[1] <= counts[0] + BATCH
+    else:
+        assert counts[0] == counts[1] <= 16
+
+
+def test_many_are_published_with_one_statement(box: Box) -> None:
+    messages = [new(n) for n in range(BATCH)]
+    said, _ = statements(box, lambda now: box.store.plans.append(messages, now))
+    assert len(said) == 1
+
+
+def reads(box: Box, work: Callable[[], Any]) -> int:
+    """How many rows the server has looked at meanwhile, in the tables that work goes through."""
+
+    def flush(_: Any) -> Plan[None]:
+        yield Statement("select pg_stat_force_next_flush()")
+
+    def read() -> int:
+        with psycopg.connect(box.dsn, autocommit=True) as connection:
+            ((count,),) = connection.execute(
+                "select sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) from pg_stat_user_tables"
+                " where schemaname = 'holdfast' and relname = any (%s)",
+                (list(TABLES),),
+            ).fetchall()
+        return int(count)
+
+    box.store.run(flush, one=True)
+    before = read()
+    work()
+    box.store.run(flush, one=True)
+    return read() - before
+
+
+def drop_plans(box: Box) -> None:
+    """What was planned before is forgotten."""
+    box.store.close()
+
+
+def analyze(box: Box) -> None:
+    with psycopg.connect(box.dsn, autocommit=True) as connection:
+        for table in TABLES:
+            connection.execute(f"analyze holdfast.{table}".encode())
+
+
+@pytest.mark.parametrize("streams", [0, 1, 50])
+@pytest.mark.parametrize("believed", ["nothing", "empty", "full"])
+def test_rows_read_grow_with_the_batch_only(pg_box: Box, streams: int, believed: str) -> None:
+    """Found in a benchmark: planned when the tables were empty, each exchange read the whole backlog 500 times."""
+    box, work = pg_box, list[Leased]()
+    drop_plans(box)
+    if believed == "empty":  # pages of the dead, and nobody alive
+        box.publish(*(new(n, stream=f"s{n}", dedupe=f"k{n}") for n in range(1000)))
+        work = box.claim(heads=1000)
+        box.settle(*(done(each) for each in work))
+        box.query("delete from {stream}")
+        box.query("delete from {dedupe}")
+        analyze(box)
+        drop_plans(box)
+    box.publish(*(new(n, stream=f"s{n % 3}" if streams else None, dedupe=f"a{n}") for n in range(6)))
+    box.settle(*(done(each) for each in box.claim()))  # plans are made here
+    for first in range(0, 4000, 1000):
+        fields = [{"stream": f"s{n % streams}"} if streams else {} for n in range(first, first + 1000)]
+        box.publish(*(new(n, type=TYPE, **field) for n, field in enumerate(fields)))
+    if believed == "full":
+        analyze(box)
+    work = []
+    want = [Want(QUEUE, BATCH if not streams else min(streams, BATCH), run=BATCH)]
+
+    def claim() -> None:
+        work[:] = box.exchange(want=want, total=BATCH, run=BATCH).work
+
+    def turn(*settled: Any) -> Callable[[], None]:
+        def both() -> None:
+            work[:] = box.exchange(*settled, want=want, total=BATCH, run=BATCH).work
+
+        return both
+
+    assert reads(box, claim) < 12 * BATCH
+    for _ in range(2):
+        assert len(work) == BATCH
+        assert reads(box, turn(*(done(each) for each in work))) < 12 * BATCH
+    assert reads(box, lambda: box.renew(*work)) < 12 * BATCH
+    one = next(each for each in work if each.run == each.message.seq)
+    assert reads(box, turn(failed(one, ValueError("no")))) < 12 * BATCH
+    assert reads(box, lambda: box.publish(*(new(n, dedupe=f"b{n}") for n in range(BATCH)))) < 12 * BATCH
+    box.pass_time(seconds=60)
+    assert reads(box, box.recover) < 12 * BATCH
