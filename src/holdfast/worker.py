@@ -249,8 +249,8 @@ class Worker:
 
     async def _exchange(self, report: Report, asked_at: float) -> Batch:
         self._asked_at = asked_at
-        # What came last is unpacked, and begins, while this is on its way.
-        asyncio.get_running_loop().call_soon(self.calls.start)
+        if self.pacing.has_arrived:  # it is unpacked, and begins, while this is on its way
+            asyncio.get_running_loop().call_soon(self._start)
         batch = await self._exchanges.exchange(report, asked_at)
         answered_at = self.clock.monotonic()
         self._database_now = (batch.now, answered_at)
@@ -266,6 +266,14 @@ class Worker:
         if len(batch.work) < FEW:
             self.calls.start()
         return batch
+
+    def _start(self) -> None:
+        """Begin what has arrived. What goes wrong here is our own error, and the end of this worker."""
+        try:
+            self.calls.start()
+        except Exception as error:
+            self.calls.broken = error
+            self._changed.set()
 
     async def _rest(self, report: Report, batch: Batch, now: float) -> None:
         if batch.work:

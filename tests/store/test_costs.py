@@ -7,12 +7,14 @@ mostly are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
 
+from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Plan, Statement
 from holdfast.work import Leased, Report, Want
 from tests.store.box import QUEUE, TYPE, Box, done, failed, new
@@ -87,6 +89,30 @@ def reads(box: Box, work: Callable[[], Any]) -> int:
     return read() - before
 
 
+def plans_of(box: Box, work: Callable[[], Any]) -> str:
+    """How PostgreSQL did it: the plans of all statements, also of those inside of functions."""
+    told: list[str] = []
+
+    def hear(diagnostic: psycopg.errors.Diagnostic) -> None:
+        told.append(diagnostic.message_primary or "")
+
+    assert isinstance(box.store, PostgresStore)
+    with box.store._connection() as connection:  # the one that does the work, too
+        connection.execute("load 'auto_explain'")
+        for name, value in (
+            ("log_min_duration", "0"),
+            ("log_nested_statements", "on"),
+            ("log_level", "notice"),
+        ):
+            connection.execute(f"set auto_explain.{name} = {value}".encode())
+        connection.add_notice_handler(hear)
+    work()
+    with box.store._connection() as connection:
+        connection.remove_notice_handler(hear)
+        connection.execute("set auto_explain.log_min_duration = -1")
+    return "\n".join(told)
+
+
 def drop_plans(box: Box) -> None:
     """What was planned before is forgotten."""
     box.store.close()
@@ -98,20 +124,24 @@ def analyze(box: Box) -> None:
             connection.execute(f"analyze holdfast.{table}".encode())
 
 
+def leave_the_dead(box: Box) -> None:
+    """Tables that are analyzed when they have pages full of the dead and nobody alive."""
+    box.publish(*(new(n, stream=f"s{n}", dedupe=f"k{n}") for n in range(1000)))
+    box.settle(*(done(each) for each in box.claim(heads=1000)))
+    box.query("delete from {stream}")
+    box.query("delete from {dedupe}")
+    analyze(box)
+    drop_plans(box)
+
+
 @pytest.mark.parametrize("streams", [0, 1, 50])
 @pytest.mark.parametrize("believed", ["nothing", "empty", "full"])
 def test_rows_read_grow_with_the_batch_only(pg_box: Box, streams: int, believed: str) -> None:
     """Found in a benchmark: planned when the tables were empty, each exchange read the whole backlog 500 times."""
     box, work = pg_box, list[Leased]()
     drop_plans(box)
-    if believed == "empty":  # pages of the dead, and nobody alive
-        box.publish(*(new(n, stream=f"s{n}", dedupe=f"k{n}") for n in range(1000)))
-        work = box.claim(heads=1000)
-        box.settle(*(done(each) for each in work))
-        box.query("delete from {stream}")
-        box.query("delete from {dedupe}")
-        analyze(box)
-        drop_plans(box)
+    if believed == "empty":
+        leave_the_dead(box)
     box.publish(*(new(n, stream=f"s{n % 3}" if streams else None, dedupe=f"a{n}") for n in range(6)))
     box.settle(*(done(each) for each in box.claim()))  # plans are made here
     for first in range(0, 4000, 1000):
@@ -141,3 +171,28 @@ def test_rows_read_grow_with_the_batch_only(pg_box: Box, streams: int, believed:
     assert reads(box, lambda: box.publish(*(new(n, dedupe=f"b{n}") for n in range(BATCH)))) < 12 * BATCH
     box.pass_time(seconds=60)
     assert reads(box, box.recover) < 12 * BATCH
+
+
+@pytest.mark.parametrize("streams", [0, 50])
+@pytest.mark.parametrize("believed", ["nothing", "empty", "full"])
+@pytest.mark.parametrize("backlog", [BATCH, 4000])
+def test_every_look_goes_through_an_index(pg_box: Box, streams: int, believed: str, backlog: int) -> None:
+    box = pg_box
+    drop_plans(box)
+    if believed == "empty":
+        leave_the_dead(box)
+    for first in range(0, backlog, BATCH):
+        stream = [f"s{n % streams}" if streams else None for n in range(first, first + BATCH)]
+        box.publish(*(new(n, stream=each) for n, each in enumerate(stream)))
+    if believed == "full":
+        analyze(box)
+    want = [Want(QUEUE, min(streams or BATCH, BATCH), run=BATCH)]
+    work = box.exchange(want=want, total=BATCH, run=BATCH).work
+    settled = [done(each) for each in work]
+    text = plans_of(box, lambda: box.exchange(*settled, want=want, total=BATCH, run=BATCH))
+    looks = re.findall(
+        r"((?:Seq|Index|Index Only|Bitmap Heap) Scan[^\n]* on (?:message|lease|stream)\b[^\n]*)\n([^\n]*)",
+        text,
+    )
+    assert any("message_claim" in look for look, _ in looks), text
+    assert [(look, how) for look, how in looks if "Index Cond" not in how] == []

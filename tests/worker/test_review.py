@@ -121,6 +121,29 @@ async def test_the_end_of_an_embedded_worker_is_told_at_once(
     assert "handles nothing any more" in caplog.text
 
 
+async def test_what_cannot_be_unpacked_ends_the_worker_and_not_its_work(
+    sqlite_lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is unpacked beside the exchange, where nobody waits for it: it must not go wrong in silence."""
+    app = sqlite_lab.app()
+
+    @app.handler("a")
+    async def nothing(body: int) -> None: ...
+
+    app.publish_many(app.message("a", n) for n in range(1500))
+    worker = app.worker()
+    unpack = worker.pacing.unpack
+
+    def breaks_at_the_second() -> None:
+        if len(worker.pacing.lanes) >= 500:
+            raise RuntimeError("broken")
+        unpack()
+
+    monkeypatch.setattr(worker.pacing, "unpack", breaks_at_the_second)
+    with pytest.raises(RuntimeError, match="broken"):
+        await asyncio.wait_for(worker.run(), 20)
+
+
 def run_until_idle(app: Holdfast) -> None:
     app.prepare()
     asyncio.run(app.worker(until_idle=True).run())

@@ -79,6 +79,10 @@ class Pacing:
         return bool(self._touched)
 
     @property
+    def has_arrived(self) -> bool:
+        return bool(self._arrived)
+
+    @property
     def idle(self) -> bool:
         return not self.lanes and not self._arrived
 

@@ -35,7 +35,8 @@ GROUP_MAX = 64  # plans in one transaction: bounds how long other processes wait
 BUSY_SECONDS = 30.0
 SWITCH_TRIES, SWITCH_PAUSE = 500, 0.01
 WATCH_STEP = 0.001  # seconds between looks at the file's change counter, at least
-WATCH_LOOKS = 50  # in one wait, at most
+WATCH_LOOKS = 50  # in one long wait, at most
+WATCH_CLOSELY = 0.1  # seconds: a wait that is not longer
 
 
 class SqliteStore:
@@ -185,7 +186,8 @@ class SqliteStore:
         Who is ready to wait long, for lack of work, looks at the file less often.
         """
         loop = asyncio.get_running_loop()
-        end, step = loop.time() + seconds, max(WATCH_STEP, seconds / WATCH_LOOKS)
+        end = loop.time() + seconds
+        step = WATCH_STEP if seconds <= WATCH_CLOSELY else seconds / WATCH_LOOKS
         while not woken.is_set() and (left := end - loop.time()) > 0:
             try:
                 async with asyncio.timeout(min(step, left)):
