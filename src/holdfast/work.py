@@ -67,8 +67,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(msgspec.Struct, frozen=True):
     """What a worker can take from one queue now: so many heads, each of which may bring a run with it."""
 
     queue: str

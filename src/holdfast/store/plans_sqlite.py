@@ -300,8 +300,10 @@ class SqlitePlans:
         heads: Rows = []
         budget = _Budget(report.bytes_max)
         for want in report.want:
+            if want.queue not in live or budget.is_spent:
+                continue
             room = min(want.heads, report.total - len(heads))
-            if want.queue not in live or room <= 0 or budget.is_spent:
+            if room <= 0:
                 continue
             after_at, after_seq = want.after or (None, -1)
             heads += yield sql(
@@ -312,6 +314,8 @@ class SqlitePlans:
                 after_at=instant(after_at) or -1,
                 after_seq=after_seq,
             ).until(budget.take)
+        if not heads:
+            return []
         followers = yield from self._followers(heads, report, budget, now)
         ends = {row[RUN]: row[POSITION] for row in (*heads, *followers)}
         yield from self._lease(report, [(row[SEQ], ends[row[SEQ]], row[EPOCH]) for row in heads], now)

@@ -35,7 +35,7 @@ GROUP_MAX = 64  # plans in one transaction: bounds how long other processes wait
 BUSY_SECONDS = 30.0
 SWITCH_TRIES, SWITCH_PAUSE = 500, 0.01
 WATCH_STEP = 0.001  # seconds between looks at the file's change counter, at least
-WATCH_LOOKS = 50  # in one long wait, at most
+WATCH_LOOKS = 25  # in one long wait, at most
 WATCH_CLOSELY = 0.1  # seconds: a wait that is not longer
 
 
