@@ -68,15 +68,15 @@ class PostgresPlans:
             id=[str(m.id) for m in messages],
             type=[m.type for m in messages],
             body=[m.body for m in messages],
-            stream=column(m.stream for m in messages),
-            subject=column(m.subject for m in messages),
-            headers=column(m.headers for m in messages),
-            dedupe=column(m.dedupe for m in messages),
-            due=column(m.due_at for m in messages),
-            delay=column(m.delay for m in messages),
-            deadline=column(m.deadline for m in messages),
-            queue=column(m.queue for m in messages),
-            status=column(3 if m.event else None for m in messages),
+            stream=column([m.stream for m in messages]),
+            subject=column([m.subject for m in messages]),
+            headers=column([m.headers for m in messages]),
+            dedupe=column([m.dedupe for m in messages]),
+            due=column([m.due_at for m in messages]),
+            delay=column([m.delay for m in messages]),
+            deadline=column([m.deadline for m in messages]),
+            queue=column([m.queue for m in messages]),
+            status=column([3 if m.event else None for m in messages]),
             place=place and not events and any(m.stream is not None for m in messages),
             now=now,
         )
@@ -131,8 +131,8 @@ class PostgresPlans:
             worker=report.worker,
             queue=[w.queue for w in want] or None,
             heads=[w.heads for w in want] or None,
-            after_at=column(w.after and w.after[0] for w in want),
-            after_seq=column(w.after and w.after[1] for w in want),
+            after_at=column([w.after and w.after[0] for w in want]),
+            after_seq=column([w.after and w.after[1] for w in want]),
             total=report.total,
             lease=report.lease,
             runs=[w.run or report.run for w in want] or None,
@@ -226,10 +226,9 @@ class PostgresPlans:
         return int(rows[0][0])
 
 
-def column(values: Iterable[T | None]) -> list[T | None] | None:
+def column(values: list[T | None]) -> list[T | None] | None:
     """One value for each message, or nothing when none has one: most messages have few of these."""
-    listed = list(values)
-    return listed if any(value is not None for value in listed) else None
+    return None if values.count(None) == len(values) else values
 
 
 def as_uuid(value: Any) -> UUID:
