@@ -37,7 +37,7 @@ format: ## let ruff put the code in form
 requirements: ## which requirements no passing test covers (reads what the last whole `make test` and `make faults` left)
 	@$(PYTHON) tools/requirements.py
 
-bench: ## how fast it is here (QUICK=1: a minute, rough)
+bench: ## how fast it is here (QUICK=1: the main lines, a few minutes)
 	@$(BOOTSTRAP) test
 	@$(VENV)/python -m bench $(if $(QUICK),--quick) $(ARGS)
 

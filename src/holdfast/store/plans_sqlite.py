@@ -18,10 +18,8 @@ from .settling import admissible
 from .statement import Dialect, Plan, Rows, Statement, load
 
 TIMER = "holdfast/timer"
-SIZE, TAKEABLE = (
-    19,
-    20,
-)  # in a row of work: the bytes of its body, and of a follower, whether it may be handed out
+SIZE = 19  # in a row of work: the bytes of its body
+TAKEABLE = 20  # in that of a follower: whether it may be handed out
 PARKED = 9_223_372_036_854_775_807
 FLAG_BITS = 16
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
