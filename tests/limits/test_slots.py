@@ -190,10 +190,11 @@ async def test_a_worker_takes_no_more_slots_than_it_can_use(lab: Lab) -> None:
 
 @pytest.mark.covers("X39")
 def test_the_quarantine_gets_a_slot_while_the_others_are_busy(lab: Lab) -> None:
-    lab.publish({"n": "killer", "act": "kill"}, *({"n": n, "seconds": 0.1} for n in range(70)))
+    lab.publish({"n": "killer", "act": "kill"}, *({"n": n, "seconds": 0.1} for n in range(600)))
     lab.start(starts_max=2, settings={"lease": 4.0, "heartbeat": 1.0}, options={"cluster_concurrency": 1})
     until(lambda: len(lab.rows("dead")) == 1, lab.describe)
     assert len(lab.rows("message")) > 10, "it did not wait until there was nothing else"
+    lab.signal("hurry")
     assert [attempt for n, attempt, _ in lab.starts() if n == "killer"] == [1, 2]
     lab.until_empty()
 

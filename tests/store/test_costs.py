@@ -125,9 +125,15 @@ def analyze(box: Box) -> None:
 
 
 def leave_the_dead(box: Box) -> None:
-    """Tables that are analyzed when they have pages full of the dead and nobody alive."""
-    box.publish(*(new(n, stream=f"s{n}", dedupe=f"k{n}") for n in range(1000)))
-    box.settle(*(done(each) for each in box.claim(heads=1000)))
+    """Tables that are analyzed when they have pages full of the dead and nobody alive.
+
+    The names of the streams are so long that their index has a level more than the others: among indexes of which none
+    is believed to have any entry, PostgreSQL takes the flattest.
+    """
+    with psycopg.connect(box.dsn, autocommit=True) as connection:
+        connection.execute("reindex table holdfast.message")  # as flat as can be, whatever other tests have left
+    box.publish(*(new(n, stream=f"s{n:0200}", dedupe=f"k{n}") for n in range(100)))
+    box.settle(*(done(each) for each in box.claim(heads=100)))
     box.query("delete from {stream}")
     box.query("delete from {dedupe}")
     analyze(box)

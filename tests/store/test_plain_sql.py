@@ -101,6 +101,42 @@ def test_a_body_that_is_not_json_is_refused(box: Box, body: str) -> None:
     assert box.messages() == []
 
 
+UNREADABLE: list[tuple[str, Any, Any]] = [  # column, on SQLite, on PostgreSQL
+    ("id", "not-a-uuid", "not-a-uuid"),
+    ("id", "1", "1"),
+    ("id", b"0123456789abcdef", "0123"),
+    ("id", "0000000-00000-0000-0000-000000000000", "g0000000-0000-0000-0000-000000000000"),
+    ("id", "A0000000-0000-0000-0000-000000000000", ""),
+    ("due_at", "2030-01-01", "soon"),
+    ("due_at", 1.5, "12000-01-01"),
+    ("due_at", 2**60, "infinity"),
+    ("deadline", "2030-01-01", "infinity"),
+    ("deadline", 2**60, "12000-01-01"),
+    ("created_at", "now", "-infinity"),
+    ("created_at", -(2**60), "0100-01-01 BC"),
+    ("claimable_at", "now", "-infinity"),
+    ("headers", "{", "{"),
+    ("headers", "[1]", "[1]"),
+    ("headers", '"text"', '"text"'),
+]
+
+
+@pytest.mark.parametrize(("column", "sqlite", "postgres"), UNREADABLE)
+def test_what_no_worker_could_read_is_refused(box: Box, column: str, sqlite: Any, postgres: Any) -> None:
+    """Stored, it would end every worker that claims it, and with it all that shares its queue."""
+    with pytest.raises((sqlite3.IntegrityError, psycopg.DataError)) as refused:
+        insert(box, {"body": '"fine"'}, {"body": "1", column: sqlite if box.sqlite else postgres})
+    assert not box.sqlite or str(refused.value).startswith("holdfast: ")
+    assert box.messages() == []
+
+
+def test_what_a_producer_may_say_is_read_as_it_was_said(box: Box) -> None:
+    id, at = "a0000000-0000-4000-8000-00000000000f", box.now - timedelta(minutes=1)
+    insert(box, {"body": "1", "id": id, "due_at": at, "deadline": box.now + timedelta(days=1), "created_at": at})
+    message = box.claim_one().message
+    assert (str(message.id), message.due_at, message.created_at) == (id, at, at)
+
+
 def test_it_is_handled_like_any_other(box: Box) -> None:
     insert(box, {"body": '"a"', "stream": "s", "subject": "x", "headers": '{"h":1}'})
     leased = box.claim_one()

@@ -107,7 +107,7 @@ def overflow() -> Any:
 async def trouble(body: dict, ctx: Context) -> None:
     note_start(body["n"], ctx)
     act(body.get("act", ""))
-    if "seconds" in body:
+    if "seconds" in body and not (FOLDER / "hurry").exists():
         await asyncio.sleep(body["seconds"])
     if "reach" in body:
         (FOLDER / body["reach"]).touch()
