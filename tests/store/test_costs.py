@@ -131,7 +131,9 @@ def leave_the_dead(box: Box) -> None:
     is believed to have any entry, PostgreSQL takes the flattest.
     """
     with psycopg.connect(box.dsn, autocommit=True) as connection:
-        connection.execute("reindex table holdfast.message")  # as flat as can be, whatever other tests have left
+        connection.execute(
+            "reindex table holdfast.message"
+        )  # as flat as can be, whatever other tests have left
     box.publish(*(new(n, stream=f"s{n:0200}", dedupe=f"k{n}") for n in range(100)))
     box.settle(*(done(each) for each in box.claim(heads=100)))
     box.query("delete from {stream}")

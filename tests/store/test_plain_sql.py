@@ -132,7 +132,9 @@ def test_what_no_worker_could_read_is_refused(box: Box, column: str, sqlite: Any
 
 def test_what_a_producer_may_say_is_read_as_it_was_said(box: Box) -> None:
     id, at = "a0000000-0000-4000-8000-00000000000f", box.now - timedelta(minutes=1)
-    insert(box, {"body": "1", "id": id, "due_at": at, "deadline": box.now + timedelta(days=1), "created_at": at})
+    insert(
+        box, {"body": "1", "id": id, "due_at": at, "deadline": box.now + timedelta(days=1), "created_at": at}
+    )
     message = box.claim_one().message
     assert (str(message.id), message.due_at, message.created_at) == (id, at, at)
 
