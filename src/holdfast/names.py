@@ -9,6 +9,7 @@ import getpass
 import os
 import re
 import socket
+from functools import lru_cache
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from .errors import InvalidMessage, InvalidSettings, UsageError
@@ -43,6 +44,11 @@ def text(value: object, what: str, longest: int, error: type[UsageError] = Inval
 
 def type_name(value: object) -> str:
     """The type of a message, `order.placed`."""
+    return checked_type(value if type(value) is str else text(value, "The message type", 200))
+
+
+@lru_cache(maxsize=1024)  # a service has few, and says each of them with every message
+def checked_type(value: str) -> str:
     name = text(value, "The message type", 200)
     if "*" in name:
         raise InvalidMessage(

@@ -61,24 +61,34 @@ class PostgresPlans:
     def _append_many(
         self, messages: Sequence[NewMessage], now: datetime | None, place: bool
     ) -> Plan[list[Published]]:
+        common = {
+            "id": [m.id for m in messages],
+            "body": [m.body for m in messages],
+            "subject": column([m.subject for m in messages]),
+            "headers": column([m.headers for m in messages]),
+            "now": now,
+        }
+        special = {
+            "stream": column([m.stream for m in messages]),
+            "dedupe": column([m.dedupe for m in messages]),
+            "due": column([m.due_at for m in messages]),
+            "delay": column([m.delay for m in messages]),
+            "deadline": column([m.deadline for m in messages]),
+            "queue": column([m.queue for m in messages]),
+        }
+        types = [m.type for m in messages]
+        if len(set(types)) == 1 and not any(special.values()):
+            yield self.sql("append_plain", type=types[0], **common)
+            return [Published(message.id) for message in messages]
         # Rows of event streams come before rows of streams, sorted: with an event, places are given at the commit.
         events = sorted((m for m in messages if m.event), key=lambda m: (m.stream or "").encode())
         rows = yield self.sql(
             "append",
-            id=[str(m.id) for m in messages],
-            type=[m.type for m in messages],
-            body=[m.body for m in messages],
-            stream=column([m.stream for m in messages]),
-            subject=column([m.subject for m in messages]),
-            headers=column([m.headers for m in messages]),
-            dedupe=column([m.dedupe for m in messages]),
-            due=column([m.due_at for m in messages]),
-            delay=column([m.delay for m in messages]),
-            deadline=column([m.deadline for m in messages]),
-            queue=column([m.queue for m in messages]),
+            type=types,
             status=column([3 if m.event else None for m in messages]),
-            place=place and not events and any(m.stream is not None for m in messages),
-            now=now,
+            place=place and not events and special["stream"] is not None,
+            **common,
+            **special,
         )
         taken = {n - 1: as_uuid(first) for n, first in rows}
         duplicates = {id(messages[n]) for n in taken}
@@ -93,7 +103,7 @@ class PostgresPlans:
     def _append_one(self, message: NewMessage, now: datetime | None) -> Plan[list[Published]]:
         yield self.sql(
             "append_one",
-            id=str(message.id),
+            id=message.id,
             type=message.type,
             body=message.body,
             stream=message.stream,
@@ -108,7 +118,7 @@ class PostgresPlans:
         ((version, stored),) = yield self.sql(
             "event_append",
             stream=message.stream,
-            id=str(message.id),
+            id=message.id,
             type=message.type,
             subject=message.subject,
             headers=message.headers,

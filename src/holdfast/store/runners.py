@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -259,7 +260,7 @@ class Psycopg2:
         from psycopg2.extensions import cursor as plain_cursor
 
         with self.connection.cursor(cursor_factory=plain_cursor) as cursor:
-            cursor.execute(compile(sql, "pyformat").sql, params)
+            cursor.execute(compile(sql, "pyformat").sql, with_text_ids(params))
             rows: Rows = cursor.fetchall() if cursor.description else []
             return rows
 
@@ -302,11 +303,22 @@ class Django:
 
     def execute(self, sql: str, params: Mapping[str, object]) -> Rows:
         with self.connection.cursor() as cursor:
-            cursor.execute(compile(sql, "pyformat").sql, params)
+            cursor.execute(compile(sql, "pyformat").sql, with_text_ids(params))
             rows = cursor.fetchall() if cursor.description else []
         # With USE_TZ=False Django takes the zone off what PostgreSQL sent in the zone of the session.
         zone = ZoneInfo(self.connection.timezone_name) if self.connection.vendor == "postgresql" else None
         return [tuple(aware(value, zone) for value in row) for row in rows]
+
+
+def with_text_ids(params: Mapping[str, object]) -> dict[str, object]:
+    """For psycopg2, and what may have it below: it knows UUIDs only if somebody has told it of them."""
+    return {name: text_id(value) for name, value in params.items()}
+
+
+def text_id(value: object) -> object:
+    if isinstance(value, list):
+        return [text_id(each) for each in value]
+    return str(value) if isinstance(value, UUID) else value
 
 
 def aware(value: object, zone: ZoneInfo | None) -> object:
@@ -345,8 +357,8 @@ class Alchemy:
         return bool(self.get().connection.driver_connection.in_transaction)
 
     def execute(self, sql: str, params: Mapping[str, object]) -> Rows:
-        compiled = compile(sql, self.style)
-        values = compiled.arguments(params) if self.style == "numeric" else dict(params)
+        compiled, params = compile(sql, self.style), with_text_ids(params)
+        values = compiled.arguments(params) if self.style == "numeric" else params
         result = self.get().exec_driver_sql(compiled.sql, values)
         return [tuple(row) for row in result] if result.returns_rows else []
 
