@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import psycopg
 import pytest
 
+from holdfast.message import NewMessage
 from holdfast.store import plans
 from tests.store.box import QUEUE, Box, done, failed, names, new
 
@@ -272,3 +274,29 @@ def test_a_queue_that_gives_up_its_order_keeps_what_is_in_it(box: Box) -> None:
     box.subscribe(QUEUE, "order.placed")
     box.send("e", stream="s")
     assert box.stream("s").open == 3
+
+
+BELLS: list[tuple[str, list[NewMessage]]] = [
+    ("one", [new("a")]),
+    ("one in a stream", [new("a", stream="s")]),
+    ("many alike", [new(n) for n in range(5)]),
+    ("many that differ", [new("a", stream="s"), new("b"), new("c", subject="x")]),
+]
+
+
+@pytest.mark.parametrize("messages", [each for _, each in BELLS], ids=[name for name, _ in BELLS])
+@pytest.mark.parametrize("asleep", [QUEUE, "another", None])
+def test_whoever_sleeps_is_woken_and_nobody_else(
+    pg_box: Box, messages: list[NewMessage], asleep: str | None
+) -> None:
+    """A notification costs every commit that carries one, so there is none when nobody waits for it."""
+    box = pg_box
+    box.worker()
+    with psycopg.connect(box.dsn, autocommit=True) as ear:
+        ear.execute(
+            "update holdfast.worker set asleep = %s, queues = array[%s]", (asleep is not None, asleep or QUEUE)
+        )
+        ear.execute("listen holdfast")
+        box.publish(*messages)
+        told = list(ear.notifies(timeout=0.2, stop_after=1))
+    assert bool(told) == (asleep == QUEUE)
