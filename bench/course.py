@@ -81,7 +81,7 @@ class Stand:
         self.tally = Tally(path, n)
         self.url = servers.place(contestant.database, self.folder, template)
         self.errors = open(self.folder / "errors", "a")  # noqa: SIM115 - closed with the stand
-        self.gates = 0
+        self.gates = self.sent = 0
         self.processes: list[subprocess.Popen[str]] = []
 
     def environment(self) -> dict[str, str]:
@@ -134,6 +134,7 @@ class Stand:
         return lines[-1][:300] if lines else "it said nothing"
 
     def publish(self, n: int, first: int = 0, **how: Any) -> dict[str, Any]:
+        self.sent = first + n
         return self.ask("publish", **self.publishing(n, first, **how))
 
     def publishing(
@@ -252,17 +253,17 @@ def run_down(s: Stand, n: int, *, processes: int = 1, enough: int | None = None)
     return shown
 
 
-def watch(s: Stand, workers: list[subprocess.Popen[str]], count: int) -> Drained:
-    """Until `count` messages are handled: the rate from the first start to the last, CPU and memory."""
-    s.wait_for(1, workers)
+def watch(s: Stand, workers: list[subprocess.Popen[str]], count: int, already: int = 0) -> Drained:
+    """Until `count` more messages are handled: the rate from the first start to the last, CPU and memory."""
+    s.wait_for(already + 1, workers)
     cpu, server, before = cpu_of(workers), s.servers.cpu(s.contestant.database), s.handled()
-    s.wait_for(count, workers)
+    s.wait_for(already + count, workers)
     handled = max(1, s.handled() - before)
     cpu, server = cpu_of(workers) - cpu, s.servers.cpu(s.contestant.database) - server
     megabytes = max(peak_megabytes(each) for worker in workers for each in family(worker.pid))
     if any(mark > 1 for mark in bytes(s.tally.marks)):
         raise Failed("messages were handled more than once")
-    began = sorted(at for at in s.tally.started if at)[:count]
+    began = sorted(at for at in s.tally.started if at)[already : already + count]
     seconds = began[-1] - began[0]
     return Drained(
         (len(began) - 1) / seconds, cpu / handled * 1e6, server / handled * 1e6, megabytes, seconds
@@ -272,13 +273,15 @@ def watch(s: Stand, workers: list[subprocess.Popen[str]], count: int) -> Drained
 def at_backlog(s: Stand, size: int, count: int) -> Drained:
     """Handle `count` messages while a publisher keeps the backlog at `size`; every size has the same company."""
     workers = s.work()
-    publisher = s.start("publish", **s.publishing(count, size, chunk=500, keep=size))
+    already = s.handled()  # in the turns before
+    more = size + already + count - s.sent
+    publisher = s.start("publish", **s.publishing(more, s.sent, chunk=500, keep=size))
+    s.sent += more
     time.sleep(1.0)  # it is there, and waits for the first to be handled
     s.open_gate()
-    shown = watch(s, workers, count)
+    shown = watch(s, workers, count, already)
     s.stop(workers)
-    if publisher.poll() is None:
-        s.kill(publisher)
+    publisher.communicate(timeout=60)
     return shown
 
 

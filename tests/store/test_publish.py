@@ -294,7 +294,8 @@ def test_whoever_sleeps_is_woken_and_nobody_else(
     box.worker()
     with psycopg.connect(box.dsn, autocommit=True) as ear:
         ear.execute(
-            "update holdfast.worker set asleep = %s, queues = array[%s]", (asleep is not None, asleep or QUEUE)
+            "update holdfast.worker set asleep = %s, queues = array[%s]",
+            (asleep is not None, asleep or QUEUE),
         )
         ear.execute("listen holdfast")
         box.publish(*messages)

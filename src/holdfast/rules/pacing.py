@@ -10,7 +10,6 @@ nothing, fast ones are never out of work. Time (`now`) is monotonic and an argum
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from math import ceil
 from typing import Protocol
@@ -215,7 +214,7 @@ class Pacing:
                     lane.waiting.append(leased)
                     continue
                 queue = leased.message.queue
-                self.lanes[claimed] = lane = Lane(claimed, queue, (claimed,), deque((leased,)), until)
+                self.lanes[claimed] = lane = Lane(claimed, queue, (claimed,), [leased], until)
                 self.paces[queue].ready.append(lane)
         self._arrived = []
         if self.stopping or self.paused:
@@ -294,7 +293,7 @@ class Pacing:
             pace.free_key(lane)
             pace.running -= 1
             return None
-        lane.running = leased = lane.waiting.popleft()
+        lane.running = leased = lane.waiting.pop(0)
         lane.started_at, lane.waits_since = now, None
         return leased
 
