@@ -3,13 +3,16 @@ tests/handles; here it is the real tables, and what becomes of the order."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
 
 from holdfast.store.runners import recognise
 from tests.store.box import Box, done, names, new
+from tests.store.state import check_invariants
 
 
 @pytest.fixture
@@ -147,3 +150,46 @@ def test_a_transaction_may_publish_into_the_stream_that_it_empties(box: Box, db:
     recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))
     db.commit()
     assert names(box.claim()) == ["b"]
+
+
+STEPS = ("one", "one", "two", "plain", "unordered", "savepoint", "back", "release", "at once")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_a_transaction_does_its_messages_get_their_places(box: Box, seed: int) -> None:
+    """Publishes of every kind among savepoints: what is left of them is placed once, in the order of the calls."""
+    chance, marks = Random(seed), list[int]()
+    sent: list[tuple[str, str]] = []  # stream, name
+    table = "holdfast_message" if box.sqlite else "holdfast.message"
+    with box.connection() as db:
+        if box.sqlite:
+            db.execute("begin immediate")
+        for n in range(chance.randint(1, 9)):
+            step, stream = chance.choice(STEPS), chance.choice("abc")
+            match step:
+                case "one" | "two":
+                    bodies = [f"{n}.{each}" for each in range(1 if step == "one" else 2)]
+                    box.publish_on(db, *(new(body, stream=stream) for body in bodies))
+                    sent += [(stream, body) for body in bodies]
+                case "plain":
+                    values = f"('order.placed', '\"{n}\"', '{stream}')"
+                    db.execute(f"insert into {table} (type, body, stream) values {values}")
+                    sent.append((stream, str(n)))
+                case "unordered":
+                    box.publish_on(db, new("x"))
+                case "savepoint":
+                    db.execute(f"savepoint s{len(marks)}")
+                    marks.append(len(sent))
+                case "back" if marks:
+                    db.execute(f"rollback to s{len(marks) - 1}")
+                    del sent[marks[-1] :]
+                case "release" if marks:
+                    db.execute(f"release savepoint s{len(marks) - 1}")
+                    marks.pop()
+                case "at once" if not box.sqlite:
+                    db.execute("set constraints all immediate")
+        db.commit()
+    check_invariants(box.store)
+    for stream in "abc":
+        order = sorted((m for m in box.messages() if m.stream == stream), key=lambda m: m.position)
+        assert [json.loads(m.body) for m in order] == [name for where, name in sent if where == stream]

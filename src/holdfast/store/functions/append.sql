@@ -36,6 +36,9 @@ begin
         perform holdfast.advance(null, null, null, null, null, v_drafts, v_now);
         return;
     end if;
+    if p_stream is not null then
+        perform set_config('holdfast.unplaced', 'many', true);
+    end if;
     -- step: append_insert
     with m as (
         insert into holdfast.message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at,
