@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -65,6 +66,39 @@ def test_many_are_published_with_one_statement(box: Box) -> None:
     messages = [new(n) for n in range(BATCH)]
     said, _ = statements(box, lambda now: box.store.plans.append(messages, now))
     assert len(said) == 1
+
+
+def commits(box: Box) -> int:
+    """How many transactions have written so far: PostgreSQL numbers them, SQLite's log marks the end of each."""
+    if isinstance(box.store, PostgresStore):
+        with psycopg.connect(box.dsn, autocommit=True) as connection:
+            ((number,),) = connection.execute("select pg_current_xact_id()::text").fetchall()
+        return int(number) - 1  # this one is the next
+    log = Path(f"{box.store.path}-wal").read_bytes()
+    page, salt = int.from_bytes(log[8:12], "big"), log[16:24]
+    frames = (log[at : at + 24] for at in range(32, len(log), 24 + page))
+    return sum(each[4:8] != bytes(4) for each in frames if each[8:16] == salt)
+
+
+def test_a_batch_is_one_commit_to_publish_and_one_to_exchange(box: Box) -> None:
+    """Somebody else, autovacuum say, may commit beside us now and then, but not each time."""
+    counts = []
+    for _ in range(3):
+        before = commits(box)
+        box.publish(*(new(n) for n in range(3 * BATCH)))
+        published = commits(box)
+        want, work = [Want(QUEUE, BATCH)], list[Leased]()
+        box.worker()
+        begun = commits(box)
+        for _ in range(3):
+            settled = [done(each) for each in work]
+            work = list(box.exchange(*settled, want=want, total=BATCH).work)
+            assert len(work) == BATCH
+        ended = commits(box)
+        box.settle(*(done(each) for each in work))
+        own = 0 if box.sqlite else 1  # what the count itself takes
+        counts.append((published - before - own, ended - begun - own))
+    assert (1, 3) in counts
 
 
 def reads(box: Box, work: Callable[[], Any]) -> int:

@@ -193,3 +193,18 @@ def test_whatever_a_transaction_does_its_messages_get_their_places(box: Box, see
     for stream in "abc":
         order = sorted((m for m in box.messages() if m.stream == stream), key=lambda m: m.position)
         assert [json.loads(m.body) for m in order] == [name for where, name in sent if where == stream]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_published_beside_a_settlement_is_placed_once(box: Box, count: int) -> None:
+    """The settlement places what its transaction has published; the commit finds it done."""
+    box.send("first", stream="s")
+    leased = box.claim_one()
+    with box.connection() as db:
+        for n in range(count):
+            box.publish_on(db, new(n, stream="s"))
+        handle = recognise(db)
+        assert handle.run(box.store.plans.settle([done(leased)], [], box.store.now()))  # type: ignore[arg-type]
+        db.commit()
+    check_invariants(box.store)
+    assert names(box.claim()) == list(range(count))
