@@ -169,9 +169,10 @@ class Run:
     def size(self, contestant: Contestant, n: int | None = None) -> int:
         return max(200, int((n or self.n) * contestant.share * self.scale))
 
-    def turn_size(self, contestant: Contestant) -> int:
-        """How many messages for one of several turns."""
-        return self.size(contestant, self.n if self.quick else 2 * self.n // 5)
+    @property
+    def turn_size(self) -> int:
+        """How many messages for one of several turns: as many for all."""
+        return int((self.n if self.quick else 2 * self.n // 5) * self.scale)
 
     def only(self, *names: str) -> list[Contestant]:
         return [self.peers[name] for name in names if name in self.peers]
@@ -251,7 +252,7 @@ def publish_many(run: Run) -> Told:
     yield from in_turns(
         run,
         [
-            ("publish-many", each.name, lambda each=each: published(run, each, run.turn_size(each)))
+            ("publish-many", each.name, lambda each=each: published(run, each, run.turn_size))
             for each in compared
         ],
     )
@@ -266,7 +267,7 @@ def publish_many(run: Run) -> Told:
 
 
 def drained(run: Run, contestant: Contestant, streams: int = 0) -> Callable[[], Facts]:
-    return lambda: facts(drain(run.servers, contestant, run.turn_size(contestant), streams=streams))
+    return lambda: facts(drain(run.servers, contestant, run.turn_size, streams=streams))
 
 
 def drains(run: Run) -> Told:

@@ -1,12 +1,11 @@
 """Publishing one by one: BEGIN, a business insert, publish, COMMIT, beside a bare insert of the same row and indexes.
 
 All kinds take turns on one connection, a few transactions at a time, so that noise hits them alike; of each the turn in
-the middle counts, so that one slow fsync is nobody's.
+the middle counts, so that one slow fsync is nobody's. The bare insert has ids and JSON made as ours are.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import statistics
 import time
@@ -14,12 +13,13 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
+import msgspec
 import psycopg
 
 from bench.adapters import contest
 from bench.adapters.holdfast import app
+from holdfast.ids import new_id
 
 POSTGRES = contest.URL.startswith("postgresql")
 MARK = "%s" if POSTGRES else "?"
@@ -68,10 +68,9 @@ def publish(params: SimpleNamespace) -> dict[str, Any]:
     bare = f"insert into bare ({', '.join(columns)}) values ({', '.join([MARK] * len(columns))})"
 
     def plain(n: int, stream: str | None) -> None:
-        body = json.dumps(contest.body(n))
-        connection.execute(
-            bare, (str(uuid4()), "work", body, stream, "work0", stream is None, n if stream else None)
-        )
+        id = new_id() if POSTGRES else str(new_id())
+        body = msgspec.json.encode(contest.body(n)).decode()
+        connection.execute(bare, (id, "work", body, stream, "work0", stream is None, n if stream else None))
 
     def ours(n: int, stream: str | None, type: str = "work") -> None:
         app.publish(type, contest.body(n), on=connection, stream=stream)

@@ -38,7 +38,7 @@ def draft(
     if event and stream is None:
         raise InvalidMessage("An event belongs to a stream: give stream= together with event=True.")
     return NewMessage(
-        id=id or new_id(),
+        id=new_id() if id is None else _given(id),
         type=names.type_name(type),
         body=codec.encode(body, settings),
         stream=None if stream is None else names.stream_name(stream),
@@ -52,6 +52,18 @@ def draft(
         event=event,
         expect=expect,
     )
+
+
+def _given(id: object) -> UUID:
+    """The caller's own id. Whatever else says that it is a UUID, of a driver say, is made one."""
+    if type(id) is UUID:
+        return id
+    try:
+        return UUID(str(id))
+    except ValueError:
+        raise InvalidMessage(
+            f"id={id!r} is no UUID: leave it out, or make one of it with uuid.uuid5()."
+        ) from None
 
 
 def _seconds(delay: float | timedelta) -> float:
@@ -70,4 +82,7 @@ def _aware(instant: Any, name: str) -> datetime:
         raise InvalidMessage(
             f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ..."
         )
-    return instant.astimezone(UTC)
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise InvalidMessage(f"{name}={instant} is not in the years 1 to 9999 in UTC.") from None

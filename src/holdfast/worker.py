@@ -211,6 +211,7 @@ class Worker:
                 raise self.calls.broken
             self._changed.clear()
             if self.gate.is_needed:
+                self.calls.start()  # a look may take long, and what is not unpacked is not renewed
                 await self.gate.look()
                 self.calls.start()  # what waits here may have got its slot or its token
             asked_at = self.clock.monotonic()

@@ -208,3 +208,31 @@ def test_what_is_published_beside_a_settlement_is_placed_once(box: Box, count: i
         db.commit()
     check_invariants(box.store)
     assert names(box.claim()) == list(range(count))
+
+
+@pytest.mark.parametrize("meanwhile", ["delete from {message}", "update {message} set stream = 't'"])
+def test_a_message_that_its_own_transaction_has_changed_blocks_nobody(pg_box: Box, meanwhile: str) -> None:
+    """Found in review: it was counted into a stream where nothing was."""
+    box = pg_box
+    with box.connection() as db:
+        box.publish_on(db, new("a", stream="s"))
+        db.execute(meanwhile.format(message="holdfast.message"))
+        db.commit()
+    gone = "delete" in meanwhile
+    check_invariants(box.store)
+    box.send("b", stream="s")
+    assert names(box.claim(run=1)) == (["b"] if gone else ["a", "b"])
+
+
+def test_settings_that_are_reset_do_not_place_a_message_twice(pg_box: Box) -> None:
+    box = pg_box
+    box.send("first", stream="s")
+    leased = box.claim_one()
+    with box.connection() as db:
+        box.publish_on(db, new("a", stream="s"))
+        recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))  # type: ignore[arg-type]
+        db.execute("reset all")
+        box.publish_on(db, new("b", stream="s"))
+        db.commit()
+    check_invariants(box.store)
+    assert names(box.claim()) == ["a", "b"]

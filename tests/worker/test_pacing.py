@@ -323,6 +323,21 @@ def test_the_rest_of_a_run_goes_on_or_back(
     assert p.held == (2 if goes_on else 0)
 
 
+def test_what_cannot_be_read_is_not_tried_again_and_doubles_nobody() -> None:
+    class Unreadable(list[Leased]):
+        def __iter__(self) -> Any:
+            raise ValueError("unreadable")
+
+    p = pacing()
+    take(p, leased(1), leased(2))
+    p.receive(p.report(1, 0.0), Batch(NOW, Unreadable([leased(3)]), {"q": Share(1, 1, False, 2)}), 0.0)
+    with pytest.raises(ValueError, match="unreadable"):
+        p.unpack()
+    p.stop()
+    assert [len(lane.waiting) for lane in p.lanes.values()] == [0, 0]
+    assert len(p.report(1, 0.0).settlements) == 2
+
+
 def test_what_has_arrived_is_held_before_it_is_read_and_given_back_by_whoever_stops() -> None:
     p = pacing()
     take(p, leased(1), *run_of(2, 3))

@@ -7,11 +7,16 @@ import json
 import logging
 import threading
 import tracemalloc
-from uuid import uuid4
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
+import uuid_utils
+from msgspec import ValidationError
 
 from holdfast import Holdfast
+from holdfast.errors import InvalidMessage
 from holdfast.work import Report, Want
 from tests.worker.lab import Lab
 
@@ -122,7 +127,7 @@ async def test_the_end_of_an_embedded_worker_is_told_at_once(
 
 
 async def test_what_cannot_be_unpacked_ends_the_worker(
-    sqlite_lab: Lab, monkeypatch: pytest.MonkeyPatch
+    sqlite_lab: Lab,
 ) -> None:
     """It is unpacked beside the exchange, where nobody waits for it: it must not go wrong in silence."""
     app = sqlite_lab.app()
@@ -131,18 +136,74 @@ async def test_what_cannot_be_unpacked_ends_the_worker(
     async def nothing(body: int) -> None: ...
 
     app.publish_many(app.message("a", n) for n in range(1500))
-    worker = app.worker()
-    unpack, broken = worker.pacing.unpack, list[bool]()
 
-    def breaks_once() -> None:
-        if worker.pacing.held >= 500 and not broken:
-            broken.append(True)
-            raise RuntimeError("broken")
-        unpack()
+    def call_it(id: str) -> None:
+        with sqlite_lab.connection() as db:
+            db.execute("update holdfast_message set id = ? where seq = 1200", (id,))
+            db.commit()
 
-    monkeypatch.setattr(worker.pacing, "unpack", breaks_once)
-    with pytest.raises(RuntimeError, match="broken"):
-        await asyncio.wait_for(worker.run(), 20)
+    call_it("unreadable")
+    with pytest.raises(ValidationError, match="UUID"):
+        await asyncio.wait_for(app.worker().run(), 20)
+    call_it(str(uuid4()))
+    # What had ended by then was handed in, and nothing was done twice.
+    ended = [row.id for row in sqlite_lab.rows("history")]
+    assert len(ended) == len(set(ended)) >= 500
+    assert sqlite_lab.rows("dead") == []
+    assert all(row.attempts == 0 for row in sqlite_lab.rows("message"))
+
+
+async def test_nothing_waits_packed_while_a_limit_is_looked_up(sqlite_lab: Lab) -> None:
+    """That may take as long as the database likes, and what is not unpacked is not renewed."""
+    app, packed = sqlite_lab.app(), list[bool]()
+
+    @app.handler("a", rate="100000/s")
+    async def nothing(body: int) -> None: ...
+
+    app.publish_many(app.message("a", n) for n in range(1500))
+    app.prepare()
+    worker = app.worker(until_idle=True)
+    look = worker.gate.look
+
+    async def listening() -> None:
+        packed.append(worker.pacing.has_arrived)
+        await look()
+
+    worker.gate.look = listening  # type: ignore[method-assign]
+    await asyncio.wait_for(worker.run(), 60)
+    assert len(packed) > 3
+    assert not any(packed)
+
+
+IDS: list[Any] = [
+    UUID("0190b3a5-0000-7000-8000-000000000001"),
+    "0190b3a5-0000-7000-8000-000000000001",
+    "0190B3A500007000800000000000 0001".replace(" ", ""),
+    uuid_utils.UUID("0190b3a5-0000-7000-8000-000000000001"),
+]
+
+
+@pytest.mark.parametrize("id", IDS, ids=lambda id: f"{type(id).__module__}.{type(id).__name__}")
+def test_an_id_of_ones_own_is_a_uuid_whatever_it_came_as(lab: Lab, id: Any) -> None:
+    app = lab.app()
+    app.handler("a", name="q")(lambda body: None)
+    published = app.publish_many([app.message("a", 1, id=id), app.message("a", 2)])
+    assert published[0].id == IDS[0]
+    assert type(published[0].id) is UUID
+    assert IDS[0] in {row.id for row in lab.rows("message")}
+
+
+@pytest.mark.parametrize("id", ["order-17", 17, b"0123456789abcdef", ""])
+def test_an_id_that_is_none_is_refused_before_anything_is_stored(lab: Lab, id: Any) -> None:
+    """Found in review: on SQLite it was stored, and ended every worker that claimed it."""
+    with pytest.raises(InvalidMessage, match="is no UUID"):
+        lab.app().publish("a", 1, id=id)
+
+
+def test_a_time_beyond_all_calendars_is_refused(lab: Lab) -> None:
+    late = datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))
+    with pytest.raises(InvalidMessage, match="years 1 to 9999"):
+        lab.app().publish("a", 1, deadline=late)
 
 
 def run_until_idle(app: Holdfast) -> None:

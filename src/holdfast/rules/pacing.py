@@ -206,7 +206,8 @@ class Pacing:
 
     def unpack(self) -> None:
         """Make lanes of what has arrived."""
-        for batch, until in self._arrived:
+        arrived, self._arrived = self._arrived, []
+        for batch, until in arrived:
             for leased in batch.work:
                 claimed = (leased.run, leased.run_epoch)
                 lane = self.lanes.get(claimed)
@@ -216,7 +217,6 @@ class Pacing:
                 queue = leased.message.queue
                 self.lanes[claimed] = lane = Lane(claimed, queue, (claimed,), [leased], until)
                 self.paces[queue].ready.append(lane)
-        self._arrived = []
         if self.stopping or self.paused:
             for lane in list(self.lanes.values()):
                 if self.stopping or lane.queue in self.paused:

@@ -93,6 +93,7 @@ def _migrate_postgres(schema: str) -> Plan[list[int]]:
     check_not_newer("postgres", reached)
     taken = []
     yield Statement("set local check_function_bodies = off")
+    yield Statement("set local statement_timeout = 0")  # an index of a large backlog takes its time
     for statement in _postgres_statements(schema, reached, digest):
         yield Statement(statement)
     for version, _ in steps("postgres"):

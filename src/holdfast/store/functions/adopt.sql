@@ -11,7 +11,13 @@ begin
          where t.queue is null and exists (select 1 from holdfast.route(t.type))
          order by t.seq limit p_limit for update skip locked
     loop
-        v_queues := array(select r.queue from holdfast.route(m.type) r (queue) order by 1);
+        v_queues := array(
+            select r.queue from holdfast.route(m.type) r (queue)
+             where not exists (select from holdfast.message t where t.id = m.id and t.queue = r.queue) order by 1);
+        if cardinality(v_queues) = 0 then  -- published twice with one id
+            delete from holdfast.message t where t.seq = m.seq;
+            continue;
+        end if;
         update holdfast.message t
            set seq = nextval(pg_get_serial_sequence('holdfast.message', 'seq')), queue = v_queues[1],
                claimable_at = greatest(t.claimable_at, v_now), head = h.head,

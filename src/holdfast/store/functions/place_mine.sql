@@ -16,8 +16,14 @@ begin
         update holdfast.message m
            set position = nextval('holdfast.position'), head = v_first, xact = null,
                claimable_at = greatest(m.claimable_at, v_now)
-         where m.seq = new.seq;
-    elsif exists (select from holdfast.message m where m.xact = pg_current_xact_id()) then
+         where m.seq = new.seq and m.xact = pg_current_xact_id() and m.queue = new.queue and m.stream = new.stream;
+        if found then
+            return null;
+        end if;
+        -- Somebody has deleted or changed it, or reset all settings: what was told is not so.
+        update holdfast.stream s set open = s.open - 1 where s.queue = new.queue and s.name = new.stream;
+    end if;
+    if exists (select from holdfast.message m where m.xact = pg_current_xact_id()) then
         perform holdfast.place(pg_current_xact_id(), v_now);
     end if;
     return null;

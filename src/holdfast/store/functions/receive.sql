@@ -5,12 +5,9 @@ declare
     v_queues text[] := array(select r.queue from holdfast.route(new.type) r (queue) order by 1);
 begin
     perform new.body::json;
-    if json_typeof(new.headers::json) <> 'object' then
-        raise exception using errcode = 'invalid_text_representation',
-            message = 'holdfast: the headers of a message must be a JSON object';
-    end if;
-    if least(new.claimable_at, new.created_at, new.due_at, new.deadline) < '0001-01-02' or
-       greatest(new.claimable_at, new.created_at, new.due_at, new.deadline) > '9999-12-30' then
+    -- What no worker could read. The engine's own messages come by here as well, and are never out of these bounds.
+    if least(new.claimable_at, new.created_at, new.due_at, new.deadline) < '0001-01-01 00:00:00+00' or
+       greatest(new.claimable_at, new.created_at, new.due_at, new.deadline) >= '10000-01-01 00:00:00+00' then
         raise exception using errcode = 'datetime_field_overflow',
             message = 'holdfast: times of a message must be in the years 1 to 9999';
     end if;

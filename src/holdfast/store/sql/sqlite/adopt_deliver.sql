@@ -1,5 +1,5 @@
 -- One row for each queue that an unrouted message goes to. They are new rows, because a place is a seq and must come
--- behind the places that were given meanwhile.
+-- behind the places that were given meanwhile. What was published twice with one id goes to each queue once.
 insert into holdfast_message (claimable_at, created_at, due_at, deadline, id, xact, status, head, queue, type, stream,
                               subject, dedupe, headers, body)
 select max(m.claimable_at, :now), m.created_at, m.due_at, m.deadline, m.id,
@@ -10,4 +10,6 @@ select max(m.claimable_at, :now), m.created_at, m.due_at, m.deadline, m.id,
   join holdfast_subscription s on s.pattern = m.type or (s.pattern like '%*'
        and substr(m.type, 1, length(s.pattern) - 1) = substr(s.pattern, 1, length(s.pattern) - 1))
  left join holdfast_queue q on q.name = s.queue
+ where true
  group by m.seq, s.queue order by m.seq, s.queue
+    on conflict (id, queue) do nothing
