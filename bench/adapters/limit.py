@@ -1,8 +1,8 @@
 """The limit on PostgreSQL: the fewest statements that do the same life cycle in batches, with our driver.
 
 One table, one index; a claim marks 500 rows and deletes the 500 before it, in one statement and one commit. No
-history, no leases that lapse, no retries, no streams: a bound, not an engine. Its plan is pinned as ours is. JSON is the
-standard library's, as for all but us, and it does not claim ahead while it handles.
+history, no leases that lapse, no retries, no streams: a bound, not an engine. Its plan is pinned as ours is. JSON is
+the standard library's, as for all but us, and it does not claim ahead while it handles.
 """
 
 from __future__ import annotations
