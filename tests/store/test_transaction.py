@@ -152,6 +152,16 @@ def test_a_transaction_may_publish_into_the_stream_that_it_empties(box: Box, db:
     assert names(box.claim()) == ["b"]
 
 
+def test_transactions_of_one_message_each_queue_up_in_the_order_of_commits(box: Box) -> None:
+    for n in range(3):
+        with box.connection() as db:
+            box.publish_on(db, new(n, stream="s"))
+            db.commit()
+    check_invariants(box.store)
+    assert [m.head for m in box.messages()] == [True, False, False]
+    assert names(box.claim(run=1)) == [0]
+
+
 STEPS = ("one", "one", "two", "plain", "unordered", "savepoint", "back", "release", "at once")
 
 
