@@ -3,7 +3,7 @@
 A group is a function that runs some contestants one after another and tells what each showed, as (line, contestant,
 facts). `value` is the line's figure; the other facts stand beside it. Groups are run round by round, so that noise
 hits all contestants alike, and ratios are taken within a round. A machine shared with others changes its pace within
-seconds, so what a bar compares takes several short turns in a round, and the middle one of each contestant counts.
+seconds, so drains, backlogs and publishing many take several short turns in a round, and the middle one of each counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Told = Iterator[tuple[str, str, Facts | Failed]]
 Contest = tuple[str, str, Callable[[], Facts]]  # line, contestant, how to measure it
 
 
-TURNS = 3  # of each contest that a bar compares, in a round
+TURNS = 3  # of a contest, in a round
 
 
 @dataclass(frozen=True)
@@ -270,17 +270,23 @@ def drained(run: Run, contestant: Contestant, streams: int = 0) -> Callable[[], 
     return lambda: facts(drain(run.servers, contestant, run.turn_size, streams=streams))
 
 
-def drains(run: Run) -> Told:
-    """The first lines: unordered, beside everybody, and ordered; and with what fails for good."""
-    ours, poison = run.ours, run.ours.but(BENCH_KIND="poison")
+def drains_in_turns(run: Run, compared: list[Contestant], prefix: str = "") -> Told:
+    """The first of those compared is ours."""
+    ours = compared[0]
     contests = [
-        *(("drain", each.name, drained(run, each)) for each in [ours, *run.only("pgqueuer"), run.limit]),
-        ("drain-streams", "holdfast", drained(run, ours, 1000)),
-        ("drain-hot", "holdfast", drained(run, ours, 1)),
+        *((f"{prefix}drain", each.name, drained(run, each)) for each in compared),
+        (f"{prefix}drain-streams", "holdfast", drained(run, ours, 1000)),
+        (f"{prefix}drain-hot", "holdfast", drained(run, ours, 1)),
     ]
     if not run.quick:
-        contests.append(("drain-poison", "holdfast", lambda: poisoned(drained(run, poison)())))
+        poison = drained(run, ours.but(BENCH_KIND="poison"))
+        contests.append((f"{prefix}drain-poison", "holdfast", lambda: poisoned(poison())))
     yield from in_turns(run, contests)
+
+
+def drains(run: Run) -> Told:
+    """The first lines: unordered, beside everybody, and ordered; and with what fails for good."""
+    yield from drains_in_turns(run, [run.ours, *run.only("pgqueuer"), run.limit])
     for each in [] if run.quick else run.only("procrastinate", "dbos", "celery", "dramatiq"):
         yield attempt("drain", each.name, lambda each=each: facts(drain(run.servers, each, run.size(each))))
 
@@ -488,16 +494,7 @@ def sqlite_publish(run: Run) -> Told:
 
 
 def sqlite_drains(run: Run) -> Told:
-    ours, poison = run.ours_sqlite, run.ours_sqlite.but(BENCH_KIND="poison")
-    compared = [ours, *run.only("huey"), run.limit_sqlite]
-    contests = [
-        *(("sqlite-drain", each.name, drained(run, each)) for each in compared),
-        ("sqlite-drain-streams", "holdfast", drained(run, ours, 1000)),
-        ("sqlite-drain-hot", "holdfast", drained(run, ours, 1)),
-    ]
-    if not run.quick:
-        contests.append(("sqlite-drain-poison", "holdfast", lambda: poisoned(drained(run, poison)())))
-    yield from in_turns(run, contests)
+    yield from drains_in_turns(run, [run.ours_sqlite, *run.only("huey"), run.limit_sqlite], "sqlite-")
 
 
 def sqlite_by_two(run: Run) -> Told:

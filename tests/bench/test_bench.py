@@ -10,7 +10,7 @@ import pytest
 
 from bench.adapters import contest
 from bench.course import Failed
-from bench.lines import BARS, LINES, Bar
+from bench.lines import BARS, LINES, TURNS, Bar, Run, in_turns
 from bench.peers import PINS
 from bench.report import Record, best_peer, document, fill, judge, origin, table
 
@@ -156,3 +156,20 @@ def test_the_page_is_filled_between_its_marks() -> None:
     assert "at least 2.5 x pgqueuer" in filled
     assert filled.startswith("before\n")
     assert filled.endswith("<!-- end -->\nafter\n")
+
+
+def test_contests_take_turns_and_the_middle_one_counts() -> None:
+    order: list[str] = []
+    values = {"a": iter([5.0, 1.0, 9.0]), "b": iter([1.0, 2.0, 3.0])}
+
+    def measure(name: str) -> dict[str, float]:
+        order.append(name)
+        if name == "b" and order.count("b") == 2:
+            raise Failed("fell")
+        return {"value": next(values[name])}
+
+    run = Run(None, {})  # type: ignore[arg-type]
+    told = list(in_turns(run, [("line", name, lambda name=name: measure(name)) for name in "ab"]))
+    assert order == ["a", "b"] * TURNS
+    assert told[0] == ("line", "a", {"value": 5.0})
+    assert isinstance(told[1][2], Failed)
