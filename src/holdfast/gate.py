@@ -267,6 +267,7 @@ class Gate:
     async def _share(self, name: str, limit: SlotHand, running: int, leases: int) -> None:
         asked_at = self.clock.monotonic()
         wants = running if self.is_leaving else limit.wants(running, leases, asked_at)
+        limit.ask(running, asked_at)
         mine = sorted(queue for queue, its in self.slots.items() if its == name)
         me = Holder(self.worker, running, self.lease, (*mine, *self._drains))
         got: Share | None = None

@@ -7,13 +7,17 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from holdfast import Context, Holdfast
 from holdfast.errors import InvalidSettings
-from holdfast.store import breaker_plans, slot_plans
+from holdfast.rules.slots import Holder, share
+from holdfast.store import breaker_plans, plans, slot_plans
+from holdfast.store.slot_plans import Holders
+from holdfast.store.statement import Plan, Statement
 from tests.worker.lab import Lab, auntil, settled, until
 
 
@@ -69,6 +73,42 @@ async def test_three_workers_run_as_many_at_once_as_allowed_and_no_more(lab: Lab
     assert (gauge.count, gauge.most) == (200, 4)
     assert writes(lab, "queue/many") < 40, "not a write per message"
     assert apps[0].breakers.list() == [], "nobody takes the row for a breaker"
+
+
+@pytest.mark.parametrize("gap", range(3))
+def test_a_worker_that_begins_while_another_one_asks_is_not_taken_for_dead(lab: Lab, gap: int) -> None:
+    """Between any two statements of the first one's question the second registers, and takes its slots."""
+    got: dict[int, int] = {}
+    plan, answer, asked = taking(lab, register(lab, "first"), got)(lab.store.now()), None, 0
+
+    def only(statement: Statement) -> Plan[Any]:
+        return (yield statement)
+
+    while True:
+        try:
+            statement = plan.send(answer)
+        except StopIteration:
+            break
+        if asked == gap:
+            lab.store.run(taking(lab, register(lab, "second"), got))
+        answer = lab.store.run(lambda now, statement=statement: only(statement))
+        asked += 1
+    assert sum(got.values()) == 3
+
+
+def register(lab: Lab, name: str) -> int:
+    return lab.store.run(lambda now: plans.register_worker(lab.store.plans, name, ["many"], now))
+
+
+def taking(lab: Lab, worker: int, got: dict[int, int]) -> Callable[[Any], Plan[bool]]:
+    """All of three slots that it can get."""
+
+    def decide(found: Holders, ages: Mapping[int, float]) -> Holders:
+        mine = share([Holder(*each) for each in found], ages, Holder(worker, 0, 30.0, ("many",)), 3, 3)
+        got[worker] = mine.held
+        return [(each.worker, each.held, each.lease, each.queues) for each in mine.holders]
+
+    return lambda now: slot_plans.change(lab.store.plans, "queue/many", decide, now)
 
 
 async def test_handlers_share_the_slots_of_a_destination_and_each_gets_its_part(lab: Lab) -> None:

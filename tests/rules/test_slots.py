@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,6 +12,7 @@ from holdfast.errors import InvalidSettings
 from holdfast.rules.slots import Holder, SlotHand, checked, share
 
 A, B = ("a",), ("b",)
+OVER = object()
 
 
 def held(worker: int, count: int, queues: tuple[str, ...] = A) -> Holder:
@@ -101,6 +103,37 @@ class Sim:
     running: list[float] = field(default_factory=list)
     seen_at: float = 0.0
     dead: bool = False
+    asking: Iterator[None] | None = None
+
+
+@dataclass
+class Table:
+    """The row of the holders, and when each worker was seen."""
+
+    count: int
+    lease: float
+    workers: list[Sim]
+    now: float = 0.0
+    holders: tuple[Holder, ...] = ()
+    version: int = 0
+
+    def ask(self, me: Sim) -> Iterator[None]:
+        """As gate.py does: while a question is on its way the worker goes on, and so do the others."""
+        used, asked_at = len(me.running), self.now
+        wants = me.hand.wants(used, 4, asked_at)
+        me.hand.ask(used, asked_at)
+        yield
+        while True:
+            holders, version = self.holders, self.version
+            yield
+            ages = {each.number: self.now - each.seen_at for each in self.workers}
+            yield
+            got = share(holders, ages, Holder(me.number, used, self.lease, (me.queue,)), wants, self.count)
+            if version == self.version:
+                break
+        self.holders, self.version = got.holders, version + 1
+        yield
+        me.hand.learn(got, wants, self.lease - ages[me.number], asked_at)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -109,14 +142,12 @@ def test_never_more_than_there_are_and_all_of_them_used(seed: int) -> None:
     dice = random.Random(seed)
     count, lease = dice.choice([1, 2, 5, 16]), 10.0
     workers = [Sim(n, dice.choice("ab"), SlotHand(count, 4)) for n in range(1, dice.choice([3, 6, 12]))]
-    backlog = {"a": 10**6, "b": 10**6}
-    holders: tuple[Holder, ...] = ()
+    table = Table(count, lease, workers)
     began = dict.fromkeys("ab", 0)
     busy = ticks = 0
-    now = 0.0
-    while now < 120.0:
-        now += 0.01
-        for each in workers:
+    while table.now < 120.0:
+        table.now = now = table.now + 0.01
+        for each in dice.sample(workers, len(workers)):
             if each.dead:
                 continue
             if now < 60 and dice.random() < 0.0002:
@@ -126,16 +157,12 @@ def test_never_more_than_there_are_and_all_of_them_used(seed: int) -> None:
             if now - each.seen_at > lease / 3:
                 each.seen_at = now
             each.running = [until for until in each.running if until > now]
-            used = len(each.running)
-            if each.hand.is_due(used, 4, now):
-                wants = each.hand.wants(used, 4, now)
-                ages = {other.number: now - other.seen_at for other in workers}
-                me = Holder(each.number, used, lease, (each.queue,))
-                got = share(holders, ages, me, wants, count)
-                holders = got.holders
-                each.hand.learn(got, wants, lease - ages[each.number], now)
-            for _ in range(min(4, each.hand.at_once(now)) - used):
-                backlog[each.queue] -= 1
+            if each.asking is None and each.hand.is_due(len(each.running), 4, now):
+                each.asking = table.ask(each)
+            while each.asking is not None and dice.random() < 0.8:
+                if next(each.asking, OVER) is OVER:
+                    each.asking = None
+            for _ in range(min(4, each.hand.at_once(now)) - len(each.running)):
                 began[each.queue] += 1
                 each.running.append(now + dice.choice([0.02, 0.1, 0.5]))
         running = sum(len(each.running) for each in workers if not each.dead)

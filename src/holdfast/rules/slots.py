@@ -114,6 +114,10 @@ class SlotHand:
             return now >= self.look_at
         return max(wants, running) < self.held
 
+    def ask(self, running: int, now: float) -> None:
+        """A question is on its way: those that run are in it, and the answer may leave this worker no more."""
+        self.fair, self.look_at = min(self.fair, running), now + self.pause
+
     def learn(self, got: Share, wanted: int, good_for: float, asked_at: float) -> None:
         """What the row says. A grant is as good as the worker's own life when it asked."""
         if got.held and not self.held:
@@ -122,7 +126,7 @@ class SlotHand:
             self.look_at = asked_at + self.pause
             self.pause = min(2 * self.pause, PAUSE_MAX)
         else:
-            self.pause = PAUSE_MIN
+            self.look_at, self.pause = asked_at, PAUSE_MIN
         if not wanted and not got.held:  # it was somebody else's turn, or there was nothing to do
             self.look_at, self.since = asked_at + PAUSE_MAX / 4, inf
         self.held, self.fair = got.held, got.fair

@@ -38,12 +38,12 @@ def change(plans: Plans, name: str, decide: Decide, now: Any) -> Plan[bool]:
 
     None or the same: nothing is written. False: others changed it all the time.
     """
-    seen = yield from ages(plans, now)
-    alive = {number: age for number, (age, _) in seen.items()}
     for _ in range(TRIES):
+        # The ages after the holders, each time: one who registered in between would be a holder without an age, dead.
         row, moment = yield from look(plans, PREFIX + name, now)
+        seen = yield from ages(plans, now)
         before = read(row)
-        after = decide(before, alive)
+        after = decide(before, {number: age for number, (age, _) in seen.items()})
         if after is None or after == before:
             return True
         if (yield from swap(plans, _row(row, after, moment))):
@@ -53,8 +53,8 @@ def change(plans: Plans, name: str, decide: Decide, now: Any) -> Plan[bool]:
 
 def living(plans: Plans, name: str, now: Any) -> Plan[Holders]:
     """Who holds slots, and is alive."""
-    seen = yield from ages(plans, now)
     row, _ = yield from look(plans, PREFIX + name, now)
+    seen = yield from ages(plans, now)
     return [each for each in read(row) if each[1] and each[0] in seen and seen[each[0]][0] < each[2]]
 
 
