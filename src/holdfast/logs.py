@@ -33,10 +33,7 @@ class Log:
 
     def __init__(self, name: str) -> None:
         self.logger = logging.getLogger(name)
-
-    def tells(self, level: int) -> bool:
-        """Whether a record of this level would be heard: for what is asked once for each message."""
-        return self.logger.isEnabledFor(level)
+        self.tells = self.logger.isEnabledFor  # whether a level would be heard: asked once for each message
 
     def info(self, event: str, text: str, /, **fields: Any) -> None:
         self.log(logging.INFO, event, text, fields)

@@ -14,6 +14,7 @@ import pytest
 from holdfast.store.postgres import execute
 from holdfast.store.statement import Plan, drive
 from holdfast.work import Report, Want
+from tests.store import state
 from tests.store.box import QUEUE, Box, done, failed, names, new
 
 BLOCKED_SECONDS = 0.3
@@ -81,6 +82,39 @@ def test_a_claim_that_is_rolled_back_leaves_nothing(pg_box: Box) -> None:
         connection.rollback()
     leased = box.claim_one()
     assert (leased.message.id, leased.attempt, leased.epoch) == (id, 1, 1)
+
+
+SLOW_LOOK = """
+create schema slow;
+create function slow.octet_length(text) returns int language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock_shared(7);
+    return pg_catalog.octet_length($1);
+end $$;
+"""
+
+
+@pytest.mark.covers("B43", "X23")
+def test_what_is_leased_while_a_claim_looks_is_passed_over(pg_box: Box, aside: Any) -> None:
+    """It has looked, and has locked nothing yet: the sizes that it asks for are slow in coming."""
+    box = pg_box
+    box.send("a", stream="s")
+    box.send_all("b", stream="s")
+    box.send_all("c", "d")
+    with (
+        psycopg.connect(box.dsn, autocommit=True) as gate,
+        psycopg.connect(box.dsn, autocommit=True) as looks,
+    ):
+        gate.execute(SLOW_LOOK)
+        gate.execute("select pg_advisory_lock(7)")
+        looks.execute("set search_path = slow, pg_catalog")
+        plan = exchange(box, worker="two")
+        looking = aside(lambda: drive(plan, lambda statement: execute(looks, statement)))
+        first = box.claim(heads=2)
+        gate.execute("select pg_advisory_unlock(7)")
+        second = looking.result(10).work
+    assert (names(first), names(second)) == (["a", "c", "b"], ["d"])
+    assert box.settle(*map(done, first)) == set()
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------
@@ -223,6 +257,19 @@ def test_a_settlement_waits_for_a_take_over_and_finds_its_lease_lost(
         # It had seen the lease before it waited: refused as a whole, and lost when it comes again.
         assert box.settle(end(run[0])) == {run[0].message.seq}
     assert [(m.attempts, m.vanished, m.failures) for m in box.messages()] == [(1, 1, 0), (1, 1, 0)]
+
+
+def test_the_rest_of_a_run_has_what_a_renewal_on_its_way_gives(pg_box: Box, aside: Any) -> None:
+    box = pg_box
+    box.send_all("a", "b", stream="s")
+    run = box.claim()
+    with transaction(box) as renewing:
+        renewing(box.store.plans.renew(box.worker(), [(run[0].run, run[0].epoch)], 1000.0, box.store.now()))  # type: ignore[arg-type]
+        moves = [(run[0].run, run[1].message.seq)]
+        settling = aside(lambda: box.settle(done(run[0]), moves=moves))
+    assert settling.result(10) == set()
+    (lease,) = state.read(box.store, "lease")
+    assert (lease.seq, (lease.until - box.now).total_seconds()) == (run[1].message.seq, 1000.0)
 
 
 # --- Under load -------------------------------------------------------------------------------------------------------

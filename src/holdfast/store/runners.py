@@ -25,12 +25,14 @@ from .statement import Dialect, Plan, Rows, Statement, Style, adrive, compile, d
 
 T = TypeVar("T")
 
+VOID = 2278  # PostgreSQL's type of what a function without an answer answers
+
 
 class Blocking(Protocol):
     """A connection that answers at once."""
 
     def check(self) -> None: ...
-    def execute(self, sql: str, params: Mapping[str, object]) -> Rows: ...
+    def execute(self, statement: Statement) -> Rows: ...
     def in_transaction(self) -> bool: ...
 
 
@@ -90,27 +92,24 @@ class Handle(msgspec.Struct, frozen=True):
 
 
 def perform(plan: Plan[T], connection: Blocking, dialect: Dialect) -> T:
-    def execute(statement: Statement) -> Rows:
-        return connection.execute(statement.sql, statement.params)
-
     if dialect == "postgres":
-        return drive(plan, execute)
+        return drive(plan, connection.execute)
     # A transaction that begins with a read cannot always be made a writing one later (BUSY at once, whatever
     # the timeout), so if none is open yet it begins as a writing one.
     open_already = connection.in_transaction()
-    connection.execute("SAVEPOINT holdfast" if open_already else "BEGIN IMMEDIATE", {})
+    connection.execute(Statement("SAVEPOINT holdfast" if open_already else "BEGIN IMMEDIATE"))
     try:
-        result = drive(plan, execute)
+        result = drive(plan, connection.execute)
     except BaseException:
         try:
-            connection.execute("ROLLBACK TO holdfast" if open_already else "ROLLBACK", {})
+            connection.execute(Statement("ROLLBACK TO holdfast" if open_already else "ROLLBACK"))
             if open_already:
-                connection.execute("RELEASE holdfast", {})
+                connection.execute(Statement("RELEASE holdfast"))
         except Exception:  # disk full or an interrupt has already rolled everything back
             pass
         raise
     if open_already:
-        connection.execute("RELEASE holdfast", {})
+        connection.execute(Statement("RELEASE holdfast"))
     return result
 
 
@@ -146,14 +145,14 @@ class Sqlite:
     def in_transaction(self) -> bool:
         return self.connection.in_transaction
 
-    def execute(self, sql: str, params: Mapping[str, object]) -> Rows:
+    def execute(self, statement: Statement) -> Rows:
         # The connection's factories are the user's, made for the user's rows.
         text_factory = self.connection.text_factory
         self.connection.text_factory = str
         try:
             cursor = sqlite3.Cursor(self.connection)
             cursor.row_factory = None
-            return cursor.execute(sql, params).fetchall()
+            return cursor.execute(statement.sql, statement.params).fetchall()
         finally:
             self.connection.text_factory = text_factory
 
@@ -199,12 +198,12 @@ class Psycopg(msgspec.Struct, frozen=True):
     def in_transaction(self) -> bool:
         return True
 
-    def execute(self, sql: str, params: Mapping[str, object]) -> Rows:
+    def execute(self, statement: Statement) -> Rows:
         import psycopg
 
         # Not connection.cursor(): its cursor and row factories are the user's.
         cursor = psycopg.Cursor(self.connection, row_factory=psycopg.rows.tuple_row)
-        text = compile(sql, "pyformat").data
+        text, params = compile(statement.sql, "pyformat").data, statement.params
         if self.connection.pgconn.pipeline_status:
             # In the user's pipeline nothing is known of an answer before a sync, which the end of an inner one is.
             with self.connection.pipeline():
@@ -212,7 +211,7 @@ class Psycopg(msgspec.Struct, frozen=True):
         else:
             cursor.execute(text, params)
         answer = cursor.pgresult
-        return cursor.fetchall() if answer is not None and answer.nfields else []
+        return cursor.fetchall() if answer is not None and answer.nfields and answer.ftype(0) != VOID else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +244,7 @@ class Psycopg2:
             return
         # `with connection:` opens a transaction in autocommit mode too, but only with its first statement.
         if self.connection.info.transaction_status == 0:
-            self.execute("select 1", {})
+            self.execute(Statement("select 1"))
         if self.connection.info.transaction_status == 0:
             raise refuse(
                 "psycopg2 connection",
@@ -256,11 +255,11 @@ class Psycopg2:
     def in_transaction(self) -> bool:
         return True
 
-    def execute(self, sql: str, params: Mapping[str, object]) -> Rows:
+    def execute(self, statement: Statement) -> Rows:
         from psycopg2.extensions import cursor as plain_cursor
 
         with self.connection.cursor(cursor_factory=plain_cursor) as cursor:
-            cursor.execute(compile(sql, "pyformat").sql, with_text_ids(params))
+            cursor.execute(compile(statement.sql, "pyformat").sql, with_text_ids(statement.params))
             rows: Rows = cursor.fetchall() if cursor.description else []
             return rows
 
@@ -301,9 +300,9 @@ class Django:
         self.connection.ensure_connection()
         return self.connection.vendor != "sqlite" or bool(self.connection.connection.in_transaction)
 
-    def execute(self, sql: str, params: Mapping[str, object]) -> Rows:
+    def execute(self, statement: Statement) -> Rows:
         with self.connection.cursor() as cursor:
-            cursor.execute(compile(sql, "pyformat").sql, with_text_ids(params))
+            cursor.execute(compile(statement.sql, "pyformat").sql, with_text_ids(statement.params))
             rows = cursor.fetchall() if cursor.description else []
         # With USE_TZ=False Django takes the zone off what PostgreSQL sent in the zone of the session.
         zone = ZoneInfo(self.connection.timezone_name) if self.connection.vendor == "postgresql" else None
@@ -356,8 +355,8 @@ class Alchemy:
     def in_transaction(self) -> bool:
         return bool(self.get().connection.driver_connection.in_transaction)
 
-    def execute(self, sql: str, params: Mapping[str, object]) -> Rows:
-        compiled, params = compile(sql, self.style), with_text_ids(params)
+    def execute(self, statement: Statement) -> Rows:
+        compiled, params = compile(statement.sql, self.style), with_text_ids(statement.params)
         values = compiled.arguments(params) if self.style == "numeric" else params
         result = self.get().exec_driver_sql(compiled.sql, values)
         return [tuple(row) for row in result] if result.returns_rows else []

@@ -48,16 +48,18 @@ begin
                  group by u.queue, u.stream) t;
     end if;
     -- step: settle_lease
-    with gone as (
-        delete from holdfast.lease l using unnest(v_runs, v_epochs) u (run, epoch)
-         where l.seq between u.run and u.run and l.epoch = u.epoch
-        returning l.seq, l.until, l.worker, l.run_end),
-    moved as (
+    if p_move_from is not null then
         insert into holdfast.lease (seq, until, worker, run_end, epoch)
-        select m.seq, g.until, g.worker, g.run_end, m.epoch + 1
+        select m.seq, l.until, l.worker, l.run_end, m.epoch + 1
           from unnest(p_move_from, p_move_to) v (run, next)
-          join gone g on g.seq = v.run join holdfast.message m on m.seq between v.next and v.next)
-    select count(*) into v_count from gone;
+          join unnest(v_runs, v_epochs) u (run, epoch) on u.run = v.run
+          join holdfast.lease l on l.seq between u.run and u.run and l.epoch = u.epoch
+          join holdfast.message m on m.seq between v.next and v.next
+           for update of l;  -- a renewal on its way is waited for: the rest of the run has what it gives
+    end if;
+    delete from holdfast.lease l using unnest(v_runs, v_epochs) u (run, epoch)
+     where l.seq between u.run and u.run and l.epoch = u.epoch;
+    get diagnostics v_count = row_count;
     if v_count <> coalesce(cardinality(v_runs), 0) then
         raise exception using errcode = '40001', message = 'holdfast: a lease was taken over while it was being settled';
     end if;
