@@ -140,7 +140,7 @@ class Calls:
                 **_named(leased), attempts_max=handler.policy.retry.starts_max,
             )  # fmt: skip
             return delivery.StartsSpent()
-        if message.deadline is not None and self.now() > message.deadline:
+        if (deadline := message.deadline) is not None and self.now() > deadline:
             return delivery.Expired()
         if lane.stop is Stop.CANCELLED:
             return delivery.Cancelled()

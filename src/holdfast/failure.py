@@ -146,7 +146,11 @@ def is_retryable(reason: Reason) -> bool:
 
 def serialized(message: Message) -> str:
     """The whole message as JSON text."""
-    return json.dumps(msgspec.structs.asdict(message), default=_plain)
+    fields = msgspec.structs.asdict(message)
+    for name, at in (("created", "created_at"), ("due", "due_at"), ("deadline", "deadline")):
+        del fields[f"{name}_micros"]
+        fields[at] = getattr(message, at)
+    return json.dumps(fields, default=_plain)
 
 
 def _plain(value: object) -> str:

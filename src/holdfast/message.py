@@ -1,14 +1,16 @@
-"""What is stored and carried: a message, a new one, and the numbers that describe its progress. No behaviour."""
+"""What is stored and carried: a message, a new one, and the numbers that describe its progress."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
+
+Y2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Flag(IntFlag):
@@ -82,9 +84,23 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     failures: int
     vanished: int
     refunds: int
-    created_at: datetime
-    due_at: datetime | None
-    deadline: datetime | None
+    created_micros: (
+        int  # since 2000, as PostgreSQL sends them: a datetime costs ten times as much, and few ask
+    )
+    due_micros: int | None
+    deadline_micros: int | None
+
+    @property
+    def created_at(self) -> datetime:
+        return Y2000 + timedelta(0, 0, self.created_micros)
+
+    @property
+    def due_at(self) -> datetime | None:
+        return None if self.due_micros is None else Y2000 + timedelta(0, 0, self.due_micros)
+
+    @property
+    def deadline(self) -> datetime | None:
+        return None if self.deadline_micros is None else Y2000 + timedelta(0, 0, self.deadline_micros)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.message import Flag, Message, NewMessage
+from holdfast.message import Y2000, Flag, Message, NewMessage
 from holdfast.rules.delivery import Ending, HandlerPolicy, conclude
 from holdfast.rules.retry import policy
 from holdfast.work import Leased, Settlement
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOW_MICROS = (NOW - Y2000) // timedelta(microseconds=1)
 MESSAGE = Message(
     seq=7,
     id=UUID(int=7),
@@ -29,9 +30,9 @@ MESSAGE = Message(
     failures=0,
     vanished=0,
     refunds=0,
-    created_at=NOW,
-    due_at=None,
-    deadline=None,
+    created_micros=NOW_MICROS,
+    due_micros=None,
+    deadline_micros=None,
 )
 EMITTED = NewMessage(id=UUID(int=8), type="receipt.sent", body="{}")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from ..errors import VersionConflict
-from ..message import Flag, Message, NewMessage, Published
+from ..message import Y2000, Flag, Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement
 from .rows import ATTEMPTS, EPOCH, QUEUE, RUN, SEQ, Unread, shares
 from .settling import Fence, admissible, fence
@@ -19,7 +19,7 @@ from .statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
 T = TypeVar("T")
 
 TIMER = "holdfast/timer"
-CLAIMABLE_AT = 19  # in a row of work
+CREATED, DUE, CLAIMABLE_AT = 14, 15, 19  # in a row of work
 PUBLISHED = int(Flag.PUBLISHED)  # of an enum, each operation costs a microsecond
 
 _json = msgspec.json.Encoder()
@@ -136,7 +136,7 @@ class PostgresPlans:
 
     def exchange(self, report: Report, now: datetime | None) -> Plan[Batch]:
         want, settlements = report.want, admissible(report.settlements)
-        rows = yield self.sql(
+        statement = self.sql(
             "exchange",
             worker=report.worker,
             queue=[w.queue for w in want] or None,
@@ -153,7 +153,9 @@ class PostgresPlans:
             **self._settlements(settlements, report.moves),
             now=now,
         )
+        rows = yield statement.raw()
         turn, work = rows[0], rows[1:]
+        last = {row[QUEUE]: row for row in work if row[SEQ] == row[RUN]}
         lost: frozenset[int] = frozenset()
         if turn[8] is not None or len(settlements) < len(report.settlements):
             held = {s.leased.message.seq for s in settlements}
@@ -161,12 +163,12 @@ class PostgresPlans:
                 held = {int(seq) for seq in turn[8].split(",") if seq}
             lost = frozenset(s.leased.message.seq for s in report.settlements) - held
         return Batch(
-            now=turn[14],
+            now=_moment(turn[CREATED]),
             work=Unread(work, _leased),
             shares=shares(work),
             lost=lost,
-            next_due=turn[15],
-            marks={row[QUEUE]: (row[CLAIMABLE_AT], row[SEQ]) for row in work if row[SEQ] == row[RUN]},
+            next_due=None if turn[DUE] is None else _moment(turn[DUE]),
+            marks={queue: (_moment(row[CLAIMABLE_AT]), row[SEQ]) for queue, row in last.items()},
             suspects=bool(turn[12]),
             paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
         )
@@ -309,3 +311,7 @@ def _leased(rows: Rows) -> list[Leased]:
         Leased(Message(*row[:EPOCH]), row[EPOCH], row[ATTEMPTS] + 1, row[RUN], epochs[row[RUN]])
         for row in rows
     ]
+
+
+def _moment(micros: int) -> datetime:
+    return Y2000 + timedelta(0, 0, micros)

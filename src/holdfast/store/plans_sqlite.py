@@ -11,7 +11,7 @@ import msgspec
 
 from ..clock import from_micros, micros
 from ..errors import VersionConflict
-from ..message import Message, NewMessage, Published
+from ..message import Y2000, Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement
 from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, shares
 from .settling import admissible
@@ -21,6 +21,7 @@ TIMER = "holdfast/timer"
 SIZE = 19  # in a row of work: the bytes of its body
 TAKEABLE = 20  # in that of a follower: whether it may be handed out
 PARKED = 9_223_372_036_854_775_807
+AT_2000 = micros(Y2000)
 FLAG_BITS = 16
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
 
@@ -37,6 +38,10 @@ def sql(name: str, /, **params: object) -> Statement:
 
 def instant(value: datetime | None) -> int | None:
     return None if value is None else micros(value)
+
+
+def since_2000(value: int | None) -> int | None:
+    return None if value is None else value - AT_2000
 
 
 def when(value: int | None) -> datetime | None:
@@ -479,7 +484,7 @@ def _leased(rows: Rows) -> list[Leased]:
         Leased(
             Message(
                 row[0], id, row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
-                row[12], row[13], from_micros(row[14]), when(row[15]), when(row[16]),
+                row[12], row[13], row[14] - AT_2000, since_2000(row[15]), since_2000(row[16]),
             ),
             row[EPOCH],
             row[ATTEMPTS] + 1,

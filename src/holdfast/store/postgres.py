@@ -20,6 +20,7 @@ try:
     import psycopg
     from psycopg import pq
     from psycopg.types.array import ListBinaryDumper
+    from psycopg.types.numeric import Int8BinaryLoader
 except ImportError as missing:  # pragma: no cover - shown by a test that hides the driver
     raise ImportError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from missing
 
@@ -269,14 +270,18 @@ def usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -
 
 
 def execute(connection: psycopg.Connection[Any], statement: Statement) -> Rows:
-    cursor = connection.execute(compile(statement.sql, "pyformat").sql, quick(statement.params), binary=True)
+    cursor = connection.cursor(binary=True)
+    if statement.raw_times:
+        cursor.adapters.register_loader("timestamptz", Int8BinaryLoader)
+    cursor.execute(compile(statement.sql, "pyformat").sql, quick(statement.params))
     return cursor.fetchall() if cursor.description else []
 
 
 async def aexecute(connection: psycopg.AsyncConnection[Any], statement: Statement) -> Rows:
-    cursor = await connection.execute(
-        compile(statement.sql, "pyformat").sql, quick(statement.params), binary=True
-    )
+    cursor = connection.cursor(binary=True)
+    if statement.raw_times:
+        cursor.adapters.register_loader("timestamptz", Int8BinaryLoader)
+    await cursor.execute(compile(statement.sql, "pyformat").sql, quick(statement.params))
     return await cursor.fetchall() if cursor.description else []
 
 

@@ -31,12 +31,17 @@ class Statement(msgspec.Struct, frozen=True):
 
     SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type,
     which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently. `enough` is asked after
-    each row where rows are read one by one, in our own SQLite: True, and what follows is not read.
+    each row where rows are read one by one, in our own SQLite: True, and what follows is not read. `raw_times`: our own
+    PostgreSQL leaves times as they are sent, in microseconds since 2000, where there is one in every row.
     """
 
     sql: str
     params: Mapping[str, object] = {}
     enough: Callable[[tuple[Any, ...]], bool] | None = None
+    raw_times: bool = False
+
+    def raw(self) -> Statement:
+        return Statement(self.sql, self.params, raw_times=True)
 
     def until(self, enough: Callable[[tuple[Any, ...]], bool]) -> Statement:
         return Statement(self.sql, self.params, enough)
