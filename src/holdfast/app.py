@@ -214,8 +214,7 @@ class Holdfast:
         Options: stream, subject, headers, dedupe, delay (seconds or timedelta), at (aware datetime), deadline, id,
         event and expect (see the event store), queue (that handler alone).
         """
-        drafts = [self.draft(type, body, options)]
-        return (self._publish if self.tracing is None else self.publish_many)(drafts, on=on)[0]
+        return self.publish_many([self.draft(type, body, options)], on=on)[0]
 
     async def apublish(
         self, type: str, body: object = None, *, on: object = None, **options: Any

@@ -148,7 +148,7 @@ def serialized(message: Message) -> str:
     """The whole message as JSON text."""
     fields = msgspec.structs.asdict(message)
     for name, at in (("created", "created_at"), ("due", "due_at"), ("deadline", "deadline")):
-        del fields[f"{name}_micros"]
+        del fields[f"{name}_raw"]
         fields[at] = getattr(message, at)
     return json.dumps(fields, default=_plain)
 

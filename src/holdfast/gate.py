@@ -164,7 +164,7 @@ class Gate:
     @property
     def waits_for_slots(self) -> bool:
         """Whether a limit has no slot for this worker: it cannot know yet whether there is work."""
-        return any(not limit.at_once(self.clock.monotonic()) for limit in self.limits.values())
+        return any(not limit.has_any(self.clock.monotonic()) for limit in self.limits.values())
 
     def is_shut(self, queue: str) -> bool:
         """Whether nothing of a queue may be asked for, and a look would not change that now."""
@@ -288,6 +288,9 @@ class Gate:
             return
         if age >= self.lease:
             text = "no heartbeat of this worker has been seen within its lease"
+            log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=text)
+        if not done:
+            text = "others changed them all the time"
             log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=text)
         if done and got is not None:
             limit.learn(got, wants, self.lease - age, asked_at)

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast
-from holdfast.errors import InvalidSettings
+from holdfast.clock import MovableClock
+from holdfast.errors import InvalidSettings, StoreUnavailable
+from holdfast.gate import Gate, SharedSlots
 from holdfast.rules.slots import Holder, share
 from holdfast.store import breaker_plans, plans, slot_plans
 from holdfast.store.slot_plans import Holders
@@ -109,6 +111,53 @@ def taking(lab: Lab, worker: int, got: dict[int, int]) -> Callable[[Any], Plan[b
         return [(each.worker, each.held, each.lease, each.queues) for each in mine.holders]
 
     return lambda now: slot_plans.change(lab.store.plans, "queue/many", decide, now)
+
+
+async def test_while_a_question_is_on_its_way_no_more_begin_than_run(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the question may be all that the answer leaves: others may have the rest before it comes."""
+    running, clock, allowed = [0], MovableClock(), []
+    gate = Gate(lab.store, clock, {}, {}, {"many": SharedSlots("queue/many", 4)})
+    gate.attach(lambda queue: (running[0], running[0]), {"many": 4}, False)
+    await gate.begin(register(lab, "first"), ["many"])
+    for running[0] in (0, 1, 2):
+        await gate.look()
+    assert gate.at_once("many") == 4
+    arun = lab.store.arun
+
+    async def asked(*arguments: Any, **options: Any) -> Any:
+        allowed.append(gate.at_once("many"))
+        return await arun(*arguments, **options)
+
+    monkeypatch.setattr(lab.store, "arun", asked)
+    clock.advance(seconds=1)
+    running[0] = 1
+    await gate.look()
+    assert (allowed, gate.at_once("many")) == ([1], 4)
+
+
+async def test_a_question_without_an_answer_is_asked_again_ever_more_rarely(lab: Lab) -> None:
+    clock, asked = MovableClock(), 0
+    gate = Gate(lab.store, clock, {}, {}, {"many": SharedSlots("queue/many", 4)})
+    await gate.begin(register(lab, "first"), ["many"])
+
+    async def away(*_: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        raise StoreUnavailable("gone")
+
+    await gate.look()
+    assert gate.at_once("many") == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lab.store, "arun", away)
+        for _ in range(1000):
+            clock.advance(seconds=0.01)
+            await gate.look()
+    assert asked < 20, "in ten seconds"
+    clock.advance(seconds=1)
+    await gate.look()
+    assert gate.at_once("many") == 1
 
 
 async def test_handlers_share_the_slots_of_a_destination_and_each_gets_its_part(lab: Lab) -> None:

@@ -14,7 +14,7 @@ from holdfast.rules.retry import policy
 from holdfast.work import Leased, Settlement
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-NOW_MICROS = (NOW - Y2000) // timedelta(microseconds=1)
+NOW_RAW = (NOW - Y2000) // timedelta(microseconds=1)
 MESSAGE = Message(
     seq=7,
     id=UUID(int=7),
@@ -30,9 +30,9 @@ MESSAGE = Message(
     failures=0,
     vanished=0,
     refunds=0,
-    created_micros=NOW_MICROS,
-    due_micros=None,
-    deadline_micros=None,
+    created_raw=NOW_RAW,
+    due_raw=None,
+    deadline_raw=None,
 )
 EMITTED = NewMessage(id=UUID(int=8), type="receipt.sent", body="{}")
 

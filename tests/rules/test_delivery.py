@@ -42,7 +42,7 @@ from holdfast.rules.delivery import (
 from holdfast.rules.fingerprint import fingerprint
 from holdfast.rules.retry import PROFILES, RetryPolicy, policy
 from holdfast.work import Leased, Outcome, Settlement
-from tests.rules.cases import EMITTED, MESSAGE, NOW, NOW_MICROS, applied, handler, lease, settle
+from tests.rules.cases import EMITTED, MESSAGE, NOW, NOW_RAW, applied, handler, lease, settle
 
 FAILED = int(Flag.FAILED)
 STEP = 1 << 3
@@ -192,7 +192,7 @@ def test_died_keeps_the_steps_and_the_words() -> None:
 
 
 def test_expired_names_the_deadline() -> None:
-    assert str(NOW) in (settle(Expired(), lease(deadline_micros=NOW_MICROS)).error or "")
+    assert str(NOW) in (settle(Expired(), lease(deadline_raw=NOW_RAW)).error or "")
 
 
 def test_cancelled_is_not_a_dead_letter() -> None:

@@ -85,8 +85,8 @@ def test_a_claim_that_is_rolled_back_leaves_nothing(pg_box: Box) -> None:
 
 
 SLOW_LOOK = """
-create schema slow;
-create function slow.octet_length(text) returns int language plpgsql as $$
+create schema if not exists slow;
+create or replace function slow.octet_length(text) returns int language plpgsql as $$
 begin
     perform pg_advisory_xact_lock_shared(7);
     return pg_catalog.octet_length($1);
@@ -113,6 +113,7 @@ def test_what_is_leased_while_a_claim_looks_is_passed_over(pg_box: Box, aside: A
         first = box.claim(heads=2)
         gate.execute("select pg_advisory_unlock(7)")
         second = looking.result(10).work
+        gate.execute("drop schema slow cascade")
     assert (names(first), names(second)) == (["a", "c", "b"], ["d"])
     assert box.settle(*map(done, first)) == set()
 

@@ -31,8 +31,8 @@ def leased(
     fields: dict[str, Any] = {
         "seq": seq, "id": UUID(int=seq), "queue": queue, "type": "t", "body": body, "stream": stream,
         "position": seq if stream else None, "subject": None, "headers": None, "status": 1, "attempts": 0,
-        "failures": 0, "vanished": 0, "refunds": 0, "created_micros": 0, "due_micros": None,
-        "deadline_micros": None, **more,
+        "failures": 0, "vanished": 0, "refunds": 0, "created_raw": 0, "due_raw": None,
+        "deadline_raw": None, **more,
     }  # fmt: skip
     return Leased(Message(**fields), epoch, fields["attempts"] + 1, run or seq, epoch)
 

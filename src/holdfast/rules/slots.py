@@ -87,8 +87,12 @@ class SlotHand:
     since: float = inf  # that it holds any
     busy_at: float = -inf  # when there was something for each of them the last time
     looked_at: float = -inf
-    look_at: float = -inf  # not for more before this
+    look_at: float = -inf  # no question before this, unless to give some back
     pause: float = PAUSE_MIN
+
+    def has_any(self, now: float) -> bool:
+        """Whether a slot is this worker's, though it may not be used while a question is on its way."""
+        return self.held > 0 and now < self.good_until
 
     def at_once(self, now: float) -> int:
         """How many may run here."""
@@ -108,24 +112,25 @@ class SlotHand:
     def is_due(self, running: int, leases: int, now: float) -> bool:
         """Whether to look into the row now."""
         if now - self.looked_at >= LOOK:
-            return True
+            return now >= self.look_at
         wants = self.wants(running, leases, now)
         if wants > self.held:
             return now >= self.look_at
         return max(wants, running) < self.held
 
     def ask(self, running: int, now: float) -> None:
-        """A question is on its way: those that run are in it, and the answer may leave this worker no more."""
+        """A question is on its way: those that run are in it, and the answer may leave this worker no more.
+
+        If it stays unanswered, the next one waits longer.
+        """
         self.fair, self.look_at = min(self.fair, running), now + self.pause
+        self.pause = min(2 * self.pause, PAUSE_MAX)
 
     def learn(self, got: Share, wanted: int, good_for: float, asked_at: float) -> None:
         """What the row says. A grant is as good as the worker's own life when it asked."""
         if got.held and not self.held:
             self.since = asked_at
-        if wanted > got.fair:
-            self.look_at = asked_at + self.pause
-            self.pause = min(2 * self.pause, PAUSE_MAX)
-        else:
+        if wanted <= got.fair:
             self.look_at, self.pause = asked_at, PAUSE_MIN
         if not wanted and not got.held:  # it was somebody else's turn, or there was nothing to do
             self.look_at, self.since = asked_at + PAUSE_MAX / 4, inf

@@ -31,8 +31,8 @@ class Statement(msgspec.Struct, frozen=True):
 
     SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type,
     which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently. `enough` is asked after
-    each row where rows are read one by one, in our own SQLite: True, and what follows is not read. `raw_times`: our own
-    PostgreSQL leaves times as they are sent, in microseconds since 2000, where there is one in every row.
+    each row where rows are read one by one, in our own SQLite: True, and what follows is not read. `raw_times` are
+    left as PostgreSQL sends them, in microseconds since 2000; only our own connections can do that.
     """
 
     sql: str
@@ -41,10 +41,10 @@ class Statement(msgspec.Struct, frozen=True):
     raw_times: bool = False
 
     def raw(self) -> Statement:
-        return Statement(self.sql, self.params, raw_times=True)
+        return msgspec.structs.replace(self, raw_times=True)
 
     def until(self, enough: Callable[[tuple[Any, ...]], bool]) -> Statement:
-        return Statement(self.sql, self.params, enough)
+        return msgspec.structs.replace(self, enough=enough)
 
 
 Plan: TypeAlias = Generator[Statement, Rows, T]

@@ -58,8 +58,8 @@ begin
           from holdfast.followers(v_head, v_end, v_runs, p_total - cardinality(v_head), p_bytes - v_bytes, p_now) f;
     end if;
     -- step: claim_lease
-    -- Heads that were leased and left again since the first statement looked have their leases visible by now, and nobody
-    -- can add one while we hold the head. So there is nothing to conflict with (ON CONFLICT costs twice the insert).
+    -- A head that was leased and left again since the first statement looked has its lease visible by now; nobody can
+    -- add one while we hold the head. So there is nothing to conflict with (ON CONFLICT costs twice the insert).
     v_leased := array(select l.seq from holdfast.lease l where l.seq = any (v_head));
     if cardinality(v_leased) > 0 then
         select array_agg(u.seq order by u.n), array_agg(u.run_end order by u.n), array_agg(u.epoch order by u.n)
@@ -68,6 +68,7 @@ begin
         select array_agg(u.seq order by u.n), array_agg(u.run order by u.n) into seqs, runs
           from unnest(seqs, runs) with ordinality u (seq, run, n) where u.run <> all (v_leased);
     end if;
+    -- step: claim_insert
     insert into holdfast.lease (seq, until, worker, run_end, epoch)
     select u.seq, p_now + p_lease * interval '1 second', p_worker, u.run_end, u.epoch
       from unnest(v_head, v_end, v_epoch) u (seq, run_end, epoch);

@@ -57,6 +57,7 @@ begin
           join holdfast.message m on m.seq between v.next and v.next
            for update of l;  -- a renewal on its way is waited for: the rest of the run has what it gives
     end if;
+    -- step: settle_end
     delete from holdfast.lease l using unnest(v_runs, v_epochs) u (run, epoch)
      where l.seq between u.run and u.run and l.epoch = u.epoch;
     get diagnostics v_count = row_count;
