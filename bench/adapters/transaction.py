@@ -22,8 +22,7 @@ from bench.adapters.holdfast import app
 from holdfast.ids import new_id
 
 POSTGRES = contest.URL.startswith("postgresql")
-MARK = "%s" if POSTGRES else "?"
-STREAMS = 1000
+MARK, STREAMS = "%s" if POSTGRES else "?", 1000
 BUSINESS = f"insert into business (n) values ({MARK})"
 for number in range(5):
     app.handler("five", name=f"five{number}")(lambda body: None)
@@ -32,9 +31,8 @@ for number in range(5):
 def prepare(_: SimpleNamespace) -> None:
     app.migrate()
     connection = connect()
-    connection.execute(
-        f"create table business (id {'bigserial' if POSTGRES else 'integer'} primary key, n integer)"
-    )
+    key = "bigserial" if POSTGRES else "integer"
+    connection.execute(f"create table business (id {key} primary key, n integer)")
     if POSTGRES:
         connection.execute("create table bare (like holdfast.message including all)")
     else:
@@ -71,8 +69,9 @@ def publish(params: SimpleNamespace) -> dict[str, Any]:
     def plain(n: int, stream: str | None) -> None:
         id = new_id() if POSTGRES else str(new_id())
         body = msgspec.json.encode(contest.body(n)).decode()
-        head = stream is None or n < STREAMS  # as in ours: the first of each stream, which is in more indexes
-        connection.execute(bare, (id, "work", body, stream, "work0", head, n if stream else None))
+        # As in ours, the first of each stream is its head, and so in more indexes.
+        row = (id, "work", body, stream, "work0", stream is None or n < STREAMS, n if stream else None)
+        connection.execute(bare, row)
 
     def ours(n: int, stream: str | None, type: str = "work") -> None:
         app.publish(type, contest.body(n), on=connection, stream=stream)
