@@ -13,6 +13,11 @@ import msgspec
 Y2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
+def from_raw(micros: int) -> datetime:
+    """A time as PostgreSQL sends it."""
+    return Y2000 + timedelta(0, 0, micros)
+
+
 class Flag(IntFlag):
     """What is done for a message. Flags are only ever added; bits 3 to 14 belong to a handler's own steps."""
 
@@ -94,15 +99,15 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def created_at(self) -> datetime:
-        return Y2000 + timedelta(0, 0, self.created_raw)
+        return from_raw(self.created_raw)
 
     @property
     def due_at(self) -> datetime | None:
-        return None if self.due_raw is None else Y2000 + timedelta(0, 0, self.due_raw)
+        return None if self.due_raw is None else from_raw(self.due_raw)
 
     @property
     def deadline(self) -> datetime | None:
-        return None if self.deadline_raw is None else Y2000 + timedelta(0, 0, self.deadline_raw)
+        return None if self.deadline_raw is None else from_raw(self.deadline_raw)
 
 
 @dataclass(frozen=True, slots=True)

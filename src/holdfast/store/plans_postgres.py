@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from ..errors import VersionConflict
-from ..message import Y2000, Flag, Message, NewMessage, Published
+from ..message import Flag, Message, NewMessage, Published, from_raw
 from ..work import Batch, Leased, Outcome, Report, Settlement
 from .rows import ATTEMPTS, EPOCH, QUEUE, RUN, SEQ, Unread, shares
 from .settling import Fence, admissible, fence
@@ -163,12 +163,12 @@ class PostgresPlans:
                 held = {int(seq) for seq in turn[8].split(",") if seq}
             lost = frozenset(s.leased.message.seq for s in report.settlements) - held
         return Batch(
-            now=_moment(turn[CREATED]),
+            now=from_raw(turn[CREATED]),
             work=Unread(work, _leased),
             shares=shares(work),
             lost=lost,
-            next_due=None if turn[DUE] is None else _moment(turn[DUE]),
-            marks={queue: (_moment(row[CLAIMABLE_AT]), row[SEQ]) for queue, row in last.items()},
+            next_due=None if turn[DUE] is None else from_raw(turn[DUE]),
+            marks={queue: (from_raw(row[CLAIMABLE_AT]), row[SEQ]) for queue, row in last.items()},
             suspects=bool(turn[12]),
             paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
         )
@@ -311,7 +311,3 @@ def _leased(rows: Rows) -> list[Leased]:
         Leased(Message(*row[:EPOCH]), row[EPOCH], row[ATTEMPTS] + 1, row[RUN], epochs[row[RUN]])
         for row in rows
     ]
-
-
-def _moment(micros: int) -> datetime:
-    return Y2000 + timedelta(0, 0, micros)

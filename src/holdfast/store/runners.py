@@ -25,8 +25,6 @@ from .statement import Dialect, Plan, Rows, Statement, Style, adrive, compile, d
 
 T = TypeVar("T")
 
-VOID = 2278  # PostgreSQL's type of what a function without an answer answers
-
 
 class Blocking(Protocol):
     """A connection that answers at once."""
@@ -211,7 +209,7 @@ class Psycopg(msgspec.Struct, frozen=True):
         else:
             cursor.execute(text, params)
         answer = cursor.pgresult
-        return cursor.fetchall() if answer is not None and answer.nfields and answer.ftype(0) != VOID else []
+        return cursor.fetchall() if answer is not None and answer.nfields else []
 
 
 @dataclass(frozen=True, slots=True)
