@@ -30,7 +30,7 @@ def order(after: Tables, named: Mapping[str, str]) -> Iterator[str]:
     streams: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for m in after["message"]:
         name = named.get(m["id"], m["id"])
-        if m["xact"] is not None:
+        if m["xact"] is not None and m["position"] is None:
             yield f"{name} was left without a place"
         if m["position"] is None:
             if m["queue"] is not None and not m["head"]:
@@ -47,6 +47,8 @@ def order(after: Tables, named: Mapping[str, str]) -> Iterator[str]:
         heads = [m for m in waiting if m["head"]]
         if s["open"] != len(waiting):
             yield f"stream {key} says open = {s['open']} and has {len(waiting)} in its order"
+        if s.get("last") is not None and waiting and int(waiting[-1]["position"]) > int(s["last"]):
+            yield f"stream {key} says that its last is {s['last']}, and {waiting[-1]['position']} is in it"
         if len(heads) > 1:
             yield f"stream {key} has {len(heads)} heads"
         if s["halted_by"] is None and heads != waiting[:1]:

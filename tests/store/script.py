@@ -398,7 +398,9 @@ def comparable(tables: dict[str, list[Row]]) -> dict[str, list[Any]]:
     )
     view: dict[str, list[Any]] = {name: [dict(row) for row in rows] for name, rows in tables.items()}
     for row in view["message"]:
-        row.update(seq=None, position=row["position"] is not None)
+        row.update(seq=None, position=row["position"] is not None, xact=None)
+    for row in view["stream"]:
+        row.update(last=None)
     for row in view["lease"]:
         end = None if row["run_end"] is None else places.get((*homes[row["seq"]], row["run_end"]))
         row.update(seq=ids[row["seq"]], run_end=end, worker=None)

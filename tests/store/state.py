@@ -20,7 +20,7 @@ COLUMNS = {
     "message": "seq id queue type body stream position subject headers status epoch attempts failures vanished refunds "
     "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
     "lease": "seq epoch worker run_end cancel until",
-    "stream": "queue name open halted_by halted_at",
+    "stream": "queue name open halted_by halted_at last",
     "queue": "name paused_at",
     "subscription": "pattern queue",
     "dead": "id queue seq type stream position subject dedupe status epoch attempts failures vanished refunds redrives "
@@ -83,7 +83,7 @@ def read_all(store: Store, *names: str) -> dict[str, list[Row]]:
     parts = []
     for name in names:
         columns = COLUMNS[name].split()
-        listed = ", ".join(column if sqlite else _postgres_column(column) for column in columns)
+        listed = ", ".join(_sqlite_column(column) if sqlite else _postgres_column(column) for column in columns)
         array = f"json_array({listed})" if sqlite else f"json_build_array({listed})::text"
         parts.append(f"select '{name}', {'seq' if 'seq' in columns else '0'}, {array} from {{{name}}} t")
     tables: dict[str, list[Row]] = {name: [] for name in names}
@@ -92,6 +92,10 @@ def read_all(store: Store, *names: str) -> dict[str, list[Row]]:
         values = zip(columns, json.loads(text), strict=True)
         tables[name].append(Row({column: _value(name, column, value) for column, value in values}))
     return tables
+
+
+def _sqlite_column(column: str) -> str:
+    return "null" if column == "last" else column  # nobody guesses there
 
 
 def _postgres_column(column: str) -> str:
@@ -136,7 +140,7 @@ def broken_invariants(tables: dict[str, list[Row]]) -> Iterator[str]:
 
 def _broken_messages(messages: list[Row]) -> Iterator[str]:
     for m in messages:
-        if m.xact is not None:
+        if m.xact is not None and m.position is None:
             yield f"{m.id} in {m.queue} was left without a place"
         if m.position is not None and (m.stream is None or m.queue is None):
             yield f"{m.id} has a position without a stream or a queue"
@@ -159,6 +163,8 @@ def _broken_order(messages: list[Row], streams: list[Row]) -> Iterator[str]:
         heads = [m for m in waiting if m.head]
         if s.open != len(waiting):
             yield f"stream {key} says open = {s.open} and has {len(waiting)} in its order"
+        if s.last is not None and waiting and waiting[-1].position > s.last:
+            yield f"stream {key} says that its last is {s.last}, and {waiting[-1].position} is in it: guesses would overtake"
         if len(heads) > 1:
             yield f"stream {key} has {len(heads)} heads"
         if waiting and s.halted_by is None and heads != waiting[:1]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.store import operator_dead
 from holdfast.store.runners import recognise
-from tests.store.box import Box, done, names, new
+from tests.store.box import QUEUE, Box, dead, done, names, new
 from tests.store.state import check_invariants
 
 
@@ -162,7 +163,7 @@ def test_transactions_of_one_message_each_queue_up_in_the_order_of_commits(box: 
     assert names(box.claim(run=1)) == [0]
 
 
-STEPS = ("one", "one", "two", "plain", "unordered", "savepoint", "back", "release", "at once")
+STEPS = ("one", "one", "two", "plain", "unordered", "savepoint", "back", "release", "at once", "reset")
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -198,6 +199,8 @@ def test_whatever_a_transaction_does_its_messages_get_their_places(box: Box, see
                     marks.pop()
                 case "at once" if not box.sqlite:
                     db.execute("set constraints all immediate")
+                case "reset" if not box.sqlite:
+                    db.execute("reset all")
         db.commit()
     check_invariants(box.store)
     for stream in "abc":
@@ -232,6 +235,80 @@ def test_a_message_that_its_own_transaction_has_changed_blocks_nobody(pg_box: Bo
     check_invariants(box.store)
     box.send("b", stream="s")
     assert names(box.claim(run=1)) == (["b"] if gone else ["a", "b"])
+
+
+def test_who_joins_a_stream_is_written_once(pg_box: Box) -> None:
+    """Its position was guessed; it is right as long as nobody else has come into the stream since."""
+    box = pg_box
+    box.send("first", stream="s")  # by our own transaction, which says nothing of guesses
+    written = []
+    for n in range(3):
+        with box.connection() as db:
+            box.publish_on(db, new(n, stream="s"))
+            ((before,),) = db.execute("select max(ctid)::text from holdfast.message").fetchall()
+            db.commit()
+            ((after,),) = db.execute("select max(ctid)::text from holdfast.message").fetchall()
+            written.append(1 if before == after else 2)
+    assert written == [2, 1, 1]
+    check_invariants(box.store)
+    assert names(box.claim()) == ["first", 0, 1, 2]
+
+
+BETWEEN = ("one", "two", "plain", "by itself", "emitted", "redriven")
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_a_guess_that_was_overtaken_does_not_hold(pg_box: Box, between: str) -> None:
+    """Places follow the order of commits, however another message came into the stream meanwhile."""
+    box = pg_box
+    box.send("early", stream="s")
+    letter = box.claim_one()
+    box.settle(dead(letter))
+    box.send("work")
+    work = box.claim_one()
+    with box.connection() as db, box.connection() as other:
+        box.publish_on(other, new("first", stream="s"))
+        other.commit()
+        box.publish_on(db, new("late", stream="s"))
+        early = new("early", stream="s")
+        match between:
+            case "one":
+                box.publish_on(other, early)
+            case "two":
+                box.publish_on(other, early, new("elsewhere", stream="t"))
+            case "plain":
+                other.execute(
+                    """insert into holdfast.message (type, body, stream) values ('order.placed', '"early"', 's')"""
+                )
+            case "by itself":
+                box.publish(early)
+            case "emitted":
+                box.settle(done(work, early))
+            case "redriven":
+                keys = [(letter.message.id, QUEUE)]
+                box.store.run(lambda now: operator_dead.redrive(box.store.plans, keys, False, now))
+        other.commit()
+        db.commit()
+    check_invariants(box.store)
+    order = sorted((m for m in box.messages() if m.stream == "s"), key=lambda m: m.position)
+    assert [json.loads(m.body) for m in order] == ["first", "early", "late"]
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_is_published_beside_a_settlement_does_not_overtake(pg_box: Box, reset: bool) -> None:
+    """Its guess is lower than what has come meanwhile, and the settlement looks for the lowest."""
+    box = pg_box
+    box.send("first", stream="s")
+    leased = box.claim_one()
+    with box.connection() as db:
+        box.publish_on(db, new("late", stream="s"))
+        box.send("early", stream="s")
+        if reset:
+            db.execute("reset all")
+        recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))  # type: ignore[arg-type]
+        db.commit()
+    check_invariants(box.store)
+    assert names(box.claim()) == ["early", "late"]
 
 
 def test_settings_that_are_reset_do_not_place_a_message_twice(pg_box: Box) -> None:

@@ -11,8 +11,9 @@ declare
     v_queues text[];
 begin
     -- step: advance_streams
-    insert into holdfast.stream as s (queue, name, open, halted_by, halted_at)
-    select x.queue, x.stream, sum(x.n), max(x.halt), case when max(x.halt) is not null then p_now end
+    insert into holdfast.stream as s (queue, name, open, halted_by, halted_at, last)
+    select x.queue, x.stream, sum(x.n), max(x.halt), case when max(x.halt) is not null then p_now end,
+           case when max(x.n) <= 0 then 0 end
       from (select u.queue, u.stream, -u.removed as n, u.halt
               from unnest(p_queue, p_stream, p_removed, p_halt) u (queue, stream, removed, halt)
              union all
@@ -20,7 +21,7 @@ begin
      group by x.queue, x.stream order by x.queue, x.stream
         on conflict (queue, name) do update
        set open = s.open + excluded.open, halted_by = coalesce(s.halted_by, excluded.halted_by),
-           halted_at = coalesce(s.halted_at, excluded.halted_at);
+           halted_at = coalesce(s.halted_at, excluded.halted_at), last = s.last + excluded.last;
     if current_setting('transaction_isolation') <> 'read committed' then
         perform holdfast.refuse_stale(array_agg(x.queue), array_agg(x.stream))
            from (select u.queue, u.stream from unnest(p_queue, p_stream) u (queue, stream)

@@ -37,7 +37,7 @@ begin
         return;
     end if;
     if p_stream is not null then
-        perform set_config('holdfast.unplaced', 'many', true);
+        perform holdfast.guess_no_more();
     end if;
     -- step: append_insert
     with m as (

@@ -1,14 +1,14 @@
 -- Store one message that has neither dedupe key nor queue nor time in the caller's transaction: what `append` does, for
 -- a third of the cost. Nothing is pinned or declared that is not needed: at once in a transaction, each setting and each
--- expression costs 4 us, `distinct` ten, and each statement 20 to 50. `holdfast.unplaced` saves one at the commit: it is
--- `one` while this is the only message of the transaction that waits for its place.
+-- expression costs 4 us, `distinct` ten, and each statement 20 to 50. The only message of a transaction that waits for a
+-- place has a guess of its position, told to the commit as `holdfast.unplaced`: mostly nothing remains to be written then.
 create or replace function holdfast.append_one(
     p_id uuid, p_type text, p_body text, p_stream text, p_subject text, p_headers text, p_now timestamptz)
 returns void
 language plpgsql set plan_cache_mode = force_generic_plan as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_queue text; v_asleep boolean; v_ordered boolean; v_seen text[] := '{}'; v_told text;
+    v_queue text; v_asleep boolean; v_ordered boolean; v_seen text[] := '{}';
 begin
     if p_now is not null then
         perform set_config('holdfast.now', p_now::text, true);
@@ -20,13 +20,15 @@ begin
     loop
         continue when v_queue = any (v_seen);
         v_seen := v_seen || v_queue;
-        if v_ordered then
-            v_told := set_config('holdfast.unplaced', case when current_setting('holdfast.unplaced', true) <> '' then 'many' else 'one' end, true);
+        if v_ordered and current_setting('holdfast.unplaced', true) <> '' then
+            perform holdfast.guess_no_more();
         end if;
         -- step: append_one
-        insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue, head, xact)
+        insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue, head, xact, position)
         values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, v_queue, not v_ordered,
-                case when v_ordered then pg_current_xact_id() end);
+                case when v_ordered then pg_current_xact_id() end,
+                case when v_ordered and coalesce(current_setting('holdfast.unplaced', true), '') = ''
+                     then set_config('holdfast.unplaced', nextval('holdfast.position')::text, true)::bigint end);
         if v_asleep then
             perform pg_notify('holdfast', '');
         end if;

@@ -9,10 +9,10 @@ begin
     perform set_config('holdfast.unplaced', 'many', true);  -- the trigger has nothing left to do, or must look
     insert into holdfast.stream as s (queue, name, open)
     select m.queue, m.stream, count(*) from holdfast.message m
-     where m.xact = p_xact group by m.queue, m.stream order by m.queue, m.stream
-        on conflict (queue, name) do update set open = s.open + excluded.open;
+     where m.xact = p_xact and m.position is null group by m.queue, m.stream order by m.queue, m.stream
+        on conflict (queue, name) do update set open = s.open + excluded.open, last = null;
     if current_setting('transaction_isolation') <> 'read committed' then
-        perform holdfast.refuse_stale(array_agg(m.queue), array_agg(m.stream)) from holdfast.message m where m.xact = p_xact;
+        perform holdfast.refuse_stale(array_agg(m.queue), array_agg(m.stream)) from holdfast.message m where m.xact = p_xact and m.position is null;
     end if;
     -- step: placed_streams
     update holdfast.message m
@@ -22,7 +22,7 @@ begin
               from (select u.seq, u.queue, u.stream,
                            row_number() over (partition by u.queue, u.stream order by u.seq) as nth,
                            count(*) over (partition by u.queue, u.stream) as n
-                      from holdfast.message u where u.xact = p_xact
+                      from holdfast.message u where u.xact = p_xact and u.position is null
                      order by u.queue, u.stream, u.seq) x
              cross join lateral (select * from holdfast.stream s where s.queue = x.queue and s.name = x.stream offset 0) s) o
      where m.seq between o.seq and o.seq;

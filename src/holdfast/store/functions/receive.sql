@@ -31,7 +31,7 @@ begin
            new.type, new.stream, new.subject, new.dedupe, new.headers, new.body
       from unnest(v_queues[2:]) q
      cross join lateral (select new.stream is null or not holdfast.keeps_order(q) as head) h;
-    perform set_config('holdfast.unplaced', 'many', true);
+    perform holdfast.guess_no_more();
     perform holdfast.nudge(v_queues);
     return new;
 end

@@ -2,5 +2,5 @@
 insert into holdfast.stream as s (queue, name, open)
 select u.queue, u.name, u.n from unnest(:queues::text[], :streams::text[], :counts::bigint[]) u (queue, name, n)
  order by u.queue, u.name
-    on conflict (queue, name) do update set open = s.open + excluded.open
+    on conflict (queue, name) do update set open = s.open + excluded.open, last = null
 returning queue, name, open, halted_by
