@@ -86,10 +86,11 @@ def fill(box: Box) -> Contents:
 
 
 def _send(box: Box, c: Contents, *names: str, **fields: Any) -> None:
+    """Streams as their users fill them: the last position is known, and a guess of the next one may hold."""
     fields.setdefault("type", "t")
     for name in names:
-        c.ids[name] = box.send(name, **fields)
-        c.names[c.ids[name]] = name
+        (sent,) = box.publish_deferred(new(name, **fields))
+        c.ids[name], c.names[sent.id] = sent.id, name
 
 
 def _claim(box: Box, c: Contents, worker: str, queue: str = "q", **report: Any) -> None:

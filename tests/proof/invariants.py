@@ -30,11 +30,9 @@ def order(after: Tables, named: Mapping[str, str]) -> Iterator[str]:
     streams: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for m in after["message"]:
         name = named.get(m["id"], m["id"])
-        if m["xact"] is not None and m["position"] is None:
-            yield f"{name} was left without a place"
         if m["position"] is None:
             if m["queue"] is not None and not m["head"]:
-                yield f"{name} is out of the order and no head: nobody can claim it"
+                yield f"{name} was left without a place, out of the order and no head: nobody can claim it"
         elif m["stream"] is None or m["queue"] is None:
             yield f"{name} has a position without a stream or a queue"
         else:

@@ -293,6 +293,8 @@ def operations() -> dict[str, Operation]:
         Operation("publish_last", publish(G), passed=PLACE),
         Operation("publish_moved", publish({**A, "type": "moved"}, A), passed=PLACE),
         Operation("publish_halted", publish({"stream": "h"}), passed=PLACE),
+        Operation("transaction", publish_in(RC, [A]), passed=PLACE),
+        Operation("transaction_last", publish_in(RC, [G]), passed=PLACE),
         Operation("transaction_last_rr", publish_in(RR, [G]), (SERIALIZE,), PLACE),
         Operation("insert", insert),
         Operation("transaction_ab", publish_in(RC, [A], [B]), passed=PLACE),

@@ -16,7 +16,7 @@ from tests.proof.operations import operations
 CORE = (
     "publish", "insert", "transaction_ba_rr", "claim_runs", "done_move", "emit_b", "emit_a", "aside", "dead_halt",
     "complete_rr", "renew", "recover", "take_over", "fire_settle", "adopt", "prune_streams", "order_redrive_halted",
-    "order_set_aside_free", "publish_last", "done_last",
+    "order_set_aside_free", "publish_last", "done_last", "transaction", "transaction_last",
 )  # fmt: skip
 ALL = tuple(operations())
 LIMIT = 6000

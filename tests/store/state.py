@@ -140,12 +140,10 @@ def broken_invariants(tables: dict[str, list[Row]]) -> Iterator[str]:
 
 def _broken_messages(messages: list[Row]) -> Iterator[str]:
     for m in messages:
-        if m.xact is not None and m.position is None:
-            yield f"{m.id} in {m.queue} was left without a place"
         if m.position is not None and (m.stream is None or m.queue is None):
             yield f"{m.id} has a position without a stream or a queue"
         if m.position is None and m.queue is not None and not m.head:
-            yield f"{m.id} in {m.queue} is out of the order and yet no head: nobody can claim it"
+            yield f"{m.id} in {m.queue} was left without a place, out of the order and yet no head: nobody can claim it"
         if min(m.attempts, m.failures, m.vanished, m.refunds, m.epoch) < 0:
             yield f"{m.id} in {m.queue} has a counter below zero"
 

@@ -138,10 +138,10 @@ def publish_in_transaction(h: Hands) -> None:
         recognise(db).run(h.store.plans.append([h.new("new2", stream="n", dedupe="k")], h.store.now()))
 
 
-def publish_one_in_transaction(h: Hands) -> None:
+def publish_one_in_transaction(h: Hands, stream: str) -> None:
     with h.transaction() as db:
         h.business(db)
-        recognise(db).run(h.store.plans.append([h.new("new1", stream="a")], h.store.now()))
+        recognise(db).run(h.store.plans.append([h.new("new1", stream=stream)], h.store.now()))
 
 
 def complete(h: Hands) -> None:
@@ -295,7 +295,8 @@ def verbs() -> dict[str, Verb]:
     return {
         "publish": lambda h: h.publish(h.new("new1", stream="a"), h.new("new2", stream="n"), h.new("new3")),
         "publish_alike": lambda h: h.publish(h.new("new1"), h.new("new2")),
-        "publish_one_in_transaction": publish_one_in_transaction,
+        "publish_one_in_transaction": lambda h: publish_one_in_transaction(h, "a"),
+        "publish_first_in_transaction": lambda h: publish_one_in_transaction(h, "n"),
         "publish_keys": lambda h: h.publish(
             h.new("new1", stream="a", dedupe="k1"), h.new("dup", dedupe="u3"), h.new("new2", dedupe="k2")
         ),
