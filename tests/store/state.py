@@ -83,7 +83,9 @@ def read_all(store: Store, *names: str) -> dict[str, list[Row]]:
     parts = []
     for name in names:
         columns = COLUMNS[name].split()
-        listed = ", ".join(_sqlite_column(column) if sqlite else _postgres_column(column) for column in columns)
+        listed = ", ".join(
+            _sqlite_column(column) if sqlite else _postgres_column(column) for column in columns
+        )
         array = f"json_array({listed})" if sqlite else f"json_build_array({listed})::text"
         parts.append(f"select '{name}', {'seq' if 'seq' in columns else '0'}, {array} from {{{name}}} t")
     tables: dict[str, list[Row]] = {name: [] for name in names}
@@ -162,7 +164,7 @@ def _broken_order(messages: list[Row], streams: list[Row]) -> Iterator[str]:
         if s.open != len(waiting):
             yield f"stream {key} says open = {s.open} and has {len(waiting)} in its order"
         if s.last is not None and waiting and waiting[-1].position > s.last:
-            yield f"stream {key} says that its last is {s.last}, and {waiting[-1].position} is in it: guesses would overtake"
+            yield f"stream {key} says that its last is {s.last}, and {waiting[-1].position} is in it"
         if len(heads) > 1:
             yield f"stream {key} has {len(heads)} heads"
         if waiting and s.halted_by is None and heads != waiting[:1]:

@@ -12,7 +12,8 @@ begin
      where m.xact = p_xact and m.position is null group by m.queue, m.stream order by m.queue, m.stream
         on conflict (queue, name) do update set open = s.open + excluded.open, last = null;
     if current_setting('transaction_isolation') <> 'read committed' then
-        perform holdfast.refuse_stale(array_agg(m.queue), array_agg(m.stream)) from holdfast.message m where m.xact = p_xact and m.position is null;
+        perform holdfast.refuse_stale(array_agg(m.queue), array_agg(m.stream))
+           from holdfast.message m where m.xact = p_xact and m.position is null;
     end if;
     -- step: placed_streams
     update holdfast.message m

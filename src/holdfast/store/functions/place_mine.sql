@@ -1,6 +1,6 @@
 -- At commit: the first firing places everything of the transaction, the others find nothing left to do. Most
 -- transactions publish one message (`append_one` has told), whose position was guessed. If the stream has got no higher
--- one since, the guess is right, and a message behind others is not written again.
+-- one since, the guess holds, and a message behind others is not written again.
 create or replace function holdfast.place_mine() returns trigger
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off
@@ -17,8 +17,10 @@ begin
        and new.position::text = current_setting('holdfast.unplaced', true)
        and current_setting('transaction_isolation') = 'read committed'
         on conflict (queue, name) do update
-       set open = s.open + 1, last = case when s.last < excluded.last then excluded.last else nextval('holdfast.position') end
-    returning s.open = 1 and s.halted_by is null, s.last, set_config('holdfast.unplaced', 'many', true) into v_first, v_position, v_told;
+       set open = s.open + 1,
+           last = case when s.last < excluded.last then excluded.last else nextval('holdfast.position') end
+    returning s.open = 1 and s.halted_by is null, s.last, set_config('holdfast.unplaced', 'many', true)
+         into v_first, v_position, v_told;
     if v_position = new.position and not v_first then
         return null;
     end if;
@@ -30,7 +32,8 @@ begin
          where m.seq = new.seq;
         return null;
     end if;
-    update holdfast.message m set position = null where m.seq = new.seq and m.position = new.position and m.xact = pg_current_xact_id();
+    update holdfast.message m set position = null
+     where m.seq = new.seq and m.position = new.position and m.xact = pg_current_xact_id();
     if exists (select from holdfast.message m where m.xact = pg_current_xact_id() and m.position is null) then
         perform holdfast.place(pg_current_xact_id(), v_now);
     end if;
