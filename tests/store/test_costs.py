@@ -176,6 +176,29 @@ def leave_the_dead(box: Box) -> None:
     drop_plans(box)
 
 
+@pytest.mark.parametrize("how", ["one by one", "plain"])
+@pytest.mark.parametrize("believed", ["nothing", "empty"])
+def test_rows_read_grow_with_what_one_transaction_publishes(pg_box: Box, how: str, believed: str) -> None:
+    """Found in review: each message looked at all that the transaction had published before it."""
+    box, count = pg_box, 3 * BATCH
+    if believed == "empty":
+        leave_the_dead(box)
+
+    def publish() -> None:
+        with box.connection() as db:
+            if how == "plain":
+                rows = f"select 'order.placed', '1', 's' || n % 7 from generate_series(1, {count}) n"
+                db.execute(f"insert into holdfast.message (type, body, stream) {rows}".encode())
+            for n in range(count if how == "one by one" else 0):
+                box.publish_on(db, new(n, stream=f"s{n % 7}"))
+            db.commit()
+            db.execute("select pg_stat_force_next_flush()")
+            db.commit()
+
+    publish()  # a backlog, and plans
+    assert reads(box, publish) < 12 * count
+
+
 @pytest.mark.parametrize("streams", [0, 1, 50])
 @pytest.mark.parametrize("believed", ["nothing", "empty", "full"])
 def test_rows_read_grow_with_the_batch_only(pg_box: Box, streams: int, believed: str) -> None:

@@ -28,7 +28,7 @@ begin
                   union all select d.queue, d.stream from unnest(p_drafts) d where d.ordered) x;
     end if;
     -- step: advance_promote
-    update holdfast.message m set head = true, claimable_at = greatest(m.claimable_at, p_now)
+    update holdfast.message m set head = true, xact = null, claimable_at = greatest(m.claimable_at, p_now)
      where m.seq = any (array(
         select f.seq from unnest(p_queue, p_stream, p_start) u (queue, stream, start)
          cross join lateral (

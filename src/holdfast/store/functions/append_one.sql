@@ -1,7 +1,7 @@
 -- Store one message that has neither dedupe key nor queue nor time in the caller's transaction: what `append` does, for
 -- a third of the cost. Nothing is pinned or declared that is not needed: at once in a transaction, each setting and each
 -- expression costs 4 us, `distinct` ten, and each statement 20 to 50. The only message of a transaction that waits for a
--- place has a guess of its position, told to the commit as `holdfast.unplaced`: behind others nothing remains to be written.
+-- place has a guess of its position, told to the commit (guess_no_more): behind others nothing remains to be written.
 create or replace function holdfast.append_one(
     p_id uuid, p_type text, p_body text, p_stream text, p_subject text, p_headers text, p_now timestamptz)
 returns void
@@ -20,15 +20,17 @@ begin
     loop
         continue when v_queue = any (v_seen);
         v_seen := v_seen || v_queue;
-        if v_ordered and current_setting('holdfast.unplaced', true) <> '' then
+        if v_ordered and current_setting('holdfast.unplaced', true) not in ('', 'many', 'placed') then
             perform holdfast.guess_no_more();
         end if;
         -- step: append_one
         insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue, head, xact, position)
         values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, v_queue, not v_ordered,
                 case when v_ordered then pg_current_xact_id() end,
-                case when v_ordered and coalesce(current_setting('holdfast.unplaced', true), '') = ''
-                     then set_config('holdfast.unplaced', nextval('holdfast.position')::text, true)::bigint end);
+                case when v_ordered then nullif(set_config('holdfast.unplaced',
+                    case when coalesce(current_setting('holdfast.unplaced', true), '') in ('', 'placed')
+                              and current_setting('transaction_isolation') = 'read committed'
+                         then nextval('holdfast.position')::text else 'many' end, true), 'many')::bigint end);
         if v_asleep then
             perform pg_notify('holdfast', '');
         end if;

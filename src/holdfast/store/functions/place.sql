@@ -6,7 +6,7 @@ language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 begin
-    perform set_config('holdfast.unplaced', 'many', true);  -- the trigger has nothing left to do, or must look
+    perform set_config('holdfast.unplaced', 'placed', true);
     insert into holdfast.stream as s (queue, name, open)
     select m.queue, m.stream, count(*) from holdfast.message m
      where m.xact = p_xact and m.position is null group by m.queue, m.stream order by m.queue, m.stream

@@ -81,17 +81,20 @@ begin
     if v_queue is not null or v_drafts is not null then
         -- step: settle_streams
         if p_place and exists (select 1 from holdfast.message m where m.xact = pg_current_xact_id()) then
-            perform holdfast.guess_no_more(p_untold => true);
             insert into holdfast.stream as s (queue, name, open)
             select u.queue, u.stream, 0 from unnest(v_queue, v_stream) u (queue, stream)
              union
             select d.queue, d.stream, 0 from unnest(v_drafts) d where d.ordered and d.queue is not null
              union
-            select m.queue, m.stream, 0 from holdfast.message m where m.xact = pg_current_xact_id() and m.position is null
+            select m.queue, m.stream, 0 from holdfast.message m where m.xact = pg_current_xact_id()
              order by 1, 2
                 on conflict (queue, name) do update set open = s.open;
+            if p_now is not null then
+                perform set_config('holdfast.now', p_now::text, true);
+            end if;
             -- step: settle_place
-            perform holdfast.place(pg_current_xact_id(), v_now);
+            set constraints holdfast.message_place immediate;  -- only the trigger's queue knows who was placed already
+            set constraints holdfast.message_place deferred;
         end if;
         perform holdfast.advance(v_queue, v_stream, v_removed, v_start, v_halt, v_drafts, v_now);
     end if;

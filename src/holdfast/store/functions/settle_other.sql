@@ -38,7 +38,7 @@ begin
                    refunds = m.refunds, vanished = m.vanished, errors = m.errors,
                    reason = coalesce(o.reason, t.reason),
                    claimable_at = p_now + o.delay * interval '1 second',
-                   position = case when removed then null else t.position end,
+                   position = case when removed then null else t.position end, xact = null,
                    head = t.head or removed
              where t.seq = o.seq;
         else
