@@ -254,7 +254,7 @@ def picture(store: Store, names: dict[str, str], effects: list[tuple[Any, ...]])
     workers = {w.id: w.name for w in tables["worker"]}
     found: dict[str, Any] = {"message": {}, "lease": {}, "effects": effects}
     for m in messages:
-        row = {key: value for key, value in m.items() if key not in ("seq", "position")}
+        row = {key: value for key, value in m.items() if key not in ("seq", "position", "xact")}
         if names.get(str(m.id), "").startswith("new"):  # some get the machine's time
             row = {key: value for key, value in row.items() if key not in ("claimable_at", "created_at")}
         row["place"] = order[m.queue, m.stream].index(m.position) if m.position is not None else None
@@ -276,6 +276,9 @@ def picture(store: Store, names: dict[str, str], effects: list[tuple[Any, ...]])
     news = {each.number: each.text for each in tables["alert_news"]}
     for each in (*tables["alert"], *tables["alert_news"]):
         each["episode"] = news.get(each.episode, each.episode)
+    for stream in tables["stream"]:
+        positions = order[stream.queue, stream.name]
+        stream["last"] = positions.index(stream.last) if stream.last in positions else stream.last is not None
     for table in tables.keys() - {"message", "lease"}:
         dropped = DROPPED.get(table, ())
         rows = [{key: value for key, value in row.items() if key not in dropped} for row in tables[table]]
