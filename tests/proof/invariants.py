@@ -30,6 +30,8 @@ def order(after: Tables, named: Mapping[str, str]) -> Iterator[str]:
     streams: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for m in after["message"]:
         name = named.get(m["id"], m["id"])
+        if m["head"] and m["xact"] is not None:
+            yield f"{name} is a head and still bears the mark of the transaction that places it"
         if m["position"] is None:
             if m["queue"] is not None and not m["head"]:
                 yield f"{name} was left without a place, out of the order and no head: nobody can claim it"

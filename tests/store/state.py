@@ -142,6 +142,8 @@ def broken_invariants(tables: dict[str, list[Row]]) -> Iterator[str]:
 
 def _broken_messages(messages: list[Row]) -> Iterator[str]:
     for m in messages:
+        if m.head and m.xact is not None:
+            yield f"{m.id} in {m.queue} is a head and still bears the mark of the transaction that places it"
         if m.position is not None and (m.stream is None or m.queue is None):
             yield f"{m.id} has a position without a stream or a queue"
         if m.position is None and m.queue is not None and not m.head:

@@ -1,5 +1,6 @@
 -- Settle the streams: count out what left the order and count in what is emitted, all rows sorted in one statement;
 -- then, in a new statement, make the lowest waiting message the head; then store what is emitted with its places.
+-- Where something comes in, `last` becomes null, so that no position holds that was guessed before.
 create or replace function holdfast.advance(
     p_queue text[], p_stream text[], p_removed int[], p_start bigint[], p_halt text[], p_drafts holdfast.draft[],
     p_now timestamptz)

@@ -1,4 +1,4 @@
--- At commit. Most transactions publish one message (`append_one` has told), whose position was guessed. If no other
+-- At commit. Most transactions publish one message, by `append_one`, which has guessed its position. If no other
 -- message has come into the stream since, the guess holds, and a message behind others is not written again. Of
 -- several, the first firing places all, and the others find nothing left to do.
 create or replace function holdfast.place_mine() returns trigger
@@ -31,11 +31,9 @@ begin
         update holdfast.message m
            set position = v_position, head = v_first, xact = null, claimable_at = greatest(m.claimable_at, v_now)
          where m.seq = new.seq;
-    elsif new.position is not null then
+    elsif new.position is not null or current_setting('holdfast.unplaced', true) is distinct from 'placed' then
         update holdfast.message m set position = null
          where m.seq = new.seq and m.position = new.position and m.xact = pg_current_xact_id();
-        perform holdfast.place(pg_current_xact_id(), v_now);
-    elsif current_setting('holdfast.unplaced', true) is distinct from 'placed' then
         perform holdfast.place(pg_current_xact_id(), v_now);
     end if;
     return null;

@@ -5,6 +5,7 @@ declare
     v_queues text[] := array(select r.queue from holdfast.route(new.type) r (queue) order by 1);
 begin
     perform new.body::json;
+    new.position := null;  -- which only a commit can know
     -- What no worker could read. The engine's own messages come by here as well, and are never out of these bounds.
     if least(new.claimable_at, new.created_at, new.due_at, new.deadline) < '0001-01-01 00:00:00+00' or
        greatest(new.claimable_at, new.created_at, new.due_at, new.deadline) >= '10000-01-01 00:00:00+00' then
