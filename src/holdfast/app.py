@@ -214,53 +214,55 @@ class Holdfast:
         Options: stream, subject, headers, dedupe, delay (seconds or timedelta), at (aware datetime), deadline, id,
         event and expect (see the event store), queue (that handler alone).
         """
-        return self.publish_many([self.draft(type, body, options)], on=on)[0]
+        return self._publish([self.draft(type, body, options)], on)[0]
 
     async def apublish(
         self, type: str, body: object = None, *, on: object = None, **options: Any
     ) -> Published:
         """Like `publish`, for async code and async connections or sessions."""
-        return (await self.apublish_many([self.draft(type, body, options)], on=on))[0]
+        return (await self._apublish([self.draft(type, body, options)], on))[0]
 
     def publish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         """Store many messages, made with `app.message(...)`, in one statement."""
         drafts = list(messages)
-        if not drafts:
-            return []
-        if self.tracing is None:
-            return self._publish(drafts, on)
-        with self.tracing.sending(drafts):
-            return self._publish(drafts, on)
+        return self._publish(drafts, on) if drafts else []
 
     def _publish(self, drafts: list[NewMessage], on: object) -> list[Published]:
+        if self.tracing is None:
+            return self._append(drafts, on)
+        with self.tracing.sending(drafts):
+            return self._append(drafts, on)
+
+    def _append(self, drafts: list[NewMessage], on: object) -> list[Published]:
         if on is None:
             self._subscribe()
             return self.store.run(
                 lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts)
             )
         handle = self._recognised(on)
-        if handle.dialect == "postgres":
+        if not self._subscribed and handle.dialect == "postgres":
             self._subscribe()
-        return handle.run(self._append(drafts, handle), verb="publish")
+        return handle.run(self._append_in(handle, drafts), verb="publish")
 
     async def apublish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         drafts = list(messages)
-        if not drafts:
-            return []
-        if self.tracing is None:
-            return await self._apublish(drafts, on)
-        with self.tracing.sending(drafts):
-            return await self._apublish(drafts, on)
+        return await self._apublish(drafts, on) if drafts else []
 
     async def _apublish(self, drafts: list[NewMessage], on: object) -> list[Published]:
+        if self.tracing is None:
+            return await self._aappend(drafts, on)
+        with self.tracing.sending(drafts):
+            return await self._aappend(drafts, on)
+
+    async def _aappend(self, drafts: list[NewMessage], on: object) -> list[Published]:
         handle = None if on is None else self._recognised(on)
-        if handle is None or handle.dialect == "postgres":
+        if not self._subscribed and (handle is None or handle.dialect == "postgres"):
             await asyncio.to_thread(self._subscribe)
         if handle is None:
             return await self.store.arun(
                 lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts)
             )
-        return await handle.arun(self._append(drafts, handle), verb="apublish")
+        return await handle.arun(self._append_in(handle, drafts), verb="apublish")
 
     def message(self, type: str, body: object = None, **options: Any) -> NewMessage:
         """A message for `publish_many`, checked and encoded; takes the options of `publish`."""
@@ -297,7 +299,7 @@ class Holdfast:
             else ours.append(drafts, now, place=True)
         )
 
-    def _append(self, drafts: list[NewMessage], handle: Handle) -> Plan[list[Published]]:
+    def _append_in(self, handle: Handle, drafts: list[NewMessage]) -> Plan[list[Published]]:
         plan = self.store.plans.append(drafts, self.store.now())  # type: ignore[arg-type]
         return plan if handle.dialect == "postgres" else self._append_sqlite(plan, handle)
 

@@ -55,7 +55,7 @@ def database(postgres_server: servers.Server) -> Iterator[str]:
 def refused(handle: Any, advice: str) -> None:
     known = recognise(handle)
     with pytest.raises(NotInTransaction, match=advice):
-        known.check_transaction()
+        known.check()
     with pytest.raises(NotInTransaction, match="Nothing was stored"):
         known.run(publish("a"))
 
@@ -73,7 +73,7 @@ def test_sqlite3_in_autocommit_mode(file: str) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         refused(connection, r'`connection.execute\("BEGIN IMMEDIATE"\)`')
         connection.execute("begin")
-        recognise(connection).check_transaction()
+        recognise(connection).check()
         connection.rollback()
     assert stored(file) == ([], [])
 

@@ -11,10 +11,9 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -26,88 +25,88 @@ from .statement import Dialect, Plan, Rows, Statement, Style, adrive, compile, d
 T = TypeVar("T")
 
 
-class Blocking(Protocol):
-    """A connection that answers at once."""
-
-    def check(self) -> None: ...
-    def execute(self, statement: Statement) -> Rows: ...
-    def in_transaction(self) -> bool: ...
-
-
-class Asynchronous(Protocol):
-    """A connection that is awaited."""
-
-    def check(self) -> None: ...
-    async def run(self, plan: Plan[T], dialect: Dialect) -> T: ...
-
-
 class Handle(msgspec.Struct, frozen=True):
-    """A user's connection or session, known by its kind."""
+    """A user's connection or session, known by its kind. Made at every publish, so it is one light object."""
 
-    kind: str
-    dialect: Dialect
-    connection: Blocking | None = None
-    aconnection: Asynchronous | None = None
+    connection: Any
+    kind: str = ""
+    dialect: Dialect = "postgres"
+    is_async: ClassVar[bool]
 
-    @property
-    def is_async(self) -> bool:
-        return self.aconnection is not None
-
-    def check_transaction(self) -> None:
+    def check(self) -> None:
         """Refuse, without asking the database if that can be avoided, a handle that would commit by itself."""
-        if self.connection is not None:
-            self.connection.check()
-        if self.aconnection is not None:
-            self.aconnection.check()
 
     def run(self, plan: Plan[T], *, verb: str = "publish") -> T:
         """Run the plan in the caller's transaction and block until it is done. `verb` is what the caller called."""
-        if self.connection is None:
-            raise WrongHandle(
-                f"{verb}() blocks and was given an async handle ({self.kind}), so nothing was done: "
-                f"write `await a{verb}(...)` with the same arguments."
-            )
-        self.check_transaction()
-        try:
-            return perform(plan, self.connection, self.dialect)
-        except Exception as error:
-            raise_if_not_migrated(error)
-            raise
+        raise WrongHandle(
+            f"{verb}() blocks and was given an async handle ({self.kind}), so nothing was done: "
+            f"write `await a{verb}(...)` with the same arguments."
+        )
 
     async def arun(self, plan: Plan[T], *, verb: str = "apublish") -> T:
         """Run the plan in the caller's transaction."""
-        if self.aconnection is None:
-            raise WrongHandle(
-                f"{verb}() was given a blocking handle ({self.kind}), so nothing was done: "
-                f"call `{verb.removeprefix('a')}(...)` with the same arguments and no await."
-            )
-        self.check_transaction()
+        raise WrongHandle(
+            f"{verb}() was given a blocking handle ({self.kind}), so nothing was done: "
+            f"call `{verb.removeprefix('a')}(...)` with the same arguments and no await."
+        )
+
+
+class Blocking(Handle, frozen=True):
+    """It answers at once."""
+
+    is_async = False
+
+    def execute(self, statement: Statement) -> Rows:
+        raise NotImplementedError
+
+    def in_transaction(self) -> bool:
+        """Asked on SQLite only."""
+        raise NotImplementedError
+
+    def run(self, plan: Plan[T], *, verb: str = "publish") -> T:
+        self.check()
         try:
-            return await self.aconnection.run(plan, self.dialect)
+            return drive(plan, self.execute) if self.dialect == "postgres" else perform_whole(plan, self)
         except Exception as error:
             raise_if_not_migrated(error)
             raise
 
 
-def perform(plan: Plan[T], connection: Blocking, dialect: Dialect) -> T:
-    if dialect == "postgres":
-        return drive(plan, connection.execute)
+class Asynchronous(Handle, frozen=True):
+    """It is awaited."""
+
+    is_async = True
+
+    async def execute(self, statement: Statement) -> Rows:
+        raise NotImplementedError
+
+    async def arun(self, plan: Plan[T], *, verb: str = "apublish") -> T:
+        self.check()
+        try:
+            return await adrive(plan, self.execute)
+        except Exception as error:
+            raise_if_not_migrated(error)
+            raise
+
+
+def perform_whole(plan: Plan[T], handle: Blocking) -> T:
+    """All of the plan or nothing, on SQLite, which does not spoil a transaction in which something failed."""
     # A transaction that begins with a read cannot always be made a writing one later (BUSY at once, whatever
     # the timeout), so if none is open yet it begins as a writing one.
-    open_already = connection.in_transaction()
-    connection.execute(Statement("SAVEPOINT holdfast" if open_already else "BEGIN IMMEDIATE"))
+    open_already = handle.in_transaction()
+    handle.execute(Statement("SAVEPOINT holdfast" if open_already else "BEGIN IMMEDIATE"))
     try:
-        result = drive(plan, connection.execute)
+        result = drive(plan, handle.execute)
     except BaseException:
         try:
-            connection.execute(Statement("ROLLBACK TO holdfast" if open_already else "ROLLBACK"))
+            handle.execute(Statement("ROLLBACK TO holdfast" if open_already else "ROLLBACK"))
             if open_already:
-                connection.execute(Statement("RELEASE holdfast"))
+                handle.execute(Statement("RELEASE holdfast"))
         except Exception:  # disk full or an interrupt has already rolled everything back
             pass
         raise
     if open_already:
-        connection.execute(Statement("RELEASE holdfast"))
+        handle.execute(Statement("RELEASE holdfast"))
     return result
 
 
@@ -126,10 +125,9 @@ def commits_each_statement(connection: Any) -> bool:
     return automatic and not connection.in_transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Sqlite:
-    connection: sqlite3.Connection
+class Sqlite(Blocking, frozen=True):
     kind: str = "sqlite3.Connection"
+    dialect: Dialect = "sqlite"
 
     def check(self) -> None:
         if commits_each_statement(self.connection):
@@ -141,7 +139,7 @@ class Sqlite:
             )
 
     def in_transaction(self) -> bool:
-        return self.connection.in_transaction
+        return bool(self.connection.in_transaction)
 
     def execute(self, statement: Statement) -> Rows:
         # The connection's factories are the user's, made for the user's rows.
@@ -155,46 +153,42 @@ class Sqlite:
             self.connection.text_factory = text_factory
 
 
-@dataclass(frozen=True, slots=True)
-class Aiosqlite:
-    connection: Any
+class Aiosqlite(Asynchronous, frozen=True):
+    kind: str = "aiosqlite.Connection"
+    dialect: Dialect = "sqlite"
 
     def check(self) -> None:
-        Sqlite(self.connection, "aiosqlite.Connection").check()
+        Sqlite(self.connection, self.kind).check()
 
-    async def run(self, plan: Plan[T], dialect: Dialect) -> T:
-        # The whole plan is one visit to the connection's thread: a cancelled caller cannot leave half of it behind.
-        def visit() -> T:
-            work = Sqlite(self.connection._conn, "aiosqlite.Connection")
-            work.check()  # again, because only in its own thread may a connection be asked for everything
-            return perform(plan, work, dialect)
-
-        running: Awaitable[T] = self.connection._execute(visit)
+    async def arun(self, plan: Plan[T], *, verb: str = "apublish") -> T:
+        self.check()  # and again in its own thread, because only there may a connection be asked for everything
+        # The whole plan is one visit to that thread: a cancelled caller cannot leave half of it behind.
+        work = Sqlite(self.connection._conn, self.kind)
+        running: Awaitable[T] = self.connection._execute(lambda: work.run(plan))
         return await running
 
 
-def check_psycopg(connection: Any, kind: str, call: str) -> None:
-    if not connection.autocommit:
-        return
+def check_psycopg(handle: Handle, call: str) -> None:
     from psycopg.pq import TransactionStatus
 
+    connection = handle.connection
     status = connection.info.transaction_status
     # In a pipeline the answer to BEGIN may be outstanding; then the status says only that something is.
     waiting = status == TransactionStatus.ACTIVE and not getattr(connection, "_num_transactions", 0)
     if status == TransactionStatus.IDLE or waiting:
         raise refuse(
-            kind, "the connection is in autocommit mode and no transaction is open", f"Open one: `{call}`."
+            handle.kind,
+            "the connection is in autocommit mode and no transaction is open",
+            f"Open one: `{call}`.",
         )
 
 
-class Psycopg(msgspec.Struct, frozen=True):
-    connection: Any
+class Psycopg(Blocking, frozen=True):
+    kind: str = "psycopg.Connection"
 
     def check(self) -> None:
-        check_psycopg(self.connection, "psycopg.Connection", "with connection.transaction(): ...")
-
-    def in_transaction(self) -> bool:
-        return True
+        if self.connection.autocommit:
+            check_psycopg(self, "with connection.transaction(): ...")
 
     def execute(self, statement: Statement) -> Rows:
         import psycopg
@@ -212,15 +206,12 @@ class Psycopg(msgspec.Struct, frozen=True):
         return cursor.fetchall() if answer is not None and answer.nfields else []
 
 
-@dataclass(frozen=True, slots=True)
-class PsycopgAsync:
-    connection: Any
+class PsycopgAsync(Asynchronous, frozen=True):
+    kind: str = "psycopg.AsyncConnection"
 
     def check(self) -> None:
-        check_psycopg(self.connection, "psycopg.AsyncConnection", "async with connection.transaction(): ...")
-
-    async def run(self, plan: Plan[T], dialect: Dialect) -> T:
-        return await adrive(plan, self.execute)
+        if self.connection.autocommit:
+            check_psycopg(self, "async with connection.transaction(): ...")
 
     async def execute(self, statement: Statement) -> Rows:
         import psycopg
@@ -233,9 +224,8 @@ class PsycopgAsync:
             return await cursor.fetchall() if cursor.description else []
 
 
-@dataclass(frozen=True, slots=True)
-class Psycopg2:
-    connection: Any
+class Psycopg2(Blocking, frozen=True):
+    kind: str = "psycopg2 connection"
 
     def check(self) -> None:
         if not self.connection.autocommit:
@@ -245,13 +235,10 @@ class Psycopg2:
             self.execute(Statement("select 1"))
         if self.connection.info.transaction_status == 0:
             raise refuse(
-                "psycopg2 connection",
+                self.kind,
                 "the connection is in autocommit mode and no transaction is open",
                 "Set `connection.autocommit = False`, or open a transaction: `with connection: ...`.",
             )
-
-    def in_transaction(self) -> bool:
-        return True
 
     def execute(self, statement: Statement) -> Rows:
         from psycopg2.extensions import cursor as plain_cursor
@@ -262,20 +249,16 @@ class Psycopg2:
             return rows
 
 
-@dataclass(frozen=True, slots=True)
-class Asyncpg:
-    connection: Any
+class Asyncpg(Asynchronous, frozen=True):
+    kind: str = "asyncpg.Connection"
 
     def check(self) -> None:
         if not self.connection.is_in_transaction():
             raise refuse(
-                "asyncpg.Connection",
+                self.kind,
                 "no transaction is open",
                 "Open one: `async with connection.transaction(): ...`.",
             )
-
-    async def run(self, plan: Plan[T], dialect: Dialect) -> T:
-        return await adrive(plan, self.execute)
 
     async def execute(self, statement: Statement) -> Rows:
         compiled = compile(statement.sql, "numeric")
@@ -283,27 +266,26 @@ class Asyncpg:
         return [tuple(row) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Django:
-    connection: Any
+class Django(Blocking, frozen=True):
+    kind: str = "Django connection"
 
     def check(self) -> None:
         if not self.connection.in_atomic_block and self.connection.get_autocommit():
             alias = self.connection.alias
             using = "" if alias == "default" else f"using={alias!r}"
             call = f"with transaction.atomic({using}): ..."
-            raise refuse("Django connection", "no atomic block is open", f"Open one: `{call}`.")
+            raise refuse(self.kind, "no atomic block is open", f"Open one: `{call}`.")
 
     def in_transaction(self) -> bool:
         self.connection.ensure_connection()
-        return self.connection.vendor != "sqlite" or bool(self.connection.connection.in_transaction)
+        return bool(self.connection.connection.in_transaction)
 
     def execute(self, statement: Statement) -> Rows:
         with self.connection.cursor() as cursor:
             cursor.execute(compile(statement.sql, "pyformat").sql, with_text_ids(statement.params))
             rows = cursor.fetchall() if cursor.description else []
         # With USE_TZ=False Django takes the zone off what PostgreSQL sent in the zone of the session.
-        zone = ZoneInfo(self.connection.timezone_name) if self.connection.vendor == "postgresql" else None
+        zone = ZoneInfo(self.connection.timezone_name) if self.dialect == "postgres" else None
         return [tuple(aware(value, zone) for value in row) for row in rows]
 
 
@@ -330,16 +312,19 @@ ALCHEMY_STYLES: dict[str, Style] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Alchemy:
-    """A Core connection, or the one that a session uses now. SQLAlchemy begins by itself at the first statement."""
+class Alchemy(Blocking, frozen=True):
+    """A Core connection, or a session. SQLAlchemy begins by itself at the first statement."""
 
-    get: Callable[[], Any]
-    style: Style
+    style: Style = "named"
+
+    def core(self) -> Any:
+        """The Core connection, or the one that the session uses now."""
+        handle = self.connection
+        return handle if hasattr(handle, "exec_driver_sql") else handle.connection()
 
     def check(self) -> None:
-        connection = self.get()
-        if connection.dialect.name == "sqlite":
+        connection = self.core()
+        if self.dialect == "sqlite":
             autocommit = commits_each_statement(connection.connection.driver_connection)
         else:
             autocommit = bool(connection.connection.dbapi_connection.autocommit)
@@ -351,36 +336,26 @@ class Alchemy:
             )
 
     def in_transaction(self) -> bool:
-        return bool(self.get().connection.driver_connection.in_transaction)
+        return bool(self.core().connection.driver_connection.in_transaction)
 
     def execute(self, statement: Statement) -> Rows:
         compiled, params = compile(statement.sql, self.style), with_text_ids(statement.params)
         values = compiled.arguments(params) if self.style == "numeric" else params
-        result = self.get().exec_driver_sql(compiled.sql, values)
+        result = self.core().exec_driver_sql(compiled.sql, values)
         return [tuple(row) for row in result] if result.returns_rows else []
 
 
-@dataclass(frozen=True, slots=True)
-class AlchemyAsync:
-    handle: Any
-    style: Style
+class AlchemyAsync(Asynchronous, frozen=True):
+    """Nothing is checked outside of `arun`: only a connection knows, and a session may not have one yet."""
 
-    def check(self) -> None:
-        """Left to `run`: only a connection knows, and a session may not have one yet."""
+    style: Style = "named"
 
-    async def run(self, plan: Plan[T], dialect: Dialect) -> T:
+    async def arun(self, plan: Plan[T], *, verb: str = "apublish") -> T:
         def visit(inner: Any) -> T:
-            connection = Alchemy(connection_of(inner), self.style)
-            connection.check()
-            return perform(plan, connection, dialect)
+            return Alchemy(inner, self.kind, self.dialect, self.style).run(plan)
 
-        running: Awaitable[T] = self.handle.run_sync(visit)
+        running: Awaitable[T] = self.connection.run_sync(visit)
         return await running
-
-
-def connection_of(handle: Any) -> Callable[[], Any]:
-    """How to get the Core connection of a session, or of a connection."""
-    return (lambda: handle) if hasattr(handle, "exec_driver_sql") else handle.connection
 
 
 # --- Recognising ------------------------------------------------------------------------------------------------------
@@ -400,33 +375,27 @@ def recognise(handle: Any) -> Handle:
     """
     if type(handle) is not handle.__class__:  # a proxy of an instrumentation or a web framework
         handle = getattr(handle, "__wrapped__", handle)
-    found = find(handle.__class__)
-    if found is None:
-        raise WrongHandle(
-            f"A {handle.__class__.__qualname__} is no handle of a transaction. Accepted: {ACCEPTED}."
-        )
-    package, name = found
-    if advice := ADVICE.get(found):
-        raise WrongHandle(f"A {package} {name} is no handle of a transaction: {advice}.")
-    return MAKERS[found](handle)
+    return maker_of(handle.__class__)(handle)
 
 
 @lru_cache(maxsize=256)
-def find(cls: type) -> tuple[str, str] | None:
-    """The first class among the ancestors that is known, as (package, name)."""
+def maker_of(cls: type) -> Callable[[Any], Handle]:
+    """The first class among the ancestors that is known says what to make of it."""
     for ancestor in cls.__mro__:
-        key = (ancestor.__module__.partition(".")[0], ancestor.__name__)
-        if key in MAKERS or key in ADVICE:
-            return key
-    return None
+        key = package, name = ancestor.__module__.partition(".")[0], ancestor.__name__
+        if maker := MAKERS.get(key):
+            return maker
+        if advice := ADVICE.get(key):
+            raise WrongHandle(f"A {package} {name} is no handle of a transaction: {advice}.")
+    raise WrongHandle(f"A {cls.__qualname__} is no handle of a transaction. Accepted: {ACCEPTED}.")
 
 
 def make_django(handle: Any) -> Handle:
     match handle.vendor:
         case "sqlite":
-            return Handle("Django connection", "sqlite", Django(handle))
+            return Django(handle, dialect="sqlite")
         case "postgresql":
-            return Handle("Django connection", "postgres", Django(handle))
+            return Django(handle)
         case other:
             raise WrongHandle(
                 f"A Django connection to {other} cannot be used: Holdfast needs SQLite or PostgreSQL."
@@ -437,7 +406,7 @@ def make_alchemy(handle: Any) -> Handle:
     if hasattr(handle, "registry"):  # scoped: the session of this thread or task
         handle = handle()
     name = type(handle).__name__
-    dialect, is_async = alchemy_dialect(handle), hasattr(handle, "run_sync")
+    dialect = alchemy_dialect(handle)
     kind = f"SQLAlchemy {name} ({dialect.name}+{dialect.driver})"
     style = ALCHEMY_STYLES.get(dialect.driver)
     if style is None:
@@ -445,9 +414,8 @@ def make_alchemy(handle: Any) -> Handle:
             f"A {kind} cannot be used: Holdfast knows the drivers {', '.join(sorted(ALCHEMY_STYLES))}."
         )
     database: Dialect = "sqlite" if dialect.name == "sqlite" else "postgres"
-    if is_async:
-        return Handle(kind, database, aconnection=AlchemyAsync(handle, style))
-    return Handle(kind, database, Alchemy(connection_of(handle), style))
+    make = AlchemyAsync if hasattr(handle, "run_sync") else Alchemy
+    return make(handle, kind, database, style)
 
 
 def alchemy_dialect(handle: Any) -> Any:
@@ -462,22 +430,14 @@ def alchemy_dialect(handle: Any) -> Any:
         ) from error
 
 
-def blocking(kind: str, dialect: Dialect, make: Callable[[Any], Blocking]) -> Callable[[Any], Handle]:
-    return lambda handle: Handle(kind, dialect, make(handle))
-
-
-def awaited(kind: str, dialect: Dialect, make: Callable[[Any], Asynchronous]) -> Callable[[Any], Handle]:
-    return lambda handle: Handle(kind, dialect, aconnection=make(handle))
-
-
 MAKERS: dict[tuple[str, str], Callable[[Any], Handle]] = {
-    ("sqlite3", "Connection"): blocking("sqlite3.Connection", "sqlite", Sqlite),
-    ("aiosqlite", "Connection"): awaited("aiosqlite.Connection", "sqlite", Aiosqlite),
-    ("psycopg", "Connection"): blocking("psycopg.Connection", "postgres", Psycopg),
-    ("psycopg", "AsyncConnection"): awaited("psycopg.AsyncConnection", "postgres", PsycopgAsync),
-    ("psycopg2", "connection"): blocking("psycopg2 connection", "postgres", Psycopg2),
-    ("asyncpg", "Connection"): awaited("asyncpg.Connection", "postgres", Asyncpg),
-    ("asyncpg", "PoolConnectionProxy"): awaited("asyncpg.Connection of a pool", "postgres", Asyncpg),
+    ("sqlite3", "Connection"): Sqlite,
+    ("aiosqlite", "Connection"): Aiosqlite,
+    ("psycopg", "Connection"): Psycopg,
+    ("psycopg", "AsyncConnection"): PsycopgAsync,
+    ("psycopg2", "connection"): Psycopg2,
+    ("asyncpg", "Connection"): Asyncpg,
+    ("asyncpg", "PoolConnectionProxy"): lambda handle: Asyncpg(handle, "asyncpg.Connection of a pool"),
     ("django", "BaseDatabaseWrapper"): make_django,
     ("django", "ConnectionProxy"): make_django,
     **{
