@@ -239,10 +239,11 @@ class Holdfast:
             return self.store.run(
                 lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts)
             )
-        handle = self._recognised(on)
+        handle = recognise(on)
+        plan = self._append_in(handle, drafts)
         if not self._subscribed and handle.dialect == "postgres":
             self._subscribe()
-        return handle.run(self._append_in(handle, drafts), verb="publish")
+        return handle.run(plan, verb="publish")
 
     async def apublish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         drafts = list(messages)
@@ -255,14 +256,17 @@ class Holdfast:
             return await self._aappend(drafts, on)
 
     async def _aappend(self, drafts: list[NewMessage], on: object) -> list[Published]:
-        handle = None if on is None else self._recognised(on)
-        if not self._subscribed and (handle is None or handle.dialect == "postgres"):
-            await asyncio.to_thread(self._subscribe)
-        if handle is None:
+        if on is None:
+            if not self._subscribed:
+                await asyncio.to_thread(self._subscribe)
             return await self.store.arun(
                 lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts)
             )
-        return await handle.arun(self._append_in(handle, drafts), verb="apublish")
+        handle = recognise(on)
+        plan = self._append_in(handle, drafts)
+        if not self._subscribed and handle.dialect == "postgres":
+            await asyncio.to_thread(self._subscribe)
+        return await handle.arun(plan, verb="apublish")
 
     def message(self, type: str, body: object = None, **options: Any) -> NewMessage:
         """A message for `publish_many`, checked and encoded; takes the options of `publish`."""
@@ -281,16 +285,6 @@ class Holdfast:
             )
         return message
 
-    def _recognised(self, on: object) -> Handle:
-        handle = recognise(on)
-        ours = self.store.plans.dialect
-        if handle.dialect != ours:
-            raise UsageError(
-                f"{self!r} lives in {ours} and was given a handle of {handle.dialect} ({handle.kind}): "
-                "publish with a connection to the same database."
-            )
-        return handle
-
     def _append_own(self, drafts: list[NewMessage], now: Any) -> Plan[list[Published]]:
         ours = self.store.plans
         return (
@@ -300,7 +294,13 @@ class Holdfast:
         )
 
     def _append_in(self, handle: Handle, drafts: list[NewMessage]) -> Plan[list[Published]]:
-        plan = self.store.plans.append(drafts, self.store.now())  # type: ignore[arg-type]
+        ours = self.store.plans
+        if handle.dialect != ours.dialect:
+            raise UsageError(
+                f"{self!r} lives in {ours.dialect} and was given a handle of {handle.dialect} ({handle.kind}): "
+                "publish with a connection to the same database."
+            )
+        plan = ours.append(drafts, self.store.now())  # type: ignore[arg-type]
         return plan if handle.dialect == "postgres" else self._append_sqlite(plan, handle)
 
     def _append_sqlite(self, plan: Plan[list[Published]], handle: Handle) -> Plan[list[Published]]:

@@ -102,6 +102,7 @@ class Worker:
         self._had_suspect = False
         self._stop_at: float | None = None
         self._database_now: tuple[datetime, float] | None = None
+        self._spent: tuple[Report, Batch] | None = None  # freed while the next exchange is on its way
 
     # -- life
 
@@ -232,6 +233,8 @@ class Worker:
             if self.until_idle and self._found_nothing(report, batch):
                 return
             await self._rest(report, batch, asked_at)
+            self._spent = report, batch
+            del report, batch
 
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
         asked = len(report.want) + sum(self.gate.is_shut(queue) for queue in self.handlers)
@@ -272,6 +275,7 @@ class Worker:
         """Begin what has arrived. What goes wrong here is our own error, and the end of this worker."""
         try:
             self.calls.start()
+            self._spent = None
         except Exception as error:
             self.calls.broken = error
             self._changed.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -12,7 +13,7 @@ import msgspec
 from ..errors import VersionConflict
 from ..message import Flag, Message, NewMessage, Published, from_raw
 from ..work import Batch, Leased, Outcome, Report, Settlement
-from .rows import ATTEMPTS, EPOCH, QUEUE, RUN, SEQ, Unread, shares
+from .rows import ATTEMPTS, EPOCH, RUN, SEQ, Unread, by_queue, share
 from .settling import Fence, admissible, fence
 from .statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 TIMER = "holdfast/timer"
 CREATED, DUE, CLAIMABLE_AT = 14, 15, 19  # in a row of work
-PUBLISHED = int(Flag.PUBLISHED)  # of an enum, each operation costs a microsecond
+DONE, NOTHING_MORE = Outcome.DONE, (0, int(Flag.PUBLISHED))  # of an enum, each operation costs a microsecond
 
 _json = msgspec.json.Encoder()
 
@@ -37,6 +38,7 @@ class PostgresPlans:
     def __init__(self, schema: str = DEFAULT_SCHEMA, errors_kept: int = 10) -> None:
         self.schema = schema
         self.errors_kept = errors_kept
+        self.append_one = load("postgres", "append_one", schema)
 
     def sql(self, name: str, /, **params: object) -> Statement:
         return Statement(load("postgres", name, self.schema), params)
@@ -54,8 +56,11 @@ class PostgresPlans:
         self, messages: Sequence[NewMessage], now: datetime | None, *, place: bool = False
     ) -> Plan[list[Published]]:
         """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
-        if len(messages) == 1 and _is_plain(messages[0], place):
-            return self._append_one(messages[0], now)
+        if len(messages) == 1:
+            (m,) = messages
+            special = m.dedupe or m.event or m.queue or m.due_at or m.deadline or m.delay is not None
+            if not special and not (place and m.stream):  # what most publish
+                return self._append_one(m, now)
         return self._append_many(messages, now, place)
 
     def _append_many(
@@ -101,16 +106,16 @@ class PostgresPlans:
         ]
 
     def _append_one(self, message: NewMessage, now: datetime | None) -> Plan[list[Published]]:
-        yield self.sql(
-            "append_one",
-            id=message.id,
-            type=message.type,
-            body=message.body,
-            stream=message.stream,
-            subject=message.subject,
-            headers=message.headers,
-            now=now,
-        )
+        params = {
+            "id": message.id,
+            "type": message.type,
+            "body": message.body,
+            "stream": message.stream,
+            "subject": message.subject,
+            "headers": message.headers,
+            "now": now,
+        }
+        yield Statement(self.append_one, params)
         return [Published(message.id)]
 
     def _append_event(self, message: NewMessage, now: datetime | None) -> Plan[int]:
@@ -155,7 +160,7 @@ class PostgresPlans:
         )
         rows = yield statement.raw()
         turn, work = rows[0], rows[1:]
-        last = {row[QUEUE]: row for row in work if row[SEQ] == row[RUN]}
+        queues = by_queue(work)
         lost: frozenset[int] = frozenset()
         if turn[8] is not None or len(settlements) < len(report.settlements):
             held = {s.leased.message.seq for s in settlements}
@@ -165,10 +170,10 @@ class PostgresPlans:
         return Batch(
             now=from_raw(turn[CREATED]),
             work=Unread(work, _leased),
-            shares=shares(work),
+            shares={queue: share(rows) for queue, rows in queues.items()},
             lost=lost,
             next_due=None if turn[DUE] is None else from_raw(turn[DUE]),
-            marks={queue: (from_raw(row[CLAIMABLE_AT]), row[SEQ]) for queue, row in last.items()},
+            marks={queue: _mark(rows) for queue, rows in queues.items()},
             suspects=bool(turn[12]),
             paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
         )
@@ -182,21 +187,18 @@ class PostgresPlans:
     def _settlements(
         self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]
     ) -> dict[str, object]:
-        # Heads come before their followers: locks are taken in that order everywhere, so a run whose head cannot go
-        # the short way goes the long way as a whole.
-        ordered = sorted(settlements, key=_lock_order)
-        harder = [s for s in ordered if not _simply_done(s)]
-        long = {s.leased.run for s in harder if s.leased.message.seq == s.leased.run}
-        done = [s for s in ordered if _simply_done(s) and s.leased.run not in long] if harder else ordered
-        other = [_other(s) for s in ordered if not _simply_done(s) or s.leased.run in long] if harder else []
-        emits = [_emit(fence(s), m) for s in settlements for m in s.emits]
+        # Heads come before their followers: locks are taken in that order everywhere.
+        alone = len({s.leased.run for s in settlements}) == len(settlements)
+        done, other = _apart(sorted(settlements, key=_by_run if alone else _lock_order))
+        emits = [_emit(fence(s), m) for s in settlements if s.emits for m in s.emits]
         moved = list(moves)
+        leased = [s.leased for s in done]
         return {
-            "seq": [s.leased.message.seq for s in done] or None,
-            "run": [s.leased.run for s in done] or None,
-            "epoch": [s.leased.run_epoch for s in done] or None,
+            "seq": [each.message.seq for each in leased] or None,
+            "run": [each.run for each in leased] or None,
+            "epoch": [each.run_epoch for each in leased] or None,
             "ran": [round(s.ran * 1000) for s in done] or None,
-            "other": encode(other) if other else None,
+            "other": encode([_other(s) for s in other]) if other else None,
             "move_from": [run for run, _ in moved] or None,
             "move_to": [following for _, following in moved] or None,
             "emits": encode(emits) if emits else None,
@@ -247,10 +249,7 @@ def as_uuid(value: Any) -> UUID:
     return value if isinstance(value, UUID) else UUID(str(value))
 
 
-def _is_plain(m: NewMessage, place: bool) -> bool:
-    """Whether `append_one` can store it: what most publish, in a stream only if it is not counted at once."""
-    special = m.dedupe or m.event or m.queue or m.due_at or m.deadline or m.delay is not None
-    return not special and not (place and m.stream)
+_by_run = attrgetter("leased.run")
 
 
 def _lock_order(s: Settlement) -> tuple[int, int]:
@@ -258,8 +257,18 @@ def _lock_order(s: Settlement) -> tuple[int, int]:
     return (s.leased.run, -1 if message.seq == s.leased.run else message.position or 0)
 
 
-def _simply_done(s: Settlement) -> bool:
-    return s.outcome is Outcome.DONE and s.flags | PUBLISHED == PUBLISHED
+def _apart(settlements: list[Settlement]) -> tuple[list[Settlement], list[Settlement]]:
+    """Those that are simply done, and the others. A run whose head cannot go the short way goes the long way whole."""
+    harder = [s for s in settlements if s.outcome is not DONE or s.flags not in NOTHING_MORE]
+    if not harder:
+        return settlements, []
+    apart = {s.leased.message.seq for s in harder}
+    runs = {s.leased.run for s in harder if s.leased.run == s.leased.message.seq}
+    longer = [s.leased.message.seq in apart or s.leased.run in runs for s in settlements]
+    return (
+        [s for s, long in zip(settlements, longer, strict=True) if not long],
+        [s for s, long in zip(settlements, longer, strict=True) if long],
+    )
 
 
 def _other(s: Settlement) -> dict[str, object]:
@@ -303,6 +312,12 @@ def _emit(by: Fence, m: NewMessage) -> dict[str, object]:
         "status": 3 if m.event else 1,
         "expect": m.expect,
     }
+
+
+def _mark(rows: Rows) -> tuple[datetime, int]:
+    """Where the last head stands that was handed out."""
+    last = next(row for row in reversed(rows) if row[SEQ] == row[RUN])
+    return from_raw(last[CLAIMABLE_AT]), last[SEQ]
 
 
 def _leased(rows: Rows) -> list[Leased]:

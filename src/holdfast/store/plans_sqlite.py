@@ -13,7 +13,7 @@ from ..clock import from_micros, micros
 from ..errors import VersionConflict
 from ..message import Y2000, Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement
-from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, shares
+from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import admissible
 from .statement import Dialect, Plan, Rows, Statement, load
 
@@ -158,7 +158,7 @@ class SqlitePlans:
         return Batch(
             now=from_micros(now),
             work=Unread(work, _leased),
-            shares=shares(work),
+            shares={queue: share(rows) for queue, rows in by_queue(work).items()},
             lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
             next_due=next_due,
             suspects=suspects,

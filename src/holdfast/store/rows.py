@@ -11,19 +11,21 @@ from .statement import Rows
 SEQ, ID, QUEUE, BODY, STREAM, POSITION, ATTEMPTS, EPOCH, RUN = 0, 1, 2, 4, 5, 6, 10, 17, 18
 
 
-def shares(rows: Rows) -> dict[str, Share]:
-    """What there is of each queue."""
+def by_queue(rows: Rows) -> dict[str, Rows]:
+    if len({row[QUEUE] for row in rows}) == 1:  # mostly
+        return {rows[0][QUEUE]: rows}
     queues: dict[str, Rows] = {}
     for row in rows:
         queues.setdefault(row[QUEUE], []).append(row)
-    return {queue: _share(its) for queue, its in queues.items()}
+    return queues
 
 
-def _share(rows: Rows) -> Share:
+def share(rows: Rows) -> Share:
+    """What there is of a queue, told from its rows."""
     return Share(
         messages=len(rows),
-        heads=len([row for row in rows if row[SEQ] == row[RUN]]),
-        ordered=any(row[POSITION] is not None for row in rows),
+        heads=len([True for row in rows if row[SEQ] == row[RUN]]),
+        ordered=[row[POSITION] for row in rows].count(None) < len(rows),
         bytes=sum([len(row[BODY]) for row in rows]),
     )
 

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -168,6 +168,13 @@ class Aiosqlite(Asynchronous, frozen=True):
         return await running
 
 
+@cache
+def psycopg_cursors() -> tuple[Any, Any, Any]:
+    from psycopg import AsyncCursor, Cursor, rows
+
+    return Cursor, AsyncCursor, rows.tuple_row
+
+
 def check_psycopg(handle: Handle, call: str) -> None:
     from psycopg.pq import TransactionStatus
 
@@ -191,10 +198,9 @@ class Psycopg(Blocking, frozen=True):
             check_psycopg(self, "with connection.transaction(): ...")
 
     def execute(self, statement: Statement) -> Rows:
-        import psycopg
-
         # Not connection.cursor(): its cursor and row factories are the user's.
-        cursor = psycopg.Cursor(self.connection, row_factory=psycopg.rows.tuple_row)
+        cursor_class, _, tuple_row = psycopg_cursors()
+        cursor = cursor_class(self.connection, row_factory=tuple_row)
         text, params = compile(statement.sql, "pyformat").data, statement.params
         if self.connection.pgconn.pipeline_status:
             # In the user's pipeline nothing is known of an answer before a sync, which the end of an inner one is.
@@ -214,9 +220,8 @@ class PsycopgAsync(Asynchronous, frozen=True):
             check_psycopg(self, "async with connection.transaction(): ...")
 
     async def execute(self, statement: Statement) -> Rows:
-        import psycopg
-
-        async with psycopg.AsyncCursor(self.connection, row_factory=psycopg.rows.tuple_row) as cursor:
+        _, cursor_class, tuple_row = psycopg_cursors()
+        async with cursor_class(self.connection, row_factory=tuple_row) as cursor:
             async with (
                 self.connection.pipeline() if self.connection.pgconn.pipeline_status else nullcontext()
             ):
