@@ -138,7 +138,7 @@ def publish_in_transaction(h: Hands) -> None:
         recognise(db).run(h.store.plans.append([h.new("new2", stream="n", dedupe="k")], h.store.now()))
 
 
-def publish_one_in_transaction(h: Hands, stream: str) -> None:
+def publish_one_in_transaction(h: Hands, stream: str | None) -> None:
     with h.transaction() as db:
         h.business(db)
         recognise(db).run(h.store.plans.append([h.new("new1", stream=stream)], h.store.now()))
@@ -297,6 +297,7 @@ def verbs() -> dict[str, Verb]:
         "publish_alike": lambda h: h.publish(h.new("new1"), h.new("new2")),
         "publish_one_in_transaction": lambda h: publish_one_in_transaction(h, "a"),
         "publish_first_in_transaction": lambda h: publish_one_in_transaction(h, "n"),
+        "publish_unordered_in_transaction": lambda h: publish_one_in_transaction(h, None),
         "publish_keys": lambda h: h.publish(
             h.new("new1", stream="a", dedupe="k1"), h.new("dup", dedupe="u3"), h.new("new2", dedupe="k2")
         ),

@@ -7,35 +7,41 @@ create or replace function holdfast.append_one(
 returns void
 language plpgsql set plan_cache_mode = force_generic_plan as $$
 declare
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_queue text; v_asleep boolean; v_ordered boolean; v_seen text[] := '{}';
+    v_now timestamptz; v_queue text; v_asleep boolean; v_ordered boolean; v_seen text[];
 begin
     if p_now is not null then
         perform set_config('holdfast.now', p_now::text, true);
     end if;
-    for v_queue, v_asleep, v_ordered in
-        select s.queue, exists (select from holdfast.worker w where w.asleep and s.queue = any (w.queues)),
+    for v_now, v_queue, v_asleep, v_ordered in
+        select coalesce(p_now, clock_timestamp()), s.queue,
+               exists (select from holdfast.worker w where w.asleep and s.queue = any (w.queues)),
                p_stream is not null and coalesce((select q.ordered from holdfast.queue q where q.name = s.queue), true)
           from holdfast.subscription s where holdfast.covers(s.pattern, p_type)
     loop
         continue when v_queue = any (v_seen);
         v_seen := v_seen || v_queue;
-        if v_ordered and current_setting('holdfast.unplaced', true) not in ('', 'many', 'placed') then
-            perform holdfast.guess_no_more();
+        if v_ordered then
+            if current_setting('holdfast.unplaced', true) not in ('', 'many', 'placed') then
+                perform holdfast.guess_no_more();
+            end if;
+            -- step: append_one_ordered
+            insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue, head, xact, position)
+            values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, v_queue, false, pg_current_xact_id(),
+                    nullif(set_config('holdfast.unplaced',
+                        case when coalesce(current_setting('holdfast.unplaced', true), '') in ('', 'placed')
+                                  and current_setting('transaction_isolation') = 'read committed'
+                             then nextval('holdfast.position')::text else 'many' end, true), 'many')::bigint);
+        else
+            -- step: append_one
+            insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue)
+            values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, v_queue);
         end if;
-        -- step: append_one
-        insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue, head, xact, position)
-        values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, v_queue, not v_ordered,
-                case when v_ordered then pg_current_xact_id() end,
-                case when v_ordered then nullif(set_config('holdfast.unplaced',
-                    case when coalesce(current_setting('holdfast.unplaced', true), '') in ('', 'placed')
-                              and current_setting('transaction_isolation') = 'read committed'
-                         then nextval('holdfast.position')::text else 'many' end, true), 'many')::bigint end);
         if v_asleep then
             perform pg_notify('holdfast', '');
         end if;
     end loop;
-    if not found then
+    if v_queue is null then
+        v_now := coalesce(p_now, clock_timestamp());
         insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, head)
         values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, p_stream is null);
     end if;
