@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -146,6 +147,35 @@ def test_a_handle_of_another_database_is_refused(tmp_path: Path) -> None:
         pytest.raises(UsageError, match="lives in postgres and was given a handle of sqlite"),
     ):
         app.publish("order.placed", {}, on=db)
+
+
+@pytest.mark.one_postgres
+def test_a_handle_of_another_database_is_refused_before_anything_is_made(
+    postgres_dsn: str, tmp_path: Path
+) -> None:
+    app = application(f"sqlite:///{tmp_path / 'shop.db'}")
+    with (
+        psycopg.connect(postgres_dsn) as db,
+        pytest.raises(UsageError, match="lives in sqlite and was given a handle of postgres"),
+    ):
+        app.publish("order.placed", {}, on=db)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.one_postgres
+async def test_subscriptions_are_stored_once_and_not_looked_for_again(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That blocks, so it has a thread; a thread for each publish would cost as much as the publish."""
+    app = application(postgres_dsn)
+    app.migrate()
+    await app.apublish("order.placed", {"id": 1})
+    monkeypatch.setattr(asyncio, "to_thread", None)
+    await app.apublish("order.placed", {"id": 2})
+    async with await psycopg.AsyncConnection.connect(postgres_dsn) as db:
+        await app.apublish("order.placed", {"id": 3}, on=db)
+    assert app.operations.status().depth == 3 * 2
+    await app.store.aclose()
 
 
 def test_a_handle_of_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
