@@ -237,10 +237,10 @@ class Holdfast:
         if on is None:
             self._subscribe()
             return self.store.run(
-                lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts)
+                lambda now: self._plan_own(drafts, now), one=not any(m.event for m in drafts)
             )
         handle = recognise(on)
-        plan = self._append_in(handle, drafts)
+        plan = self._plan_in(handle, drafts)
         if not self._subscribed and handle.dialect == "postgres":
             self._subscribe()
         return handle.run(plan, verb="publish")
@@ -260,10 +260,10 @@ class Holdfast:
             if not self._subscribed:
                 await asyncio.to_thread(self._subscribe)
             return await self.store.arun(
-                lambda now: self._append_own(drafts, now), one=not any(m.event for m in drafts)
+                lambda now: self._plan_own(drafts, now), one=not any(m.event for m in drafts)
             )
         handle = recognise(on)
-        plan = self._append_in(handle, drafts)
+        plan = self._plan_in(handle, drafts)
         if not self._subscribed and handle.dialect == "postgres":
             await asyncio.to_thread(self._subscribe)
         return await handle.arun(plan, verb="apublish")
@@ -285,7 +285,7 @@ class Holdfast:
             )
         return message
 
-    def _append_own(self, drafts: list[NewMessage], now: Any) -> Plan[list[Published]]:
+    def _plan_own(self, drafts: list[NewMessage], now: Any) -> Plan[list[Published]]:
         ours = self.store.plans
         return (
             ours.append(drafts, now)
@@ -293,7 +293,7 @@ class Holdfast:
             else ours.append(drafts, now, place=True)
         )
 
-    def _append_in(self, handle: Handle, drafts: list[NewMessage]) -> Plan[list[Published]]:
+    def _plan_in(self, handle: Handle, drafts: list[NewMessage]) -> Plan[list[Published]]:
         ours = self.store.plans
         if handle.dialect != ours.dialect:
             raise UsageError(
@@ -301,9 +301,9 @@ class Holdfast:
                 "publish with a connection to the same database."
             )
         plan = ours.append(drafts, self.store.now())  # type: ignore[arg-type]
-        return plan if handle.dialect == "postgres" else self._append_sqlite(plan, handle)
+        return plan if handle.dialect == "postgres" else self._plan_sqlite(plan, handle)
 
-    def _append_sqlite(self, plan: Plan[list[Published]], handle: Handle) -> Plan[list[Published]]:
+    def _plan_sqlite(self, plan: Plan[list[Published]], handle: Handle) -> Plan[list[Published]]:
         # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
         yield from self._prepare_sqlite(handle)
         return (yield from plan)

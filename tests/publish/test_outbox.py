@@ -163,6 +163,20 @@ def test_a_handle_of_another_database_is_refused_before_anything_is_made(
 
 
 @pytest.mark.one_postgres
+def test_all_deliveries_of_a_message_were_stored_at_one_time(postgres_dsn: str) -> None:
+    app = application(postgres_dsn)
+    app.migrate()
+    with psycopg.connect(postgres_dsn) as db:
+        app.publish("order.placed", {"id": 1}, on=db)
+        app.publish("order.placed", {"id": 2}, on=db, stream="a")
+        times = db.execute(
+            "select count(*), count(distinct created_at) from holdfast.message group by body"
+        ).fetchall()
+    assert times == [(2, 1), (2, 1)]
+    app.close()
+
+
+@pytest.mark.one_postgres
 async def test_subscriptions_are_stored_once_and_not_looked_for_again(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,7 +234,7 @@ class Pacing:
                     gone.append(lane)
             elif len(lane.fences) > 1:
                 lane.fences = lane.fences[1:]
-            elif not (lane.ended or lane.running or lane.waiting):
+            elif not lane.ended and lane.following is None:
                 self.lanes.pop(lane.claimed, None)
         self._flight = []
         return gone

@@ -38,7 +38,7 @@ class PostgresPlans:
     def __init__(self, schema: str = DEFAULT_SCHEMA, errors_kept: int = 10) -> None:
         self.schema = schema
         self.errors_kept = errors_kept
-        self.append_one = load("postgres", "append_one", schema)
+        self._append_one_text = load("postgres", "append_one", schema)
 
     def sql(self, name: str, /, **params: object) -> Statement:
         return Statement(load("postgres", name, self.schema), params)
@@ -115,7 +115,7 @@ class PostgresPlans:
             "headers": message.headers,
             "now": now,
         }
-        yield Statement(self.append_one, params)
+        yield Statement(self._append_one_text, params)
         return [Published(message.id)]
 
     def _append_event(self, message: NewMessage, now: datetime | None) -> Plan[int]:
@@ -170,10 +170,10 @@ class PostgresPlans:
         return Batch(
             now=from_raw(turn[CREATED]),
             work=Unread(work, _leased),
-            shares={queue: share(rows) for queue, rows in queues.items()},
+            shares={queue: share(its) for queue, its in queues.items()},
             lost=lost,
             next_due=None if turn[DUE] is None else from_raw(turn[DUE]),
-            marks={queue: _mark(rows) for queue, rows in queues.items()},
+            marks={queue: _mark(its) for queue, its in queues.items()},
             suspects=bool(turn[12]),
             paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
         )
@@ -190,7 +190,7 @@ class PostgresPlans:
         # Heads come before their followers: locks are taken in that order everywhere.
         alone = len({s.leased.run for s in settlements}) == len(settlements)
         done, other = _apart(sorted(settlements, key=_by_run if alone else _lock_order))
-        emits = [_emit(fence(s), m) for s in settlements if s.emits for m in s.emits]
+        emits = [_emit(fence(s), m) for s in settlements for m in s.emits]
         moved = list(moves)
         leased = [s.leased for s in done]
         return {
@@ -259,15 +259,14 @@ def _lock_order(s: Settlement) -> tuple[int, int]:
 
 def _apart(settlements: list[Settlement]) -> tuple[list[Settlement], list[Settlement]]:
     """Those that are simply done, and the others. A run whose head cannot go the short way goes the long way whole."""
-    harder = [s for s in settlements if s.outcome is not DONE or s.flags not in NOTHING_MORE]
-    if not harder:
+    hard = [s.outcome is not DONE or s.flags not in NOTHING_MORE for s in settlements]
+    if True not in hard:
         return settlements, []
-    apart = {s.leased.message.seq for s in harder}
-    runs = {s.leased.run for s in harder if s.leased.run == s.leased.message.seq}
-    longer = [s.leased.message.seq in apart or s.leased.run in runs for s in settlements]
+    marked = list(zip(settlements, hard, strict=True))
+    runs = {s.leased.run for s, long in marked if long and s.leased.run == s.leased.message.seq}
     return (
-        [s for s, long in zip(settlements, longer, strict=True) if not long],
-        [s for s, long in zip(settlements, longer, strict=True) if long],
+        [s for s, long in marked if not long and s.leased.run not in runs],
+        [s for s, long in marked if long or s.leased.run in runs],
     )
 
 
@@ -315,7 +314,7 @@ def _emit(by: Fence, m: NewMessage) -> dict[str, object]:
 
 
 def _mark(rows: Rows) -> tuple[datetime, int]:
-    """Where the last head stands that was handed out."""
+    """Where the last head stands that was handed out. There is one: runs come with their heads."""
     last = next(row for row in reversed(rows) if row[SEQ] == row[RUN])
     return from_raw(last[CLAIMABLE_AT]), last[SEQ]
 

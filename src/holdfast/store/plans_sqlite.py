@@ -158,7 +158,7 @@ class SqlitePlans:
         return Batch(
             now=from_micros(now),
             work=Unread(work, _leased),
-            shares={queue: share(rows) for queue, rows in by_queue(work).items()},
+            shares={queue: share(its) for queue, its in by_queue(work).items()},
             lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
             next_due=next_due,
             suspects=suspects,

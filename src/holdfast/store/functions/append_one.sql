@@ -1,20 +1,20 @@
 -- Store one message that has neither dedupe key nor queue nor time in the caller's transaction: what `append` does, for
 -- a third of the cost. Nothing is pinned or declared that is not needed: at once in a transaction, each setting and each
--- expression costs 4 us, `distinct` ten, and each statement 20 to 50. The only message of a transaction that waits for a
+-- expression costs 4 us, `distinct` ten, and each statement 20 to 50; so what is not ordered has an insert of its own. The only message of a transaction that waits for a
 -- place has a guess of its position, and remembers it in `holdfast.unplaced` (guess_no_more): behind others, the commit writes nothing.
 create or replace function holdfast.append_one(
     p_id uuid, p_type text, p_body text, p_stream text, p_subject text, p_headers text, p_now timestamptz)
 returns void
 language plpgsql set plan_cache_mode = force_generic_plan as $$
 declare
-    v_now timestamptz; v_queue text; v_asleep boolean; v_ordered boolean; v_seen text[];
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_queue text; v_asleep boolean; v_ordered boolean; v_seen text[];
 begin
     if p_now is not null then
         perform set_config('holdfast.now', p_now::text, true);
     end if;
-    for v_now, v_queue, v_asleep, v_ordered in
-        select coalesce(p_now, clock_timestamp()), s.queue,
-               exists (select from holdfast.worker w where w.asleep and s.queue = any (w.queues)),
+    for v_queue, v_asleep, v_ordered in
+        select s.queue, exists (select from holdfast.worker w where w.asleep and s.queue = any (w.queues)),
                p_stream is not null and coalesce((select q.ordered from holdfast.queue q where q.name = s.queue), true)
           from holdfast.subscription s where holdfast.covers(s.pattern, p_type)
     loop
@@ -40,8 +40,7 @@ begin
             perform pg_notify('holdfast', '');
         end if;
     end loop;
-    if v_queue is null then
-        v_now := coalesce(p_now, clock_timestamp());
+    if not found then
         insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, head)
         values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, p_stream is null);
     end if;
