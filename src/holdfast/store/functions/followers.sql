@@ -10,7 +10,7 @@ begin
     with chosen as materialized (
         select x.seq, x.run, x.position, x.nth from (
             select f.seq, h.seq as run, f.position, h.nth,
-                   count(*) over w as n, sum(f.bytes) over w - f.bytes as before
+                   row_number() over w as n, sum(f.bytes) over w - f.bytes as before
               from unnest(p_head, p_position, p_runs) with ordinality h (seq, position, run, nth)
               join holdfast.message m on m.seq between h.seq and h.seq
              cross join lateral (
@@ -20,11 +20,14 @@ begin
                          where t.queue = m.queue and t.stream = m.stream and t.position > h.position
                          order by t.position limit h.run - 1) t) f
              where h.position is not null and f.takeable
-            window w as (order by h.nth, f.position)) x
+            window w as (order by h.nth, f.position rows unbounded preceding)) x
          where x.n <= p_count and x.before < p_bytes)
     select array(select c.seq from chosen c), array(select c.run from chosen c),
-           array(select coalesce(max(c.position), h.position) from unnest(p_position) with ordinality h (position, nth)
-                   left join chosen c on c.nth = h.nth group by h.nth, h.position order by h.nth)
+           array(select max(e.position)  -- not a join: without hashes it would look at all followers for each head
+                   from (select h.nth, h.position from unnest(p_position) with ordinality h (position, nth)
+                          union all
+                         select c.nth, c.position from chosen c) e
+                  group by e.nth order by e.nth)
       into seqs, runs, ends;
 end
 $$;

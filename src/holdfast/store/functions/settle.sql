@@ -52,8 +52,7 @@ begin
         insert into holdfast.lease (seq, until, worker, run_end, epoch)
         select m.seq, l.until, l.worker, l.run_end, m.epoch + 1
           from unnest(p_move_from, p_move_to) v (run, next)
-          join unnest(v_runs, v_epochs) u (run, epoch) on u.run = v.run
-          join holdfast.lease l on l.seq between u.run and u.run and l.epoch = u.epoch
+          join holdfast.lease l on l.seq between v.run and v.run and l.epoch = v_epochs[array_position(v_runs, v.run)]
           join holdfast.message m on m.seq between v.next and v.next
            for update of l;  -- a renewal on its way is waited for: the rest of the run has what it gives
     end if;
