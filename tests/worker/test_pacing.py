@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -222,6 +223,23 @@ def test_the_watermark_moves_while_there_is_more_than_was_asked_for() -> None:
     assert want.after == (NOW, 2)
     (want,) = p.report(1, 5.0).want
     assert want.after is None, "now and then all is looked at: something may have been committed late"
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.001, 0.25), (0.02, 0.4), (0.1, 2.0), (3.0, 5.0)])
+def test_looking_at_all_is_a_small_part_of_the_time(took: float, pause: float) -> None:
+    """Under a held snapshot such a look walks past all that is dead: 0.1 s for a million."""
+    p, now, looks, numbers = pacing(2), 0.0, list[float](), itertools.count()
+    while len(looks) < 10:
+        report = p.report(1, now)
+        (want,) = report.want
+        came = [leased(next(numbers)) for _ in range(want.heads)]
+        p.receive(report, batch_of(came, marks={"q": (NOW, 2)}), now)
+        if want.after is None:
+            looks.append(now)
+        run_through(p, now, ran=0.0001)
+        now += took if want.after is None else 0.001
+    between = [after - before for before, after in itertools.pairwise(looks)]
+    assert between == pytest.approx([pause] * 9, abs=0.005)
 
 
 def test_all_queues_get_their_turn_to_be_first() -> None:

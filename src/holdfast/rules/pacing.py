@@ -19,8 +19,6 @@ from .delivery import give_back
 from .lanes import HORIZON, SHARE, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
 
-FULL_SCAN = 0.25  # seconds after which a watermark is forgotten once, to find what was committed late
-
 
 class Holding(Protocol):
     """How much a worker may hold, and for how long; see Settings."""
@@ -124,8 +122,7 @@ class Pacing:
             room = pace.room
             if room <= 0:
                 continue
-            if now - pace.scanned_at > FULL_SCAN:
-                pace.after, pace.scanned_at = None, now
+            pace.look_anew(now)
             most = min(room, total)
             run = pace.run_max(total, self.settings.run)
             heads = min(most, max(ceil(most / min(pace.run, SHARE)), pace.useful_lanes))
