@@ -38,6 +38,7 @@ Contest = tuple[str, str, Callable[[], Facts]]  # line, contestant, how to measu
 
 
 TURNS = 3  # of a contest, in a round
+BACKLOG_TURNS = 7  # which are short: a second of work each
 
 
 @dataclass(frozen=True)
@@ -185,10 +186,10 @@ def attempt(line: str, contestant: str, measure: Callable[[], Facts]) -> tuple[s
         return line, contestant, failure
 
 
-def in_turns(run: Run, contests: list[Contest]) -> Told:
+def in_turns(run: Run, contests: list[Contest], turns: int = TURNS) -> Told:
     """All contests, several times over; of each the middle one counts."""
     shown: dict[tuple[str, str], list[Facts | Failed]] = {}
-    for _ in range(1 if run.quick else TURNS):
+    for _ in range(1 if run.quick else turns):
         for line, contestant, measure in contests:
             _, _, told = attempt(line, contestant, measure)
             shown.setdefault((line, contestant), []).append(told)
@@ -367,7 +368,9 @@ def backlogs(run: Run) -> Told:
     sizes, count = {"1k": 1000, "100k": 100_000, "1m": 1_000_000}, 10_000
     with ExitStack() as open_stands:
         stands = {
-            name: open_stands.enter_context(stand(run.servers, run.ours, size + TURNS * (count + 1000)))
+            name: open_stands.enter_context(
+                stand(run.servers, run.ours, size + BACKLOG_TURNS * (count + 1000))
+            )
             for name, size in sizes.items()
         }
         for name, s in stands.items():
@@ -383,6 +386,7 @@ def backlogs(run: Run) -> Told:
                 )
                 for name in sizes
             ],
+            BACKLOG_TURNS,
         )
         for name in ("100k", "1m"):
             yield attempt(f"claim-{name}", "holdfast", lambda name=name: claim_in(stands[name]))
