@@ -96,7 +96,7 @@ class Holdfast:
         self._sinks: list[Sink] = []
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
-        self._subscribed = False
+        self._stored: int | None = None  # how many handlers had their subscriptions stored
         self._hand_worker: int | None = None
 
     def __repr__(self) -> str:
@@ -156,7 +156,6 @@ class Holdfast:
                 breaker=self.breaker(breaker) if isinstance(breaker, str) else breaker,
             )  # fmt: skip
             self.handlers.add(handler)
-            self._subscribed = False
             return handler
 
         return register
@@ -169,7 +168,6 @@ class Holdfast:
         handler = hook(self, function, self.settings, self.redact, lambda: self.operations, self.keys)
         self.handlers.tell_deaths()
         self.handlers.add(handler)
-        self._subscribed = False
         return function
 
     def breaker(self, name: str, **options: Any) -> Breaker:
@@ -316,9 +314,10 @@ class Holdfast:
                 f"Nothing was stored: {self!r} works on {store.path} and was given a handle ({handle.kind}) on "
                 f"{elsewhere}, where no worker would find the message. Connect to the same file."
             )
-        if not self._subscribed:
-            # Made in the caller's transaction, they may be rolled back with it: what counts is what is committed.
-            self._subscribed = store.is_prepared(self.handlers.subscriptions(), self._unordered())
+        count = len(self.handlers)
+        # Made in the caller's transaction, they may be rolled back with it: what counts is what is committed.
+        if not self._subscribed and store.is_prepared(self.handlers.subscriptions(), self._unordered()):
+            self._stored = count
         if not self._subscribed:
             yield from migrate("sqlite")
             yield from self._subscription(store.now())
@@ -327,10 +326,16 @@ class Holdfast:
         """Store the subscriptions of this application's handlers, so that what it publishes finds them."""
         if self._subscribed:
             return
+        count = len(self.handlers)
         if self.store.plans.dialect == "sqlite":
             self.store.migrate()
         self.store.run(self._subscription)
-        self._subscribed = True
+        self._stored = count
+
+    @property
+    def _subscribed(self) -> bool:
+        # Handlers are only added, and one may be while others are stored: it is not counted as stored then.
+        return self._stored == len(self.handlers)
 
     def _subscription(self, now: Any) -> Plan[int]:
         return plans.subscribe(self.store.plans, self.handlers.subscriptions(), now, self._unordered())
@@ -392,7 +397,7 @@ class Holdfast:
     def migrate(self) -> list[int]:
         """Bring the database to this version; the answer lists the steps taken."""
         steps = self.store.migrate()
-        self._subscribed = False
+        self._stored = None
         self._subscribe()
         return steps
 
@@ -507,13 +512,13 @@ class Holdfast:
         before = self.store, self.clock, self.url
         self.url, self.clock = url, clock
         self.store = open_store(url, self.settings, clock)
-        self._subscribed, self._hand_worker = False, None
+        self._stored, self._hand_worker = None, None
         try:
             yield
         finally:
             self.store.close()
             self.store, self.clock, self.url = before
-            self._subscribed, self._hand_worker = False, None
+            self._stored, self._hand_worker = None, None
 
     def close(self) -> None:
         """Close the connections that this process has."""

@@ -185,11 +185,31 @@ async def test_subscriptions_are_stored_once_and_not_looked_for_again(
     app.migrate()
     await app.apublish("order.placed", {"id": 1})
     monkeypatch.setattr(asyncio, "to_thread", None)
+    monkeypatch.setattr(app, "_subscription", None)
     await app.apublish("order.placed", {"id": 2})
     async with await psycopg.AsyncConnection.connect(postgres_dsn) as db:
         await app.apublish("order.placed", {"id": 3}, on=db)
     assert app.operations.status().depth == 3 * 2
     await app.store.aclose()
+
+
+def test_a_handler_declared_while_others_are_stored_is_stored_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found in review: the thread that had stored the others said then that all were."""
+    app = application(f"sqlite:///{tmp_path / 'shop.db'}")
+    run = app.store.run
+
+    def run_and_declare(make: Any, **options: Any) -> Any:
+        done = run(make, **options)
+        if make == app._subscription and "late" not in app.handlers:
+            app.handler("order.placed", name="late")(lambda order: None)
+        return done
+
+    monkeypatch.setattr(app.store, "run", run_and_declare)
+    app.publish("order.placed", {"id": 1})
+    app.publish("order.placed", {"id": 2})
+    assert [each.depth for each in app.operations.status().queues if each.name == "late"] == [1]
 
 
 def test_a_handle_of_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
