@@ -58,7 +58,7 @@ class Exchanges:
             landed.set()
         self.calls.forget(settlement.leased.message.seq for settlement in self.unanswered.settlements)
         self.unanswered = None
-        self.lose(self.pacing.receive(report, batch, asked_at))
+        self.lose(self.pacing.receive(report, batch, asked_at, self.clock.monotonic() - asked_at))
         return batch
 
     async def finish(self) -> None:

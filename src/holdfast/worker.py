@@ -238,23 +238,24 @@ class Worker:
 
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
         asked = len(report.want) + sum(self.gate.is_shut(queue) for queue in self.handlers)
-        asked_all = report.suspects or (asked >= len(self.handlers) and not batch.suspects)
+        saw_all = all(want.after is None for want in report.want)
+        asked_all = report.suspects or (asked >= len(self.handlers) and saw_all and not batch.suspects)
         return asked_all and not batch.work and self.pacing.idle
 
     def _report(self, now: float) -> Report | None:
         """What to hand in and ask for; None when there is neither, and it was not long ago that we asked."""
         claim = self._may_claim(now)
         told = None if self.quarantine else self._rhythm.new_asleep
+        last = self.until_idle and self.pacing.idle  # if nothing comes
         peek = self.until_idle or (self.pacing.idle and self._rhythm.peeks)
-        report = self.pacing.report(self.number, now, claim=claim, peek=peek, asleep=told)
+        report = self.pacing.report(self.number, now, claim=claim, anew=last, peek=peek, asleep=told)
         if not report.settlements and not report.want and told is None and now - self._asked_at < LOOK:
             return None
         return report
 
     async def _exchange(self, report: Report, asked_at: float) -> Batch:
         self._asked_at = asked_at
-        if self.pacing.has_arrived:  # it is unpacked, and begins, while this is on its way
-            asyncio.get_running_loop().call_soon(self._start)
+        asyncio.get_running_loop().call_soon(self._meanwhile)
         batch = await self._exchanges.exchange(report, asked_at)
         answered_at = self.clock.monotonic()
         self._database_now = (batch.now, answered_at)
@@ -271,10 +272,14 @@ class Worker:
             self.calls.start()
         return batch
 
-    def _start(self) -> None:
-        """Begin what has arrived. What goes wrong here is our own error, and the end of this worker."""
+    def _meanwhile(self) -> None:
+        """While an exchange is on its way: begin what has arrived, and free what was handed in before.
+
+        What goes wrong here is our own error, and the end of this worker.
+        """
         try:
-            self.calls.start()
+            if self.pacing.has_arrived:
+                self.calls.start()
             self._spent = None
         except Exception as error:
             self.calls.broken = error

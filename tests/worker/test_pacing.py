@@ -225,21 +225,54 @@ def test_the_watermark_moves_while_there_is_more_than_was_asked_for() -> None:
     assert want.after is None, "now and then all is looked at: something may have been committed late"
 
 
-@pytest.mark.parametrize(("took", "pause"), [(0.001, 0.25), (0.02, 0.4), (0.1, 2.0), (3.0, 5.0)])
-def test_looking_at_all_is_a_small_part_of_the_time(took: float, pause: float) -> None:
-    """Under a held snapshot such a look walks past all that is dead: 0.1 s for a million."""
+def looks_at_all(took: float, *, came: int = 0, rest: float = 0.001) -> list[float]:
+    """Seconds between the looks past the watermark of a worker that gets all it asks for, or so many.
+
+    Such a look takes `took`, and between exchanges are `rest` seconds.
+    """
     p, now, looks, numbers = pacing(2), 0.0, list[float](), itertools.count()
     while len(looks) < 10:
         report = p.report(1, now)
         (want,) = report.want
-        came = [leased(next(numbers)) for _ in range(want.heads)]
-        p.receive(report, batch_of(came, marks={"q": (NOW, 2)}), now)
+        work = [leased(next(numbers)) for _ in range(came or want.heads)]
         if want.after is None:
             looks.append(now)
+        lasted = took if want.after is None else 0.001
+        p.receive(report, batch_of(work, marks={"q": (NOW, 2)}), now, lasted)
         run_through(p, now, ran=0.0001)
-        now += took if want.after is None else 0.001
-    between = [after - before for before, after in itertools.pairwise(looks)]
-    assert between == pytest.approx([pause] * 9, abs=0.005)
+        now += lasted + rest
+    return [after - before for before, after in itertools.pairwise(looks)]
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.001, 0.25), (0.02, 0.4), (0.1, 2.0), (0.25, 5.0)])
+def test_looking_at_all_is_a_twentieth_of_the_time(took: float, pause: float) -> None:
+    """Under a held snapshot such a look walks past all that is dead: 0.1 s for a million."""
+    assert looks_at_all(took) == pytest.approx([pause] * 9, abs=0.005)
+
+
+def test_looks_at_all_are_never_more_than_some_seconds_apart() -> None:
+    assert looks_at_all(3.0) == pytest.approx([5.0] * 9, abs=0.005)
+
+
+def test_rests_and_handlers_are_not_taken_for_a_long_look() -> None:
+    """Found in review: a worker that had rested for a second took its next look five seconds later."""
+    assert looks_at_all(0.001, rest=0.3) == pytest.approx([0.302] * 9, abs=0.005)
+
+
+def test_a_queue_that_keeps_up_does_not_walk_past_the_dead_each_time() -> None:
+    assert looks_at_all(0.1, came=1) == pytest.approx([2.0] * 9, abs=0.005)
+
+
+def test_where_looks_are_cheap_a_queue_that_keeps_up_looks_at_all_each_time() -> None:
+    assert looks_at_all(0.001, came=1) == pytest.approx([0.002] * 9)
+
+
+def test_who_would_stop_if_nothing_came_goes_by_no_watermark() -> None:
+    p = pacing(2)
+    take(p, leased(1), leased(2), now=0.1, marks={"q": (NOW, 2)})
+    run_through(p)
+    assert p.report(1, 0.2).want[0].after == (NOW, 2)
+    assert p.report(1, 0.2, anew=True).want[0].after is None
 
 
 def test_all_queues_get_their_turn_to_be_first() -> None:

@@ -19,8 +19,11 @@ from ..work import Leased, Settlement
 
 SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs
-LOOK_ANEW, LOOK_ANEW_MAX = 0.25, 5.0  # seconds after which a watermark is forgotten once
-LOOK_ANEW_SHARE = 0.05  # of the time, at most, for that
+LOOK_ANEW = 0.25  # seconds to go by a watermark before all is looked at again
+LOOK_ANEW_SHARE, LOOK_ANEW_MAX = (
+    0.05,
+    5.0,
+)  # longer where that would be more of the time, but not longer than so
 
 Fence = tuple[int, int]  # the seq and the epoch under which a lease stands
 
@@ -110,8 +113,8 @@ class Pace:
     run: float = 1.0  # messages that a head brings, on average
     streams: int | None = None  # that had work when last asked, if they were fewer than there was room for
     after: tuple[datetime, int] | None = None
-    looked_anew: float = -inf  # when the watermark was forgotten
-    look_took: float | None = None  # seconds from there to the next report; None before that
+    looked_at: float = -inf  # when all was looked at last, and not only what lies behind the watermark
+    look_took: float = 0.0  # and for how long
     ready: deque[Lane] = field(default_factory=deque)
     keys: dict[Hashable, int] = field(default_factory=dict)  # how many of each run
     barred: dict[Hashable, deque[Lane]] = field(default_factory=dict)  # lanes whose key is at its limit
@@ -130,16 +133,16 @@ class Pace:
             self.patience = 1 if run > 1.5 else self.patience
             self.run, self.full_batches = min(float(longest), max(self.run, run) * 2), 0
 
-    def look_anew(self, now: float) -> None:
-        """Forget the watermark now and then, to find what was committed late.
+    @property
+    def look_pause(self) -> float:
+        """How long to go by the watermark before all is looked at again, to find what was committed late.
 
         Where the dead cannot be removed, because somebody holds an old snapshot, such a look walks past all of them.
         """
-        if self.look_took is None:
-            self.look_took = now - self.looked_anew
-        pause = min(max(LOOK_ANEW, self.look_took / LOOK_ANEW_SHARE), LOOK_ANEW_MAX)
-        if now - self.looked_anew > pause:
-            self.after, self.looked_anew, self.look_took = None, now, None
+        return min(max(LOOK_ANEW, self.look_took / LOOK_ANEW_SHARE), LOOK_ANEW_MAX)
+
+    def watermark(self, now: float) -> tuple[datetime, int] | None:
+        return None if now - self.looked_at > self.look_pause else self.after
 
     def measure(self, passed: float, weight: float) -> None:
         self.rate += weight * (self.ended / passed - self.rate)

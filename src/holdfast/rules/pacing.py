@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..work import Batch, Leased, Report, Settlement, Want
 from .delivery import give_back
-from .lanes import HORIZON, SHARE, Completion, Fence, Lane, Limit, Pace, Stop, stamped
+from .lanes import HORIZON, LOOK_ANEW, SHARE, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
 
 
@@ -86,12 +86,19 @@ class Pacing:
     # -- asking
 
     def report(
-        self, worker: int, now: float, *, claim: bool = True, peek: bool = False, asleep: bool | None = None
+        self,
+        worker: int,
+        now: float,
+        *,
+        claim: bool = True,
+        anew: bool = False,
+        peek: bool = False,
+        asleep: bool | None = None,
     ) -> Report:
-        """What to hand in and, unless `claim` is false, what to ask for now."""
+        """What to hand in and, unless `claim` is false, what to ask for now; `anew` goes by no watermark."""
         self._measure(now)
         settlements, moves = self._hand_in()
-        wants, total = self._wants(now) if claim and not self.stopping else ([], 0)
+        wants, total = self._wants(now, anew) if claim and not self.stopping else ([], 0)
         return Report(
             worker=worker,
             settlements=settlements,
@@ -105,7 +112,7 @@ class Pacing:
             asleep=asleep,
         )
 
-    def _wants(self, now: float) -> tuple[list[Want], int]:
+    def _wants(self, now: float, anew: bool) -> tuple[list[Want], int]:
         """The queues to ask, and how many messages at most together."""
         if self.quarantine:
             free = [queue for queue in self.paces if self._allowed(queue) != 0 != self._at_once(queue)]
@@ -122,7 +129,6 @@ class Pacing:
             room = pace.room
             if room <= 0:
                 continue
-            pace.look_anew(now)
             most = min(room, total)
             run = pace.run_max(total, self.settings.run)
             heads = min(most, max(ceil(most / min(pace.run, SHARE)), pace.useful_lanes))
@@ -138,7 +144,7 @@ class Pacing:
                 heads = min(heads, room - max(0, pace.limit.concurrency - slots))
                 if slots == 0 or heads <= 0:
                     continue
-            wants.append(Want(queue, heads, pace.after, run))
+            wants.append(Want(queue, heads, None if anew else pace.watermark(now), run))
         return wants, total
 
     def _allowed(self, queue: str) -> int | None:
@@ -180,10 +186,11 @@ class Pacing:
 
     # -- receiving
 
-    def receive(self, report: Report, batch: Batch, asked_at: float) -> list[Lane]:
+    def receive(self, report: Report, batch: Batch, asked_at: float, took: float = 0.0) -> list[Lane]:
         """Take the answer in; the lanes that turn out to be lost are answered. What came is held, and not read yet.
 
-        The lease is measured from before it was asked for: never longer than the store's.
+        The lease is measured from before it was asked for: never longer than the store's. `took` is how long the
+        answer was waited for.
         """
         lost = self._land(batch.lost)
         for queue, share in batch.shares.items():
@@ -193,7 +200,7 @@ class Pacing:
         if batch.work:
             self._arrived.append((batch, asked_at + self.settings.lease))
         if not self.quarantine:
-            self._learn(report, batch)
+            self._learn(report, batch, asked_at, took)
         self.paused = batch.paused
         if self.paused:
             for lane in list(self.lanes.values()):
@@ -236,18 +243,20 @@ class Pacing:
         self._flight = []
         return gone
 
-    def _learn(self, report: Report, batch: Batch) -> None:
+    def _learn(self, report: Report, batch: Batch, asked_at: float, took: float) -> None:
         full = len(batch.work) >= report.total
         for want in report.want:
             pace, share = self.paces[want.queue], batch.shares.get(want.queue)
-            if share is None:
-                pace.after = None
-                continue
-            pace.expect_run(share.messages / share.heads, full and share.ordered, want.run or 1)
-            # Fewer than asked for: everything was seen, so the next look costs little and begins at the beginning.
-            few = share.heads < want.heads
-            pace.after = None if few else batch.marks.get(want.queue)
-            pace.streams = share.heads if few and share.ordered else None
+            if want.after is None:
+                pace.looked_at, pace.look_took = asked_at, took
+            few = share is None or share.heads < want.heads
+            if few and pace.look_pause == LOOK_ANEW:
+                pace.after = None  # little is there, and to look at all of it costs little
+            else:
+                pace.after = batch.marks.get(want.queue, pace.after)
+            if share is not None:
+                pace.expect_run(share.messages / share.heads, full and share.ordered, want.run or 1)
+                pace.streams = share.heads if few and share.ordered else None
 
     # -- running a lane
 
