@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 TIMER = "holdfast/timer"
 CREATED, DUE, CLAIMABLE_AT = 14, 15, 19  # in a row of work
-DONE, NOTHING_MORE = Outcome.DONE, (0, int(Flag.PUBLISHED))  # of an enum, each operation costs a microsecond
+# Here once: each operation of an enum costs a microsecond. `settle_done` sets no other flags than these.
+DONE, FLAGS_OF_DONE = Outcome.DONE, (0, int(Flag.PUBLISHED))
 
 _json = msgspec.json.Encoder()
 
@@ -38,7 +39,7 @@ class PostgresPlans:
     def __init__(self, schema: str = DEFAULT_SCHEMA, errors_kept: int = 10) -> None:
         self.schema = schema
         self.errors_kept = errors_kept
-        self._append_one_text = load("postgres", "append_one", schema)
+        self._append_one_text = load("postgres", "append_one", schema)  # asked for by every publish
 
     def sql(self, name: str, /, **params: object) -> Statement:
         return Statement(load("postgres", name, self.schema), params)
@@ -258,15 +259,18 @@ def _lock_order(s: Settlement) -> tuple[int, int]:
 
 
 def _apart(settlements: list[Settlement]) -> tuple[list[Settlement], list[Settlement]]:
-    """Those that are simply done, and the others. A run whose head cannot go the short way goes the long way whole."""
-    hard = [s.outcome is not DONE or s.flags not in NOTHING_MORE for s in settlements]
-    if True not in hard:
+    """Those that are simply done, and the others.
+
+    The others come second, so a run whose head is among them goes with it whole: heads are locked first.
+    """
+    other = [s.outcome is not DONE or s.flags not in FLAGS_OF_DONE for s in settlements]
+    if True not in other:
         return settlements, []
-    marked = list(zip(settlements, hard, strict=True))
-    runs = {s.leased.run for s, long in marked if long and s.leased.run == s.leased.message.seq}
+    marked = list(zip(settlements, other, strict=True))
+    runs = {s.leased.run for s, is_other in marked if is_other and s.leased.run == s.leased.message.seq}
     return (
-        [s for s, long in marked if not long and s.leased.run not in runs],
-        [s for s, long in marked if long or s.leased.run in runs],
+        [s for s, is_other in marked if not is_other and s.leased.run not in runs],
+        [s for s, is_other in marked if is_other or s.leased.run in runs],
     )
 
 

@@ -29,15 +29,18 @@ class Handle(msgspec.Struct, frozen=True):
     """A user's connection or session, known by its kind. Made at every publish, so it is one light object."""
 
     connection: Any
-    kind: str = ""
-    dialect: Dialect = "postgres"
+    kind: str
+    dialect: Dialect
     is_async: ClassVar[bool]
 
     def check(self) -> None:
         """Refuse, without asking the database if that can be avoided, a handle that would commit by itself."""
+        raise NotImplementedError
+
+    # A kind of handle has one of these two and refuses the other. `verb` is what the caller called.
 
     def run(self, plan: Plan[T], *, verb: str = "publish") -> T:
-        """Run the plan in the caller's transaction and block until it is done. `verb` is what the caller called."""
+        """Run the plan in the caller's transaction and block until it is done."""
         raise WrongHandle(
             f"{verb}() blocks and was given an async handle ({self.kind}), so nothing was done: "
             f"write `await a{verb}(...)` with the same arguments."
@@ -192,6 +195,7 @@ def check_psycopg(handle: Handle, call: str) -> None:
 
 class Psycopg(Blocking, frozen=True):
     kind: str = "psycopg.Connection"
+    dialect: Dialect = "postgres"
 
     def check(self) -> None:
         if self.connection.autocommit:
@@ -214,6 +218,7 @@ class Psycopg(Blocking, frozen=True):
 
 class PsycopgAsync(Asynchronous, frozen=True):
     kind: str = "psycopg.AsyncConnection"
+    dialect: Dialect = "postgres"
 
     def check(self) -> None:
         if self.connection.autocommit:
@@ -231,6 +236,7 @@ class PsycopgAsync(Asynchronous, frozen=True):
 
 class Psycopg2(Blocking, frozen=True):
     kind: str = "psycopg2 connection"
+    dialect: Dialect = "postgres"
 
     def check(self) -> None:
         if not self.connection.autocommit:
@@ -256,6 +262,7 @@ class Psycopg2(Blocking, frozen=True):
 
 class Asyncpg(Asynchronous, frozen=True):
     kind: str = "asyncpg.Connection"
+    dialect: Dialect = "postgres"
 
     def check(self) -> None:
         if not self.connection.is_in_transaction():
@@ -273,6 +280,7 @@ class Asyncpg(Asynchronous, frozen=True):
 
 class Django(Blocking, frozen=True):
     kind: str = "Django connection"
+    dialect: Dialect = "postgres"
 
     def check(self) -> None:
         if not self.connection.in_atomic_block and self.connection.get_autocommit():
@@ -320,7 +328,7 @@ ALCHEMY_STYLES: dict[str, Style] = {
 class Alchemy(Blocking, frozen=True):
     """A Core connection, or a session. SQLAlchemy begins by itself at the first statement."""
 
-    style: Style = "named"
+    style: Style
 
     def core(self) -> Any:
         """The Core connection, or the one that the session uses now."""
@@ -353,7 +361,7 @@ class Alchemy(Blocking, frozen=True):
 class AlchemyAsync(Asynchronous, frozen=True):
     """Nothing is checked outside of `arun`: only a connection knows, and a session may not have one yet."""
 
-    style: Style = "named"
+    style: Style
 
     async def arun(self, plan: Plan[T], *, verb: str = "apublish") -> T:
         def visit(inner: Any) -> T:

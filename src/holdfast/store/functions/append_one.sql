@@ -1,7 +1,8 @@
 -- Store one message that has neither dedupe key nor queue nor time in the caller's transaction: what `append` does, for
 -- a third of the cost. Nothing is pinned or declared that is not needed: at once in a transaction, each setting and each
--- expression costs 4 us, `distinct` ten, and each statement 20 to 50; so what is not ordered has an insert of its own. The only message of a transaction that waits for a
--- place has a guess of its position, and remembers it in `holdfast.unplaced` (guess_no_more): behind others, the commit writes nothing.
+-- expression costs 4 us, `distinct` ten, and each statement 20 to 50; so what is not ordered has an insert of its own.
+-- The only message of a transaction that waits for a place has a guess of its position, and remembers it in
+-- `holdfast.unplaced` (guess_no_more): behind others, the commit writes nothing.
 create or replace function holdfast.append_one(
     p_id uuid, p_type text, p_body text, p_stream text, p_subject text, p_headers text, p_now timestamptz)
 returns void
