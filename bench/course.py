@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -339,37 +339,61 @@ def idle(
             s.close()
 
 
-def waves(
-    servers: Servers, contestant: Contestant, sizes: list[int], *, streams: int = 0, held: bool = False
-) -> list[float]:
-    """Rates of waves that one worker drains. It is stopped (SIGSTOP) while a wave is published.
+WAVE, WAVES, COMPARED = 20_000, 10, 2
 
-    With `held`, a REPEATABLE READ transaction is open all the time, so that nothing dead can be removed.
+
+def decay(servers: Servers, contestant: Contestant, streams: int = 0) -> tuple[float, list[float]]:
+    """What is left of the rate after ten waves of 20,000 while a snapshot is held, and the rates of the waves.
+
+    The last two waves are compared with the first two of a fresh stand, in turns with them: the machine changes its
+    pace within a minute by as much as the bar allows.
+    """
+    with ExitStack() as stands:
+        old = stands.enter_context(held_waves(servers, contestant, WAVES, streams))
+        rates = [next(old) for _ in range(WAVES - COMPARED)]
+        new = stands.enter_context(held_waves(servers, contestant, COMPARED, streams))
+        first, last = [], []
+        for _ in range(COMPARED):
+            first.append(next(new))
+            last.append(next(old))
+        return sum(last) / sum(first), [*rates, *last]
+
+
+@contextmanager
+def held_waves(
+    servers: Servers, contestant: Contestant, count: int, streams: int
+) -> Iterator[Iterator[float]]:
+    """So many waves that one worker drains: the rate of each, when it is asked for.
+
+    A REPEATABLE READ transaction is open all the time, so that nothing dead can be removed. Between waves, and while
+    one is published, the worker is stopped (SIGSTOP).
     """
     warm = 2000
-    with stand(servers, contestant, warm + sum(sizes)) as s:
+    with stand(servers, contestant, warm + count * WAVE) as s:
         workers = s.work()
         s.open_gate()
         s.publish(warm, streams=streams)
         s.wait_for(warm, workers)
+
+        def wave(first: int) -> float:
+            s.publish(WAVE, first=first, streams=streams)
+            freeze(workers, signal.SIGCONT)
+            s.wait_for(WAVE, workers, first, WAVE)
+            time.sleep(0.2)  # the last batch is settled
+            freeze(workers, signal.SIGSTOP)
+            began = s.tally.started[first : first + WAVE]
+            return (WAVE - 1) / (max(began) - min(began))
+
         with psycopg.connect(s.url) as holder:
-            if held:
-                holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-                holder.execute("select count(*) from pg_class")
-            first, rates = warm, []
-            for size in sizes:
-                time.sleep(0.2)  # the last batch is settled
-                freeze(workers, signal.SIGSTOP)
-                s.publish(size, first=first, streams=streams)
-                freeze(workers, signal.SIGCONT)
-                s.wait_for(size, workers, first, size)
-                began = s.tally.started[first : first + size]
-                rates.append((size - 1) / (max(began) - min(began)))
-                first += size
+            holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            holder.execute("select count(*) from pg_class")
+            time.sleep(0.2)
+            freeze(workers, signal.SIGSTOP)
+            yield (wave(warm + n * WAVE) for n in range(count))
+            freeze(workers, signal.SIGCONT)
         s.stop(workers)
         if faults := s.tally.faults():
             raise Failed(faults)
-        return rates
 
 
 def freeze(workers: list[subprocess.Popen[str]], how: signal.Signals) -> None:

@@ -23,12 +23,12 @@ from .course import (
     Failed,
     Stand,
     at_backlog,
+    decay,
     drain,
     idle,
     latency,
     run_down,
     stand,
-    waves,
 )
 from .servers import Servers
 
@@ -37,7 +37,7 @@ Told = Iterator[tuple[str, str, Facts | Failed]]
 Contest = tuple[str, str, Callable[[], Facts]]  # line, contestant, how to measure it
 
 
-TURNS = 3  # of a contest, in a round
+TURNS = 5  # of a contest, in a round
 BACKLOG_TURNS = 7  # which are short: a second of work each
 
 
@@ -406,23 +406,16 @@ def claim_in(s: Stand) -> Facts:
 
 
 def held_snapshots(run: Run) -> Told:
-    sizes = [20_000] * 10
     for line, streams in (("held", 0), ("held-streams", 1000), ("held-hot", 1)):
-        yield attempt(
-            line,
-            "holdfast",
-            lambda streams=streams: decay(waves(run.servers, run.ours, sizes, streams=streams, held=True)),
-        )
+        yield attempt(line, "holdfast", lambda streams=streams: held(run, run.ours, streams))
     if run.round == 0:
-        for each in run.only("pgqueuer"):
-            yield attempt(
-                "held", each.name, lambda each=each: decay(waves(run.servers, each, sizes, held=True))
-            )
-        yield attempt("held", "limit", lambda: decay(waves(run.servers, run.limit, sizes, held=True)))
+        for each in [*run.only("pgqueuer"), run.limit]:
+            yield attempt("held", each.name, lambda each=each: held(run, each))
 
 
-def decay(rates: list[float]) -> Facts:
-    return {"value": sum(rates[-2:]) / sum(rates[:2]), "waves": [round(rate) for rate in rates]}
+def held(run: Run, contestant: Contestant, streams: int = 0) -> Facts:
+    ratio, waves = decay(run.servers, contestant, streams)
+    return {"value": ratio, "waves": [round(rate) for rate in waves]}
 
 
 def killers(run: Run) -> Told:

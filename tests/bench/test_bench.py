@@ -10,7 +10,7 @@ import pytest
 
 from bench.adapters import contest
 from bench.course import Failed
-from bench.lines import BARS, LINES, TURNS, Bar, Run, in_turns
+from bench.lines import BARS, LINES, Bar, Run, in_turns
 from bench.peers import PINS
 from bench.report import Record, best_peer, document, fill, judge, origin, table
 
@@ -169,7 +169,7 @@ def test_contests_take_turns_and_the_middle_one_counts() -> None:
         return {"value": next(values[name])}
 
     run = Run(None, {})  # type: ignore[arg-type]
-    told = list(in_turns(run, [("line", name, lambda name=name: measure(name)) for name in "ab"]))
-    assert order == ["a", "b"] * TURNS
+    told = list(in_turns(run, [("line", name, lambda name=name: measure(name)) for name in "ab"], turns=3))
+    assert order == ["a", "b"] * 3
     assert told[0] == ("line", "a", {"value": 5.0})
     assert isinstance(told[1][2], Failed)
