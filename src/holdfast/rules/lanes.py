@@ -114,7 +114,7 @@ class Pace:
     streams: int | None = None  # that had work when last asked, if they were fewer than there was room for
     after: tuple[datetime, int] | None = None
     looked_at: float = -inf  # when all was looked at last, and not only what lies behind the watermark
-    look_took: float = 0.0  # and for how long
+    looks_took: tuple[float, float] = (0.0, 0.0)  # that look and the one before: a single one may have met a stall
     ready: deque[Lane] = field(default_factory=deque)
     keys: dict[Hashable, int] = field(default_factory=dict)  # how many of each run
     barred: dict[Hashable, deque[Lane]] = field(default_factory=dict)  # lanes whose key is at its limit
@@ -139,7 +139,7 @@ class Pace:
 
         Where the dead cannot be removed, because somebody holds an old snapshot, such a look walks past all of them.
         """
-        return min(max(LOOK_ANEW, self.look_took / LOOK_ANEW_SHARE), LOOK_ANEW_MAX)
+        return min(max(LOOK_ANEW, min(self.looks_took) / LOOK_ANEW_SHARE), LOOK_ANEW_MAX)
 
     def watermark(self, now: float) -> tuple[datetime, int] | None:
         return None if now - self.looked_at > self.look_pause else self.after

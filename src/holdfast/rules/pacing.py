@@ -248,7 +248,7 @@ class Pacing:
         for want in report.want:
             pace, share = self.paces[want.queue], batch.shares.get(want.queue)
             if want.after is None:
-                pace.looked_at, pace.look_took = asked_at, took
+                pace.looked_at, pace.looks_took = asked_at, (took, pace.looks_took[0])
             few = share is None or share.heads < want.heads
             if few and pace.look_pause == LOOK_ANEW:
                 pace.after = None  # little is there, and to look at all of it costs little
