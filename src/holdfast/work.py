@@ -67,12 +67,15 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
 
 
+Mark = tuple[datetime, int]  # when a head became claimable, and its seq
+
+
 class Want(msgspec.Struct, frozen=True):
     """What a worker can take from one queue now: so many heads, each of which may bring a run with it."""
 
     queue: str
     heads: int
-    after: tuple[datetime, int] | None = None  # watermark: nothing at or before it is looked at
+    after: Mark | None = None  # watermark: nothing at or before it is looked at
     run: int | None = None  # messages of one stream at most; None: as many as the report says
 
 
@@ -99,7 +102,7 @@ class Report:
 
 
 class Share(NamedTuple):
-    """What of a batch is of one queue."""
+    """What of a batch is of one queue, as far as one can tell before it is read."""
 
     messages: int
     heads: int  # of which the others are followers in a run
@@ -116,8 +119,6 @@ class Batch:
     shares: Mapping[str, Share] = field(default_factory=dict)  # what there is in it, queue by queue
     lost: frozenset[int] = frozenset()  # seq of settlements whose lease was no longer ours
     next_due: datetime | None = None
-    marks: dict[str, tuple[datetime, int]] = field(
-        default_factory=dict
-    )  # queue -> when and which the last head was
+    marks: dict[str, Mark] = field(default_factory=dict)  # queue -> when and which the last head was
     suspects: bool = False  # somebody waits for the quarantine (known after a peek)
     paused: frozenset[str] = frozenset()  # queues of which nothing is handed out, whoever asks

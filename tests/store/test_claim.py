@@ -40,6 +40,41 @@ def test_a_retry_takes_its_turn_when_it_falls_due(box: Box) -> None:
     assert names(box.claim()) == ["meanwhile", "failed", "later"]
 
 
+# --- What is told of a batch before it is read ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bytes_max", [10**6, 60])
+@pytest.mark.parametrize("queues", [("one",), ("one", "two", "three")])
+@pytest.mark.parametrize("streams", [0, 1, 3])
+def test_what_is_told_of_a_batch_is_what_it_holds(
+    box: Box, queues: tuple[str, ...], streams: int, bytes_max: int
+) -> None:
+    for queue in queues:
+        box.subscribe(queue, f"to.{queue}")
+    for n in range(30):
+        stream = f"s{n % streams}" if streams and n % 5 else None
+        box.publish(new(f"é{n}", type=f"to.{queues[n % len(queues)]}", stream=stream))
+        box.pass_time(seconds=1)
+    want = [Want(queue, 4, run=3) for queue in queues]
+    batch = box.exchange(want=want, total=20, bytes_max=bytes_max)
+    assert len(batch.work) == len(list(batch.work)) > 0
+    for queue in queues:
+        its = [each for each in batch.work if each.message.queue == queue]
+        heads = [each.message for each in its if each.run == each.message.seq]
+        if not its:
+            assert queue not in batch.shares
+            assert queue not in batch.marks
+            continue
+        share = batch.shares[queue]
+        assert (share.messages, share.heads) == (len(its), len(heads))
+        assert share.ordered == any(each.message.position is not None for each in its)
+        text = [each.message.body for each in its]
+        assert share.bytes == sum(len(each) if box.sqlite else len(each.encode()) for each in text)
+        if not box.sqlite:  # which has no dead rows to walk past
+            (last,) = (m for m in box.messages(queue) if m.seq == heads[-1].seq)
+            assert batch.marks[queue] == (last.claimable_at, last.seq)
+
+
 # --- Limits -----------------------------------------------------------------------------------------------------------
 
 

@@ -118,6 +118,22 @@ def test_what_is_leased_while_a_claim_looks_is_passed_over(pg_box: Box, aside: A
     assert box.settle(*map(done, first)) == set()
 
 
+def test_what_is_taken_over_while_a_settlement_waits_for_it_is_not_settled(pg_box: Box, aside: Any) -> None:
+    """It has seen its own lease, and finds a newer one when it has the message."""
+    box = pg_box
+    box.send("a")
+    mine = box.claim_one()
+    box.worker("two")
+    box.pass_time(seconds=60)
+    with transaction(box) as taking:
+        assert taking(box.store.plans.recover(box.store.now())) == 1  # type: ignore[arg-type]
+        (theirs,) = taking(exchange(box, worker="two", suspects=True)).work
+        settling = aside(lambda: box.settle(done(mine)))
+    with pytest.raises(psycopg.errors.SerializationFailure, match="taken over"):
+        settling.result(10)
+    assert box.settle(done(theirs), worker="two") == set()
+
+
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 

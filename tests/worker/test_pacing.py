@@ -392,6 +392,18 @@ def test_what_cannot_be_read_is_not_tried_again_and_doubles_nobody() -> None:
     assert len(p.report(1, 0.0).settlements) == 2
 
 
+def test_what_was_told_of_a_batch_is_forgotten_when_it_is_read() -> None:
+    """The store counts bytes, we count characters; and somebody may have cancelled a message between the two looks."""
+    p = pacing()
+    report = p.report(1, 0.0)
+    p.receive(report, Batch(NOW, [leased(1), leased(2)], {"q": Share(3, 3, False, 1000)}), 0.0)
+    assert (p.paces["q"].held, p.held_bytes) == (3, 1000)
+    p.unpack()
+    assert (p.held, p.paces["q"].held, p.held_bytes) == (2, 2, 2 * len(leased(1).message.body))
+    run_through(p)
+    assert (p.held, p.paces["q"].held, p.held_bytes) == (0, 0, 0)
+
+
 def test_what_has_arrived_is_held_before_it_is_read_and_given_back_by_whoever_stops() -> None:
     p = pacing()
     take(p, leased(1), *run_of(2, 3))

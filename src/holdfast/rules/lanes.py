@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
 from math import ceil, inf
 
 import msgspec
 from msgspec.structs import replace
 
-from ..work import Leased, Settlement
+from ..work import Leased, Mark, Settlement
 
 SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs
@@ -112,9 +111,12 @@ class Pace:
     busy: float | None = None  # how many ran at once, on average, once known
     run: float = 1.0  # messages that a head brings, on average
     streams: int | None = None  # that had work when last asked, if they were fewer than there was room for
-    after: tuple[datetime, int] | None = None
+    after: Mark | None = None
     looked_at: float = -inf  # when all was looked at last, and not only what lies behind the watermark
-    looks_took: tuple[float, float] = (0.0, 0.0)  # that look and the one before: a single one may have met a stall
+    looks_took: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # that look and the one before: a single one may have met a stall
     ready: deque[Lane] = field(default_factory=deque)
     keys: dict[Hashable, int] = field(default_factory=dict)  # how many of each run
     barred: dict[Hashable, deque[Lane]] = field(default_factory=dict)  # lanes whose key is at its limit
@@ -141,7 +143,7 @@ class Pace:
         """
         return min(max(LOOK_ANEW, min(self.looks_took) / LOOK_ANEW_SHARE), LOOK_ANEW_MAX)
 
-    def watermark(self, now: float) -> tuple[datetime, int] | None:
+    def watermark(self, now: float) -> Mark | None:
         return None if now - self.looked_at > self.look_pause else self.after
 
     def measure(self, passed: float, weight: float) -> None:

@@ -193,9 +193,7 @@ class Pacing:
         answer was waited for.
         """
         lost = self._land(batch.lost)
-        for queue, share in batch.shares.items():
-            self.paces[queue].held += share.messages
-            self.held_bytes += share.bytes
+        self._count(batch, 1)
         self.held += len(batch.work)
         if batch.work:
             self._arrived.append((batch, asked_at + self.settings.lease))
@@ -208,19 +206,27 @@ class Pacing:
                     self.close(lane)
         return lost
 
+    def _count(self, batch: Batch, sign: int) -> None:
+        for queue, share in batch.shares.items():
+            self.paces[queue].held += sign * share.messages
+            self.held_bytes += sign * share.bytes
+
     def unpack(self) -> None:
         """Make lanes of what has arrived."""
         arrived, self._arrived = self._arrived, []
         for batch, until in arrived:
+            self._count(batch, -1)  # what the store told; from here on each message is counted itself
             for leased in batch.work:
-                claimed = (leased.run, leased.run_epoch)
+                claimed, queue = (leased.run, leased.run_epoch), leased.message.queue
+                pace = self.paces[queue]
+                pace.held += 1
+                self.held_bytes += len(leased.message.body)
                 lane = self.lanes.get(claimed)
                 if lane is not None:
                     lane.waiting.append(leased)
                     continue
-                queue = leased.message.queue
                 self.lanes[claimed] = lane = Lane(claimed, queue, (claimed,), [leased], until)
-                self.paces[queue].ready.append(lane)
+                pace.ready.append(lane)
         if self.stopping or self.paused:
             for lane in list(self.lanes.values()):
                 if self.stopping or lane.queue in self.paused:
@@ -238,7 +244,7 @@ class Pacing:
                     gone.append(lane)
             elif len(lane.fences) > 1:
                 lane.fences = lane.fences[1:]
-            elif not lane.ended and lane.following is None:
+            elif not (lane.ended or lane.waiting or lane.running):
                 self.lanes.pop(lane.claimed, None)
         self._flight = []
         return gone

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import VersionConflict
 from ..message import Flag, Message, NewMessage, Published, from_raw
-from ..work import Batch, Leased, Outcome, Report, Settlement
+from ..work import Batch, Leased, Mark, Outcome, Report, Settlement, Share
 from .rows import ATTEMPTS, EPOCH, RUN, SEQ, Unread, by_queue, share
 from .settling import Fence, admissible, fence
 from .statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
@@ -160,8 +160,8 @@ class PostgresPlans:
             now=now,
         )
         rows = yield statement.raw()
-        turn, work = rows[0], rows[1:]
-        queues = by_queue(work)
+        turn = rows[0]
+        shares, marks = _shares(turn[7]) if turn[7] is not None else _counted(rows[1:])
         lost: frozenset[int] = frozenset()
         if turn[8] is not None or len(settlements) < len(report.settlements):
             held = {s.leased.message.seq for s in settlements}
@@ -170,11 +170,11 @@ class PostgresPlans:
             lost = frozenset(s.leased.message.seq for s in report.settlements) - held
         return Batch(
             now=from_raw(turn[CREATED]),
-            work=Unread(work, _leased),
-            shares={queue: share(its) for queue, its in queues.items()},
+            work=Unread(len(rows) - 1, lambda: _leased(rows[1:])),
+            shares=shares,
             lost=lost,
             next_due=None if turn[DUE] is None else from_raw(turn[DUE]),
-            marks={queue: _mark(its) for queue, its in queues.items()},
+            marks=marks,
             suspects=bool(turn[12]),
             paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
         )
@@ -317,10 +317,22 @@ def _emit(by: Fence, m: NewMessage) -> dict[str, object]:
     }
 
 
-def _mark(rows: Rows) -> tuple[datetime, int]:
-    """Where the last head stands that was handed out. There is one: runs come with their heads."""
-    last = next(row for row in reversed(rows) if row[SEQ] == row[RUN])
-    return from_raw(last[CLAIMABLE_AT]), last[SEQ]
+def _shares(text: str) -> tuple[dict[str, Share], dict[str, Mark]]:
+    """What there is of each queue, and where its last head stands, as `claim` says it: nothing needs to be read."""
+    told = msgspec.json.decode(text)
+    return (
+        {queue: Share(*share) for queue, *share, _, _ in told},
+        {queue: (datetime.fromisoformat(at), seq) for queue, *_, at, seq in told},
+    )
+
+
+def _counted(rows: Rows) -> tuple[dict[str, Share], dict[str, Mark]]:
+    """The same of a suspect, which comes alone."""
+    queues = by_queue(rows)
+    return (
+        {queue: share(its) for queue, its in queues.items()},
+        {queue: (from_raw(its[-1][CLAIMABLE_AT]), its[-1][SEQ]) for queue, its in queues.items()},
+    )
 
 
 def _leased(rows: Rows) -> list[Leased]:

@@ -157,7 +157,7 @@ class SqlitePlans:
         paused = yield sql("queues_paused")
         return Batch(
             now=from_micros(now),
-            work=Unread(work, _leased),
+            work=Unread(len(work), lambda: _leased(work)),
             shares={queue: share(its) for queue, its in by_queue(work).items()},
             lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
             next_due=next_due,

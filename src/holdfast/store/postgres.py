@@ -10,10 +10,10 @@ import asyncio
 import os
 import select
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, overload
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -31,7 +31,7 @@ from ..errors import HoldfastError, NotMigrated, StoreUnavailable
 from ..settings import Settings
 from .migrate import functions, latest, migrate
 from .plans_postgres import PostgresPlans
-from .statement import DEFAULT_SCHEMA, Plan, Rows, Statement, adrive, compile, drive, in_schema
+from .statement import DEFAULT_SCHEMA, Plan, Row, Rows, Statement, adrive, compile, drive, in_schema
 
 T = TypeVar("T")
 Make = Callable[[datetime | None], Plan[T]]
@@ -273,18 +273,57 @@ def usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -
 
 def execute(connection: psycopg.Connection[Any], statement: Statement) -> Rows:
     cursor = connection.cursor(binary=True)
-    if statement.raw_times:
+    if statement.is_raw:
         cursor.adapters.register_loader("timestamptz", Int8BinaryLoader)
     cursor.execute(compile(statement.sql, "pyformat").sql, quick(statement.params))
+    if statement.is_raw:
+        return cast(Rows, Late(cursor.fetchone(), cursor.rowcount, cursor.fetchall))
     return cursor.fetchall() if cursor.description else []
 
 
 async def aexecute(connection: psycopg.AsyncConnection[Any], statement: Statement) -> Rows:
     cursor = connection.cursor(binary=True)
-    if statement.raw_times:
+    if statement.is_raw:
         cursor.adapters.register_loader("timestamptz", Int8BinaryLoader)
     await cursor.execute(compile(statement.sql, "pyformat").sql, quick(statement.params))
+    if statement.is_raw:
+        first = await cursor.fetchone()
+        return cast(Rows, Late(first, cursor.rowcount, lambda: at_once(cursor.fetchall())))
     return await cursor.fetchall() if cursor.description else []
+
+
+class Late(Sequence[Row]):
+    """Rows that have come and are not made into Python's objects yet, but for the first."""
+
+    def __init__(self, first: Row | None, count: int, others: Callable[[], list[Row]]) -> None:
+        self._first, self._count, self._others = first, count, others
+        self._rows: list[Row] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, n: int) -> Row: ...
+    @overload
+    def __getitem__(self, n: slice) -> list[Row]: ...
+    def __getitem__(self, n: int | slice) -> Row | list[Row]:
+        if n == 0 and self._first is not None:
+            return self._first
+        if self._rows is None:
+            first = [] if self._first is None else [self._first]
+            self._rows = first + self._others()
+        return self._rows[n]
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What an async function answers that has nothing to wait for: the rows are here."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    coroutine.close()
+    raise RuntimeError("The driver waits for rows that it has.")
 
 
 def quick(params: Mapping[str, object]) -> dict[str, object]:

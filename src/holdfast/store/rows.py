@@ -33,12 +33,12 @@ def share(rows: Rows) -> Share:
 class Unread(Sequence[Leased]):
     """Rows of work that are made into messages when somebody looks: by then the next exchange may be on its way."""
 
-    def __init__(self, rows: Rows, read: Callable[[Rows], list[Leased]]) -> None:
-        self._rows, self._read = rows, read
+    def __init__(self, count: int, read: Callable[[], list[Leased]]) -> None:
+        self._count, self._read = count, read
         self._work: list[Leased] | None = None
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._count
 
     def __iter__(self) -> Iterator[Leased]:
         return iter(self._all())
@@ -60,5 +60,5 @@ class Unread(Sequence[Leased]):
 
     def _all(self) -> list[Leased]:
         if self._work is None:
-            self._work = self._read(self._rows)
+            self._work = self._read()
         return self._work

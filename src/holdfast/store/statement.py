@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 Dialect = Literal["sqlite", "postgres"]
 Style = Literal["named", "pyformat", "numeric"]
-Rows: TypeAlias = list[tuple[Any, ...]]
+Row: TypeAlias = tuple[Any, ...]
+Rows: TypeAlias = list[Row]
 
 DEFAULT_SCHEMA = "holdfast"
 
@@ -31,17 +32,18 @@ class Statement(msgspec.Struct, frozen=True):
 
     SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type,
     which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently. `enough` is asked after
-    each row where rows are read one by one, in our own SQLite: True, and what follows is not read. `raw_times` are
-    left as PostgreSQL sends them, in microseconds since 2000; only our own connections can do that.
+    each row where rows are read one by one, in our own SQLite: True, and what follows is not read. Of a `raw` statement
+    on our own connection to PostgreSQL, times are left as they are sent, in microseconds since 2000, and the rows are
+    a sequence of which all but the first is read when somebody looks.
     """
 
     sql: str
     params: Mapping[str, object] = {}
     enough: Callable[[tuple[Any, ...]], bool] | None = None
-    raw_times: bool = False
+    is_raw: bool = False
 
     def raw(self) -> Statement:
-        return msgspec.structs.replace(self, raw_times=True)
+        return msgspec.structs.replace(self, is_raw=True)
 
     def until(self, enough: Callable[[tuple[Any, ...]], bool]) -> Statement:
         return msgspec.structs.replace(self, enough=enough)

@@ -18,7 +18,7 @@ as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[]; v_paused text[];
-    v_timers json; v_seq bigint[]; v_run bigint[];
+    v_timers json; v_seq bigint[]; v_run bigint[]; v_shares json;
 begin
     -- Whoever lost the answer to an exchange waits here until it has ended, before it looks what became of it.
     perform pg_advisory_xact_lock(hashtext('holdfast.exchange'), p_worker::int);
@@ -58,19 +58,20 @@ begin
             (select null, true from holdfast.message m
               where m.queue = w.queue and m.head and m.vanished > 0 and m.claimable_at <= v_now limit 1)) x;
     end if;
-    return query select null::bigint, null::uuid, null::text, null::text,
-        case when cardinality(v_paused) > 0 then to_json(v_paused)::text end, null::text, null::bigint, null::text,
-        case when cardinality(v_held) < coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0)
-             then array_to_string(v_held, ',') end,
-        null::int, null::int, null::int, coalesce(v_suspects, false)::int, null::int, v_now, v_next, null::timestamptz,
-        null::int, null::bigint, null::timestamptz;
     if p_suspects then
         v_seq := holdfast.claim_suspect(p_worker, v_queue, p_lease, v_now);
         v_run := v_seq;
     elsif v_queue is not null and p_total > 0 then
-        select c.seqs, c.runs into v_seq, v_run
+        select c.seqs, c.runs, c.shares into v_seq, v_run, v_shares
           from holdfast.claim(p_worker, v_queue, p_heads, p_runs, p_after_at, p_after_seq, p_total, p_lease, p_bytes, v_now) c;
     end if;
+    return query select null::bigint, null::uuid, null::text, null::text,
+        case when cardinality(v_paused) > 0 then to_json(v_paused)::text end, null::text, null::bigint,
+        v_shares::text,
+        case when cardinality(v_held) < coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0)
+             then array_to_string(v_held, ',') end,
+        null::int, null::int, null::int, coalesce(v_suspects, false)::int, null::int, v_now, v_next, null::timestamptz,
+        null::int, null::bigint, null::timestamptz;
     if v_seq is not null then
         -- step: claim_read
         return query

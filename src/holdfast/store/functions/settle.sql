@@ -11,7 +11,7 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off s
 as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_held bigint[]; v_runs bigint[]; v_epochs int[]; v_count int;
+    v_held bigint[]; v_runs bigint[]; v_epochs int[]; v_count int; v_sum bigint;
     v_queue text[]; v_stream text[]; v_place bigint[]; v_left boolean[]; v_removed int[]; v_start bigint[]; v_halt text[];
     v_emits json := p_emits;
     v_drafts holdfast.draft[]; v_ended_type text[]; v_ended_key text[];
@@ -58,10 +58,10 @@ begin
            for update of l;  -- a renewal on its way is waited for: the rest of the run has what it gives
     end if;
     -- step: settle_end
-    delete from holdfast.lease l using unnest(v_runs, v_epochs) u (run, epoch)
-     where l.seq between u.run and u.run and l.epoch = u.epoch;
-    get diagnostics v_count = row_count;
-    if v_count <> coalesce(cardinality(v_runs), 0) then
+    with ended as (delete from holdfast.lease l where l.seq = any (v_runs) returning l.epoch)
+    select count(*), sum(e.epoch) into v_count, v_sum from ended e;
+    -- Epochs only rise, so equal sums mean that each was still ours (a join would look them up one by one).
+    if v_count <> coalesce(cardinality(v_runs), 0) or v_sum <> (select sum(u.epoch) from unnest(v_epochs) u (epoch)) then
         raise exception using errcode = '40001', message = 'holdfast: a lease was taken over while it was being settled';
     end if;
     if p_emits is not null and coalesce(cardinality(v_held), 0) <
