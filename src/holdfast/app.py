@@ -438,7 +438,7 @@ class Holdfast:
             pause = min(pause * 1.5, self.settings.poll_max)
             found = self.store.run(lambda now: self.store.plans.exchange(empty, now), one=True)  # type: ignore[arg-type]
             batch = replace(found, lost=batch.lost)
-        return batch
+        return replace(batch, work=list(batch.work))  # read, so that it is data like any other
 
     def _by_hand(self) -> int:
         if self._hand_worker is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 
 from .calls import Calls
 from .clock import Clock
@@ -58,7 +57,7 @@ class Exchanges:
             landed.set()
         self.calls.forget(settlement.leased.message.seq for settlement in self.unanswered.settlements)
         self.unanswered = None
-        self.lose(self.pacing.receive(report, batch, asked_at, self.clock.monotonic() - asked_at))
+        self.lose(self.pacing.receive(report, batch, asked_at))
         return batch
 
     async def finish(self) -> None:
@@ -133,18 +132,18 @@ class Refusal:
     """An exchange that the database refused: handed in again in parts, until the culprit is alone."""
 
     def __init__(self, exchanges: Exchanges, report: Report) -> None:
-        self.exchanges, self.worker = exchanges, report.worker
+        self.exchanges, self.report = exchanges, report
         self.moves = dict(report.moves)
         self.lanes: dict[Fence, list[Settlement]] = {}
         for each in report.settlements:
             self.lanes.setdefault((each.leased.run, each.leased.run_epoch), []).append(each)
         self.lost: set[int] = set()
-        self.now: datetime | None = None
 
     async def resolve(self) -> Batch:
+        """Hand in what can be, and then ask for what was wanted."""
         await self._hand_in(list(self.lanes))
-        assert self.now is not None
-        return Batch(now=self.now, lost=frozenset(self.lost))
+        batch = await self.exchanges.once(replace(self.report, settlements=(), moves=()))
+        return replace(batch, lost=frozenset(self.lost))
 
     async def _hand_in(self, lanes: list[Fence]) -> None:
         settlements = [each for lane in lanes for each in self.lanes[lane]]
@@ -212,8 +211,7 @@ class Refusal:
         return None
 
     async def _once(self, settlements: list[Settlement], moves: list[tuple[int, int]]) -> None:
-        batch = await self.exchanges.once(Report(self.worker, settlements=settlements, moves=moves))
-        self.now = batch.now
+        batch = await self.exchanges.once(Report(self.report.worker, settlements=settlements, moves=moves))
         self.lost |= batch.lost
 
     def _concluded(self, settlement: Settlement, ending: Ending) -> Settlement:

@@ -117,6 +117,7 @@ class Batch:
     now: datetime
     work: Sequence[Leased] = ()  # perhaps not read yet
     shares: Mapping[str, Share] = field(default_factory=dict)  # what there is in it, queue by queue
+    looked: float = 0.0  # seconds that the store took to find it
     lost: frozenset[int] = frozenset()  # seq of settlements whose lease was no longer ours
     next_due: datetime | None = None
     marks: dict[str, Mark] = field(default_factory=dict)  # queue -> when and which the last head was

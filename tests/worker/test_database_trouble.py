@@ -405,6 +405,22 @@ async def test_an_emission_that_the_database_refuses_fails_only_its_own_message(
     assert {row.attempts for row in lab.rows("history")} == {1}
 
 
+async def test_an_exchange_that_was_handed_in_in_parts_asks_for_work_all_the_same(lab: Lab) -> None:
+    """Found in review: a worker that was to stop when nothing was left stopped there."""
+    app, starts = lab.app(), []
+    taken = with_a_taken_id(lab, app)
+
+    @app.handler("a", retry=at_once, concurrency=1)
+    async def work(body: dict, ctx: Context) -> None:
+        starts.append((body["n"], ctx.attempt))
+        if body["n"] == 0 and ctx.attempt == 1:
+            ctx.publish("taken", {}, id=taken)
+
+    app.publish_many(app.message("a", {"n": n}) for n in range(3))
+    await app.worker(until_idle=True).run()
+    assert sorted(starts) == [(0, 1), (0, 2), (1, 1), (2, 1)]
+
+
 @pytest.mark.covers("C7")
 async def test_a_refused_emission_inside_a_run_keeps_the_order(lab: Lab) -> None:
     """What ran behind it has run ahead of its retry: it runs again, in order, and what was before it does not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -238,7 +238,7 @@ def looks_at_all(took: float, *, came: int = 0, rest: float = 0.001) -> list[flo
         if want.after is None:
             looks.append(now)
         lasted = took if want.after is None else 0.001
-        p.receive(report, batch_of(work, marks={"q": (NOW, 2)}), now, lasted)
+        p.receive(report, batch_of(work, marks={"q": (NOW, 2)}, looked=lasted), now)
         run_through(p, now, ran=0.0001)
         now += lasted + rest
     return [after - before for before, after in itertools.pairwise(looks)]
@@ -256,9 +256,51 @@ def test_looks_at_all_are_never_more_than_some_seconds_apart() -> None:
     assert looks_at_all(3.0)[1:] == pytest.approx([5.0] * 8, abs=0.005)
 
 
-def test_rests_and_handlers_are_not_taken_for_a_long_look() -> None:
+def test_what_happens_between_looks_is_not_taken_for_a_long_look() -> None:
     """Found in review: a worker that had rested for a second took its next look five seconds later."""
     assert looks_at_all(0.001, rest=0.3) == pytest.approx([0.302] * 9, abs=0.005)
+
+
+def slow_looks(p: Pacing, *queues: str) -> tuple[datetime, int]:
+    """Two long looks at queues that were full; answers their mark."""
+    mark = (NOW, 100)
+    for n in range(2):
+        report = p.report(1, 10.0 * n)
+        assert [want.after for want in report.want] == [None] * len(queues)
+        work = [
+            leased(10 * at + n * 100 + k, queue=want.queue)
+            for at, want in enumerate(report.want)
+            for k in range(want.heads)
+        ]
+        p.receive(report, batch_of(work, marks=dict.fromkeys(queues, mark), looked=0.1), 10.0 * n)
+        run_through(p, 10.0 * n)
+    return mark
+
+
+def test_a_look_that_did_not_reach_a_queue_is_no_look_at_it() -> None:
+    """Found in review: the first of many busy queues took all the room, and the others waited for the next time."""
+    p = Pacing({"a": Limit(2), "b": Limit(2)}, Settings(claim=4))
+    slow_looks(p, "a", "b")
+    report = p.report(1, 20.0)
+    assert [want.after for want in report.want] == [None, None]
+    first = report.want[0].queue
+    work = [leased(500 + n, queue=first) for n in range(report.total)]
+    p.receive(report, batch_of(work, marks={first: (NOW, 500)}, looked=0.1), 20.0)
+    run_through(p, 20.0)
+    after = {want.queue: want.after for want in p.report(1, 20.1).want}
+    assert after.pop(first) == (NOW, 500)
+    assert list(after.values()) == [None]
+
+
+def test_one_late_message_does_not_bring_the_watermark_back() -> None:
+    """Found in review: all that is dead between it and the old mark would be walked past at every look."""
+    p = Pacing({"q": Limit(2)}, Settings())
+    mark = slow_looks(p, "q")
+    report = p.report(1, 20.0)
+    late = (NOW - timedelta(minutes=5), 7)
+    p.receive(report, batch_of([leased(7)], marks={"q": late}, looked=0.1), 20.0)
+    run_through(p, 20.0)
+    assert p.report(1, 20.1).want[0].after == mark
 
 
 def test_a_queue_that_keeps_up_does_not_walk_past_the_dead_each_time() -> None:

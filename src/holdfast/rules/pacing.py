@@ -186,11 +186,10 @@ class Pacing:
 
     # -- receiving
 
-    def receive(self, report: Report, batch: Batch, asked_at: float, took: float = 0.0) -> list[Lane]:
+    def receive(self, report: Report, batch: Batch, asked_at: float) -> list[Lane]:
         """Take the answer in; the lanes that turn out to be lost are answered. What came is held, and not read yet.
 
-        The lease is measured from before it was asked for: never longer than the store's. `took` is how long the
-        answer was waited for.
+        The lease is measured from before it was asked for: never longer than the store's.
         """
         lost = self._land(batch.lost)
         self._count(batch, 1)
@@ -198,7 +197,7 @@ class Pacing:
         if batch.work:
             self._arrived.append((batch, asked_at + self.settings.lease))
         if not self.quarantine:
-            self._learn(report, batch, asked_at, took)
+            self._learn(report, batch, asked_at)
         self.paused = batch.paused
         if self.paused:
             for lane in list(self.lanes.values()):
@@ -249,17 +248,25 @@ class Pacing:
         self._flight = []
         return gone
 
-    def _learn(self, report: Report, batch: Batch, asked_at: float, took: float) -> None:
+    def _learn(self, report: Report, batch: Batch, asked_at: float) -> None:
         full = len(batch.work) >= report.total
+        shares = batch.shares.values()
+        # What came before it may have taken all the room, so that a queue was not looked at, or not to its end.
+        cut = sum(share.heads for share in shares) >= report.total or (
+            sum(share.bytes for share in shares) >= report.bytes_max
+        )
         for want in report.want:
             pace, share = self.paces[want.queue], batch.shares.get(want.queue)
-            if want.after is None:
-                pace.looked_at, pace.looks_took = asked_at, (took, pace.looks_took[0])
             few = share is None or share.heads < want.heads
+            if share is None and (cut or want.queue in batch.paused):
+                continue
+            if want.after is None:
+                pace.looked_at, pace.looks_took = asked_at, (batch.looked, pace.looks_took[0])
             if few and pace.look_pause == LOOK_ANEW:
                 pace.after = None  # little is there, and to look at all of it costs little
-            else:
-                pace.after = batch.marks.get(want.queue, pace.after)
+            elif (mark := batch.marks.get(want.queue)) is not None:
+                # Was all seen, a late one may have been the last: what lies before the old mark is known to be dead.
+                pace.after = mark if cut or not few or pace.after is None else max(mark, pace.after)
             if share is not None:
                 pace.expect_run(share.messages / share.heads, full and share.ordered, want.run or 1)
                 pace.streams = share.heads if few and share.ordered else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, not_
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -13,7 +14,7 @@ import msgspec
 from ..errors import VersionConflict
 from ..message import Flag, Message, NewMessage, Published, from_raw
 from ..work import Batch, Leased, Mark, Outcome, Report, Settlement, Share
-from .rows import ATTEMPTS, EPOCH, RUN, SEQ, Unread, by_queue, share
+from .rows import ATTEMPTS, EPOCH, POSITION, RUN, SEQ, Unread, by_queue, share
 from .settling import Fence, admissible, fence
 from .statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
 
@@ -171,6 +172,7 @@ class PostgresPlans:
         return Batch(
             now=from_raw(turn[CREATED]),
             work=Unread(len(rows) - 1, lambda: _leased(rows[1:])),
+            looked=0.0 if turn[POSITION] is None else turn[POSITION] / 1e6,
             shares=shares,
             lost=lost,
             next_due=None if turn[DUE] is None else from_raw(turn[DUE]),
@@ -190,7 +192,7 @@ class PostgresPlans:
     ) -> dict[str, object]:
         # Heads come before their followers: locks are taken in that order everywhere.
         alone = len({s.leased.run for s in settlements}) == len(settlements)
-        done, other = _apart(sorted(settlements, key=_by_run if alone else _lock_order))
+        done, other = _apart(sorted(settlements, key=_by_run if alone else _lock_order), alone)
         emits = [_emit(fence(s), m) for s in settlements for m in s.emits]
         moved = list(moves)
         leased = [s.leased for s in done]
@@ -258,7 +260,7 @@ def _lock_order(s: Settlement) -> tuple[int, int]:
     return (s.leased.run, -1 if message.seq == s.leased.run else message.position or 0)
 
 
-def _apart(settlements: list[Settlement]) -> tuple[list[Settlement], list[Settlement]]:
+def _apart(settlements: list[Settlement], alone: bool) -> tuple[list[Settlement], list[Settlement]]:
     """Those that are simply done, and the others.
 
     The others come second, so a run whose head is among them goes with it whole: heads are locked first.
@@ -266,12 +268,10 @@ def _apart(settlements: list[Settlement]) -> tuple[list[Settlement], list[Settle
     other = [s.outcome is not DONE or s.flags not in FLAGS_OF_DONE for s in settlements]
     if True not in other:
         return settlements, []
-    marked = list(zip(settlements, other, strict=True))
-    runs = {s.leased.run for s, is_other in marked if is_other and s.leased.run == s.leased.message.seq}
-    return (
-        [s for s, is_other in marked if not is_other and s.leased.run not in runs],
-        [s for s, is_other in marked if is_other or s.leased.run in runs],
-    )
+    if not alone:
+        runs = {s.leased.run for s in compress(settlements, other) if s.leased.run == s.leased.message.seq}
+        other = [is_other or s.leased.run in runs for s, is_other in zip(settlements, other, strict=True)]
+    return list(compress(settlements, map(not_, other))), list(compress(settlements, other))
 
 
 def _other(s: Settlement) -> dict[str, object]:

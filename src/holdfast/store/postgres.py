@@ -311,7 +311,7 @@ class Late(Sequence[Row]):
             return self._first
         if self._rows is None:
             first = [] if self._first is None else [self._first]
-            self._rows = first + self._others()
+            self._rows, self._others = first + self._others(), list
         return self._rows[n]
 
 

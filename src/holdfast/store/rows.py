@@ -60,5 +60,5 @@ class Unread(Sequence[Leased]):
 
     def _all(self) -> list[Leased]:
         if self._work is None:
-            self._work = self._read()
+            self._work, self._read = self._read(), list  # rows are let go
         return self._work

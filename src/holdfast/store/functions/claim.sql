@@ -17,7 +17,7 @@ declare
     v_want bigint[]; v_at timestamptz[]; v_behind bigint[]; v_behind_bytes bigint[];
     v_count int; v_leased bigint[]; v_found text[];
 begin
-    if cardinality(p_queue) > 16 and p_after_at is null then
+    if cardinality(p_queue) > 16 then
         -- Most of many queues are empty: skip through the index from one queue with heads to the next.
         v_found := array(
             with recursive q (name) as (
@@ -30,9 +30,11 @@ begin
         if cardinality(v_found) = 0 then
             return;
         end if;
-        select array_agg(u.name order by u.n), array_agg(u.heads order by u.n), array_agg(u.run order by u.n)
-          into p_queue, p_heads, p_runs
-          from unnest(p_queue, p_heads, p_runs) with ordinality u (name, heads, run, n) where u.name = any (v_found);
+        select array_agg(u.name order by u.n), array_agg(u.heads order by u.n), array_agg(u.run order by u.n),
+               array_agg(u.at order by u.n), array_agg(u.seq order by u.n)
+          into p_queue, p_heads, p_runs, p_after_at, p_after_seq
+          from unnest(p_queue, p_heads, p_runs, p_after_at, p_after_seq) with ordinality u (name, heads, run, at, seq, n)
+         where u.name = any (v_found);
     end if;
     select array_agg(h.seq), array_agg(h.epoch + 1), array_agg(h.position), count(h.position), array_agg(h.run),
            array_agg(h.bytes), sum(h.bytes), array_agg(h.want), array_agg(h.claimable_at)
@@ -77,6 +79,7 @@ begin
                with ordinality u (seq, run_end, epoch, size, want, at, behind, behind_bytes, n) where u.seq <> all (v_leased);
         select array_agg(u.seq order by u.n), array_agg(u.run order by u.n) into seqs, runs
           from unnest(seqs, runs) with ordinality u (seq, run, n) where u.run <> all (v_leased);
+        v_bytes := (select sum(u.size) from unnest(v_sizes) u (size));
     end if;
     -- step: claim_insert
     insert into holdfast.lease (seq, until, worker, run_end, epoch)

@@ -19,6 +19,7 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[]; v_paused text[];
     v_timers json; v_seq bigint[]; v_run bigint[]; v_shares json;
+    v_began timestamptz; v_took bigint;
 begin
     -- Whoever lost the answer to an exchange waits here until it has ended, before it looks what became of it.
     perform pg_advisory_xact_lock(hashtext('holdfast.exchange'), p_worker::int);
@@ -62,11 +63,13 @@ begin
         v_seq := holdfast.claim_suspect(p_worker, v_queue, p_lease, v_now);
         v_run := v_seq;
     elsif v_queue is not null and p_total > 0 then
+        v_began := clock_timestamp();
         select c.seqs, c.runs, c.shares into v_seq, v_run, v_shares
           from holdfast.claim(p_worker, v_queue, p_heads, p_runs, p_after_at, p_after_seq, p_total, p_lease, p_bytes, v_now) c;
+        v_took := extract(epoch from clock_timestamp() - v_began) * 1e6;
     end if;
     return query select null::bigint, null::uuid, null::text, null::text,
-        case when cardinality(v_paused) > 0 then to_json(v_paused)::text end, null::text, null::bigint,
+        case when cardinality(v_paused) > 0 then to_json(v_paused)::text end, null::text, v_took,
         v_shares::text,
         case when cardinality(v_held) < coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0)
              then array_to_string(v_held, ',') end,
