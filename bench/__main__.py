@@ -1,4 +1,7 @@
-"""`python -m bench [--quick]`: sets everything up, runs the groups round by round, tells what came out."""
+"""`python -m bench [--quick]`: sets everything up, runs the groups round by round, tells what came out.
+
+With `--against REVISION` it compares our own lines with that revision's instead: against.py.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from . import machine, peers
+from . import against, machine, peers
 from .course import Failed
 from .lines import GROUPS, Group, Run
 from .report import Record, costs_table, document, failures, number, origin, table, write
@@ -32,24 +35,43 @@ from .servers import Servers, settings
 QUICK_PEERS = ["pgqueuer", "huey"]
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the main lines, fewer messages, two rounds")
-    parser.add_argument("--rounds", type=int, help="how many rounds (3; quick: 2)")
-    parser.add_argument("--scale", type=float, help="so many times the messages (1.0; quick: 0.4)")
-    parser.add_argument("--only", default="", help="groups whose name contains this, with commas")
+    parser.add_argument(
+        "--against",
+        metavar="REVISION",
+        help="our own lines only, here and at that revision of git, in pairs; 1 is returned if one is slower here",
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="how many rounds (3; quick: 2); with --against how many pairs (at least 7)"
+    )
+    parser.add_argument(
+        "--scale", type=float, help="so many times the messages (1.0; quick without --against: 0.4)"
+    )
+    parser.add_argument(
+        "--only", default="", help="groups whose name contains this, with commas; with --against also lines"
+    )
     parser.add_argument("--peers", help="these peers only, with commas; 'none'")
     parser.add_argument(
         "--postgres", default="old", choices=["old", "new"], help="which PostgreSQL: 15 (old) or 18 (new)"
     )
     parser.add_argument("--dry", action="store_true", help="write nothing but the table")
-    return parser.parse_args()
+    asked = parser.parse_args(given)
+    if asked.against is not None:
+        if asked.peers:
+            parser.error("--peers has no meaning with --against: only our own lines are compared")
+        if asked.rounds is not None and asked.rounds < against.LEAST_PAIRS:
+            parser.error(f"--rounds is at least {against.LEAST_PAIRS} with --against")
+    return asked
 
 
 def main() -> int:
     asked = arguments()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else 180)
+    if asked.against is not None:
+        return against.main(asked, console)
     names = list(peers.PINS) if not asked.quick else QUICK_PEERS
     if asked.peers:
         names = [name for name in asked.peers.split(",") if name in peers.PINS]

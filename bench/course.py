@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,11 @@ class Contestant:
     chunk: int = CHUNK
     missing: str = ""  # why it cannot be measured here
     environment: dict[str, str] = field(default_factory=dict)
+    tree: Path = ROOT  # whose bench/adapters it runs: ours, or that of another revision
 
     def but(self, **environment: str) -> Contestant:
         """The same with another environment, such as another kind of handler."""
-        return Contestant(
-            self.name, self.adapter, self.database, self.python, self.share, self.chunk, self.missing,
-            {**self.environment, **environment},
-        )  # fmt: skip
+        return replace(self, environment={**self.environment, **environment})
 
 
 @dataclass
@@ -104,6 +102,7 @@ class Stand:
         return folder
 
     def start(self, verb: str, **params: Any) -> subprocess.Popen[str]:
+        """Start a verb of the adapter. What may be asked of an adapter: see `contest.main`."""
         line = [
             str(self.contestant.python),
             "-m",
@@ -112,8 +111,8 @@ class Stand:
             json.dumps(params),
         ]
         process = subprocess.Popen(
-            line, cwd=ROOT, env=self.environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=self.errors, start_new_session=True,
+            line, cwd=self.contestant.tree, env=self.environment(), text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True,
         )  # fmt: skip
         self.processes.append(process)
         return process

@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -217,7 +217,7 @@ def facts(drained: Drained) -> Facts:
 
 
 def publish_in_transaction(run: Run, ours: Contestant, prefix: str = "") -> Told:
-    with stand(run.servers, _as(ours, "transaction"), 10) as s:
+    with stand(run.servers, as_adapter(ours, "transaction"), 10) as s:
         shown = s.ask("publish", blocks=31 if run.quick else 81, block=20)
     for line, mine, bare in (
         ("", "ours", "bare"),
@@ -324,14 +324,19 @@ def poisoned(shown: Facts) -> Facts:
 def with_business(run: Run, contestant: Contestant, n: int) -> Drained:
     """A drain of a database that has a table of the user's too."""
     with stand(run.servers, contestant, n) as s:
-        with closing(
-            psycopg.connect(s.url) if contestant.database == "postgres" else sqlite3.connect(s.url)
-        ) as connection:
-            connection.execute("create table business (n integer)")
-            connection.commit()
+        add_business(s)
         s.publish(n)
         s.checkpoint()
         return run_down(s, n)
+
+
+def add_business(s: Stand) -> None:
+    """The table that handlers with ctx.transaction() write to."""
+    with closing(
+        psycopg.connect(s.url) if s.contestant.database == "postgres" else sqlite3.connect(s.url)
+    ) as connection:
+        connection.execute("create table business (n integer)")
+        connection.commit()
 
 
 def latencies(run: Run) -> Told:
@@ -357,7 +362,7 @@ def idles(run: Run) -> Told:
 
 
 def empty_exchanges(run: Run, ours: Contestant, prefix: str = "") -> Told:
-    with stand(run.servers, _as(ours, "exchange").but(BENCH_QUEUES="200"), 10) as s:
+    with stand(run.servers, as_adapter(ours, "exchange").but(BENCH_QUEUES="200"), 10) as s:
         shown = s.ask("empty", turns=200)
     yield f"{prefix}empty-exchange", "holdfast", {"value": shown["one"]}
     yield f"{prefix}empty-exchange-200", "holdfast", {"value": shown["many"]}
@@ -401,7 +406,7 @@ def claim_at(run: Run, ours: Contestant, size: int) -> Facts:
 
 
 def claim_in(s: Stand) -> Facts:
-    s.contestant = _as(s.contestant, "exchange")
+    s.contestant = as_adapter(s.contestant, "exchange")
     return {"value": s.ask("claim", heads=50, turns=18)["milliseconds"]}
 
 
@@ -515,10 +520,9 @@ def sqlite_backlog(run: Run) -> Told:
         yield attempt("sqlite-backlog-1m", "holdfast", lambda: facts(run_down(s, size, enough=enough)))
 
 
-def _as(contestant: Contestant, adapter: str) -> Contestant:
-    return Contestant(
-        contestant.name, adapter, contestant.database, contestant.python, environment=contestant.environment
-    )
+def as_adapter(contestant: Contestant, adapter: str) -> Contestant:
+    """The same with another of its adapters."""
+    return replace(contestant, adapter=adapter)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,12 @@ def python_of(peer: str) -> Path:
     return HOME / "venvs" / peer / "bin" / "python"
 
 
+def make_home() -> None:
+    """The folder for what the benchmark sets up. It tells git to ignore it."""
+    HOME.mkdir(exist_ok=True)
+    (HOME / ".gitignore").write_text("*\n")
+
+
 def install(peer: str) -> str:
     """Make the peer's environment if it is not there. The answer is empty, or says why it cannot be."""
     home = HOME / "venvs" / peer
@@ -35,8 +41,7 @@ def install(peer: str) -> str:
     wanted = json.dumps([sys.version, *PINS[peer]])
     if stamp.exists() and stamp.read_text() == wanted:
         return ""
-    HOME.mkdir(exist_ok=True)
-    (HOME / ".gitignore").write_text("*\n")
+    make_home()
     for line in (
         [sys.executable, "-m", "venv", "--clear", str(home)],
         [str(python_of(peer)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS[peer]],

@@ -133,6 +133,12 @@ def on_stop(stop: Callable[[], object]) -> None:
 
 
 def main(**verbs: Callable[[SimpleNamespace], Any]) -> None:
+    """Run the verb that the command line names, with its parameters; print its answer as one line of JSON.
+
+    `--against` runs the adapters of older revisions with the course of today. So the course may ask for new verbs,
+    parameters and BENCH_* variables, but must not drop or change the ones that it has. The same goes for the answers
+    and for the layout of the tally.
+    """
     verb, params = sys.argv[1], json.loads(sys.argv[2])
     answer = verbs[verb](SimpleNamespace(**params))
     print(json.dumps(answer or {}), flush=True)
