@@ -19,9 +19,9 @@ demo: ## the whole story on the embedded default, with the proof printed (SCENAR
 	@$(BOOTSTRAP) runtime
 	@$(VENV)/holdfast demo $(if $(SCENARIO),--scenario $(SCENARIO))
 
-test: ## the tests, on SQLite and on two versions of PostgreSQL that are set up for it (ARGS="-k name")
+test: ## the tests, on SQLite and on PostgreSQL servers that are set up for it (ARGS="-k name", PG=both)
 	@$(BOOTSTRAP) test
-	@$(VENV)/python -m pytest --pg=both $(ARGS)
+	@$(VENV)/python tools/run_tests.py $(if $(PG),--pg=$(PG)) $(ARGS)
 
 lint: ## ruff (rules and format) and mypy --strict
 	@$(BOOTSTRAP) lint
@@ -37,14 +37,13 @@ format: ## let ruff put the code in form
 requirements: ## which requirements no passing test covers (reads what the last whole `make test` and `make faults` left)
 	@$(PYTHON) tools/requirements.py
 
-bench: ## how fast it is here (QUICK=1: the main lines, a few minutes)
+bench: ## how fast it is here (QUICK=1: the main lines; AGAINST=REVISION: ours beside that revision's)
 	@$(BOOTSTRAP) test
-	@$(VENV)/python -m bench $(if $(QUICK),--quick) $(ARGS)
+	@$(VENV)/python -m bench $(if $(QUICK),--quick) $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
-faults: ## the long ones: processes and servers killed at the worst moment; the model checked
+faults: ## the long proofs (PART=explorer, kills, storms, simulation, planted, models; FULL=1, SEED=7)
 	@$(BOOTSTRAP) test
-	@$(VENV)/python -m pytest --pg=both -m faults --timeout=1800 $(ARGS)
-	@$(VENV)/python tools/model_check.py
+	@$(VENV)/python tools/faults.py $(PART) $(if $(FULL),--full) $(if $(SEED),--seed $(SEED)) $(if $(ARGS),-- $(ARGS))
 
 pins: ## write constraints/*.txt anew from pyproject.toml (needs uv; ARGS=--upgrade for newer versions)
 	@$(PYTHON) tools/pin.py $(ARGS)

@@ -337,6 +337,32 @@ def test_one_word_per_thing() -> None:
     refuse(faults)
 
 
+# --- The tests ----------------------------------------------------------------------------------------------
+
+
+def reads_a_clock(node: ast.AST) -> bool:
+    called = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+    return any(isinstance(each, ast.Attribute) and each.attr in ("monotonic", "perf_counter") for each in called)
+
+
+def has_time_bound(test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it asserts how long something took by the machine's clock."""
+    asserts = [each for each in ast.walk(test) if isinstance(each, ast.Assert)]
+    return any(reads_a_clock(each.test) and "clock." not in ast.unparse(each.test) for each in asserts)
+
+
+def test_tests_with_a_bound_in_seconds_run_alone() -> None:
+    """Beside others they would fail when the machine is busy."""
+    faults = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                marks = [ast.unparse(each) for each in node.decorator_list]
+                if has_time_bound(node) and not any("mark.alone" in each or "faults" in each for each in marks):
+                    faults.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}: mark it `alone`")
+    refuse(faults)
+
+
 # --- Every file of the repository ---------------------------------------------------------------------------
 
 # Written in two halves, so that this file does not break its own rule.

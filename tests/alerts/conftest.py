@@ -1,5 +1,5 @@
 """Every test of alerts runs on both databases, in the world of operations."""
 
-from tests.operations.conftest import pytest_generate_tests, url, world
+from tests.operations.conftest import world
 
-__all__ = ["pytest_generate_tests", "url", "world"]
+__all__ = ["world"]

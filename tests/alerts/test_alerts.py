@@ -568,6 +568,7 @@ def test_a_sink_is_given_once() -> None:
         app.on_alert(tell)
 
 
+@pytest.mark.alone
 async def test_a_sink_that_hangs_does_not_hold_up_a_worker_that_stops(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_no_redirect_is_followed(receiver: Receiver, status: int) -> None:
     assert [path for path, _, _ in receiver.got] == ["/alerts?team=shop"]
 
 
+@pytest.mark.alone
 def test_nobody_waits_for_long(receiver: Receiver) -> None:
     receiver.slow = 1.0
     begun = time.monotonic()

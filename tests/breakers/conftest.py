@@ -1,14 +1,11 @@
 """`cluster`: processes that share a database, SQLite or PostgreSQL, and a clock that stands still until it is moved.
 
-A process is a store of its own with its own breakers, as far as anything but memory goes. PostgreSQL keeps one migrated
-database for the session; its breakers and rates are forgotten before each test.
+A process is a store of its own with its own breakers, as far as anything but memory goes.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,33 +16,6 @@ from holdfast.settings import Settings
 from holdfast.store import Store, breaker_plans, open_store
 from holdfast.store.breaker_plans import BreakerRow
 from holdfast.store.statement import Plan, Rows, Statement
-from tests import servers
-from tests.conftest import VERSIONS, or_exit
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "place" in metafunc.fixturenames:
-        versions = VERSIONS[metafunc.config.getoption("--pg")]
-        if metafunc.definition.get_closest_marker("one_postgres"):
-            versions = versions[-1:]
-        majors = {"old": servers.WANTED_OLD_MAJOR, "new": servers.NEW_MAJOR}
-        places = [pytest.param(each, id=f"pg{majors[each]}", marks=pytest.mark.postgres) for each in versions]
-        metafunc.parametrize("place", [pytest.param("sqlite", id="sqlite"), *places], indirect=True)
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest) -> str:
-    where: str = request.param
-    return where
-
-
-@functools.cache
-def migrated_database(version: str) -> str:
-    dsn = or_exit(lambda: servers.shared_server(version)).create_database()
-    store = open_store(dsn, Settings(), MovableClock())
-    store.migrate()
-    store.close()
-    return dsn
 
 
 class Cluster:
@@ -91,17 +61,8 @@ class Cluster:
 
 
 @pytest.fixture
-def url(place: str, tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'holdfast.db'}" if place == "sqlite" else migrated_database(place)
-
-
-@pytest.fixture
-def cluster(place: str, url: str) -> Iterator[Cluster]:
+def cluster(url: str) -> Iterator[Cluster]:
     cluster = Cluster(url)
-    if place == "sqlite":
-        cluster.store.migrate()
-    else:
-        cluster.query("truncate holdfast.breaker, holdfast.rate")
     yield cluster
     cluster.close()
 

@@ -6,11 +6,11 @@ import json
 from datetime import timedelta
 
 import pytest
-from typer.testing import CliRunner
 
 from holdfast.cli import breakers as commands
 from holdfast.errors import CircuitOpen, HoldfastError, NotFound, UsageError
 from tests.breakers.conftest import Cluster, fail, succeed
+from tests.cli.runner import CliRunner
 
 
 def test_list_shows_every_breaker_that_was_used(cluster: Cluster) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from holdfast.cli.root import app
 from holdfast.clock import SystemClock
 from holdfast.operations import Operations
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from tests.cli.runner import CliRunner
 from tests.operations.world import World
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,7 +18,9 @@ from holdfast.cli.messages import StateName
 from holdfast.cli.root import app
 from holdfast.operations import STATES
 from tests.cli.conftest import Shell
+from tests.cli.runner import CliRunner
 from tests.operations.world import World
+from tests.test_tidy import BANNED_WORDS
 
 SCRIPT = Path(sys.executable).with_name("holdfast")
 
@@ -52,6 +54,24 @@ def test_every_command_explains_itself(holdfast: Shell, command: tuple[str, ...]
     if command not in (("demo",), ("worker",), ("keys", "new")):  # which are about no database
         for option in ("--json", "--url", "--app"):
             assert option in answer.out
+
+
+def test_commands_and_options_use_our_words() -> None:
+    """Docs may say job or workflow, which is what people search for; what they type is one word per thing."""
+    said = {" ".join(command): [] for command in commands()}
+    for command, words in said.items():
+        words += [*command.split(), *re.findall(r"--[a-z-]+", help_of(command))]
+    wrong = [
+        (command, word)
+        for command, words in said.items()
+        for word in words
+        if set(re.findall(r"[a-z]+", word)) & BANNED_WORDS.keys()
+    ]
+    assert wrong == []
+
+
+def help_of(command: str) -> str:
+    return CliRunner().invoke(app, [*command.split(), "--help"]).stdout
 
 
 def test_the_states_are_those_of_operations() -> None:
@@ -269,9 +289,8 @@ def test_watching_ends_quietly(tmp_path: Path) -> None:
     )
     try:
         assert watching.stdout is not None
-        deadline = time.monotonic() + 30
         while "No worker is known." not in watching.stdout.readline():
-            assert time.monotonic() < deadline
+            assert watching.poll() is None
         watching.send_signal(signal.SIGINT)
         assert watching.wait(30) == 0
         assert watching.stderr is not None

@@ -32,10 +32,10 @@ def test_it_comes_back_in_its_type() -> None:
 
 
 @pytest.mark.parametrize(
-    "body, place",
+    "body, path",
     [(Order(1, {"\0"}), "$.tags[0]"), (Private(), "$"), ([{"a": Private()}], "$[0].a")],
 )
-def test_what_would_be_lost_is_refused(body: object, place: str) -> None:
+def test_what_would_be_lost_is_refused(body: object, path: str) -> None:
     with pytest.raises(InvalidMessage) as raised:
         encode(body, LIMITS)
-    assert f"at `{place}`" in str(raised.value)
+    assert f"at `{path}`" in str(raised.value)

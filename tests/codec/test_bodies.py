@@ -77,7 +77,7 @@ def test_what_json_has_not_comes_back_by_annotation(value: Any, annotation: Any)
 
 
 @pytest.mark.parametrize(
-    "body, place",
+    "body, path",
     [
         (math.nan, "$"),
         ({"price": math.nan}, "$.price"),
@@ -92,10 +92,10 @@ def test_what_json_has_not_comes_back_by_annotation(value: Any, annotation: Any)
         (hostile.nested(70), "$[0][0][0][0][0]…[0][0]"),
     ],
 )
-def test_the_place_is_named(body: Any, place: str) -> None:
+def test_the_place_is_named(body: Any, path: str) -> None:
     with pytest.raises(InvalidMessage) as raised:
         encode(body, LIMITS)
-    assert f"at `{place}`" in str(raised.value)
+    assert f"at `{path}`" in str(raised.value)
 
 
 def test_the_text_of_a_refusal_has_no_values_in_it() -> None:

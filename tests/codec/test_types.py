@@ -307,7 +307,7 @@ class Odd(enum.Enum):
 
 
 @pytest.mark.parametrize(
-    "body, place",
+    "body, path",
     [
         (Holder(math.nan), "$.inner"),
         (Holder({"a": [0.5, math.inf]}), "$.inner.a[1]"),
@@ -341,10 +341,10 @@ class Odd(enum.Enum):
         (Order, "$"),
     ],
 )
-def test_what_would_be_lost_in_a_typed_body_is_refused_with_its_place(body: Any, place: str) -> None:
+def test_what_would_be_lost_in_a_typed_body_is_refused_with_its_place(body: Any, path: str) -> None:
     with pytest.raises(InvalidMessage) as raised:
         encode(body, LIMITS)
-    assert f"at `{place}`" in str(raised.value)
+    assert f"at `{path}`" in str(raised.value)
     assert "topsecret" not in str(raised.value)
 
 

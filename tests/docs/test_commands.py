@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from holdfast.cli.root import app as command_line
+from tests.cli.runner import CliRunner
 from tests.docs.blocks import OTHERS, blocks_of, documents, text_of
 
 ROOT_COMMAND = typer.main.get_command(command_line)

@@ -1,4 +1,4 @@
-"""What the documents say: links lead somewhere, words are ours, nothing is promised that cannot be."""
+"""What the documents say: links lead somewhere, nothing is promised that cannot be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tests.docs.blocks import OTHERS, ROOT, documents, text_of, without_blocks
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 # Written in two halves, so that this file does not say it either.
 NEVER = "exactly-once " + "delivery"
-BANNED = ["job", "jobs", "enqueue", "enqueued", "dequeue", "nack", "requeue", "workflow", "workflows"]
 
 
 def anchor_of(heading: str) -> str:
@@ -61,12 +60,6 @@ def test_nothing_promises_what_nobody_can() -> None:
         if NEVER in line.lower().replace("exactly once", "exactly-once")
     ]
     assert said == []
-
-
-@pytest.mark.parametrize("document", [each for each in documents() if each not in OTHERS])
-def test_one_word_per_thing(document: str) -> None:
-    words = re.findall(r"[a-z]+", re.sub(r"`[^`]*`", "", without_blocks(text_of(document)).lower()))
-    assert sorted(set(words) & set(BANNED)) == []
 
 
 def test_the_changelog_knows_this_version() -> None:

@@ -17,7 +17,7 @@ from tests import servers
 from tests.handles import kinds
 from tests.handles.kinds import Opener, Undo, publish, publish_and_fail, stored
 
-Place = tuple[Opener, str]
+Kind = tuple[Opener, str]
 
 
 def ask(sql: str, **params: object) -> Plan[Rows]:
@@ -31,8 +31,8 @@ def django_lets_us(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Scenarios:
-    async def test_both_are_committed(self, place: Place) -> None:
-        opener, target = place
+    async def test_both_are_committed(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             await subject.execute("insert into orders values (1)")
             assert await subject.publish("a") == 0
@@ -41,31 +41,31 @@ class Scenarios:
             assert stored(target) == ([], [])
         assert stored(target) == ([1, 2], ["a", "b"])
 
-    async def test_both_are_rolled_back(self, place: Place) -> None:
-        opener, target = place
+    async def test_both_are_rolled_back(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             await subject.execute("insert into orders values (1)")
             await subject.publish("a")
             raise Undo
         assert stored(target) == ([], [])
 
-    async def test_what_is_published_first_is_rolled_back_too(self, place: Place) -> None:
-        opener, target = place
+    async def test_what_is_published_first_is_rolled_back_too(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             await subject.publish("a")
             await subject.execute("insert into orders values (1)")
             raise Undo
         assert stored(target) == ([], [])
 
-    async def test_a_publish_alone_is_committed_with_the_transaction(self, place: Place) -> None:
-        opener, target = place
+    async def test_a_publish_alone_is_committed_with_the_transaction(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             await subject.publish("a")
             assert stored(target) == ([], [])
         assert stored(target) == ([], ["a"])
 
-    async def test_a_savepoint_takes_back_only_what_is_inside(self, place: Place) -> None:
-        opener, target = place
+    async def test_a_savepoint_takes_back_only_what_is_inside(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             await subject.execute("insert into orders values (1)")
             await subject.publish("before")
@@ -79,8 +79,8 @@ class Scenarios:
             await subject.publish("last")
         assert stored(target) == ([1, 3], ["before", "kept", "last"])
 
-    async def test_a_whole_transaction_takes_back_a_kept_savepoint(self, place: Place) -> None:
-        opener, target = place
+    async def test_a_whole_transaction_takes_back_a_kept_savepoint(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             await subject.execute("insert into orders values (1)")
             async with subject.savepoint():
@@ -88,8 +88,8 @@ class Scenarios:
             raise Undo
         assert stored(target) == ([], [])
 
-    async def test_the_wrong_way_to_call_is_named(self, place: Place) -> None:
-        opener, target = place
+    async def test_the_wrong_way_to_call_is_named(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             known = subject.known
             if known.is_async:
@@ -100,8 +100,8 @@ class Scenarios:
                     await known.arun(publish("a"))
         assert stored(target) == ([], [])
 
-    async def test_missing_tables_are_named_with_the_command_to_run(self, place: Place) -> None:
-        opener, target = place
+    async def test_missing_tables_are_named_with_the_command_to_run(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             sqlite = subject.known.dialect == "sqlite"
             with pytest.raises(NotMigrated, match="run `holdfast migrate`") as raised:
@@ -109,8 +109,8 @@ class Scenarios:
             assert raised.value.__cause__ is not None
             raise Undo
 
-    async def test_an_error_of_the_driver_passes_as_it_is(self, place: Place) -> None:
-        opener, target = place
+    async def test_an_error_of_the_driver_passes_as_it_is(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             await subject.publish("a")
             with pytest.raises(Exception) as raised:  # noqa: PT011 - each library has its own
@@ -124,13 +124,13 @@ class Scenarios:
             raise Undo
         assert stored(target) == ([], [])
 
-    async def test_a_plan_without_parameters_may_have_a_percent_sign(self, place: Place) -> None:
-        opener, target = place
+    async def test_a_plan_without_parameters_may_have_a_percent_sign(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             assert await subject.run(ask("select 'a%b', 7 % 4")) == [("a%b", 3)]
 
-    async def test_a_statement_that_gives_no_rows_gives_an_empty_list(self, place: Place) -> None:
-        opener, target = place
+    async def test_a_statement_that_gives_no_rows_gives_an_empty_list(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             assert await subject.run(ask("insert into toy values ('x')")) == []
             assert await subject.run(ask("select 1 from toy where name = 'y'")) == []
@@ -141,13 +141,13 @@ class Scenarios:
 
 class TestSqlite(Scenarios):
     @pytest.fixture(params=[pytest.param(opener, id=name) for name, opener in kinds.SQLITE])
-    def place(self, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    def kind(self, request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
         target = str(tmp_path / "toy.db")
         kinds.make_tables(target)
         return request.param, target
 
-    async def test_a_plan_that_fails_half_way_leaves_nothing_of_itself(self, place: Place) -> None:
-        opener, target = place
+    async def test_a_plan_that_fails_half_way_leaves_nothing_of_itself(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             await subject.execute("insert into orders values (1)")
             await subject.publish("before")
@@ -156,8 +156,8 @@ class TestSqlite(Scenarios):
             await subject.publish("after")
         assert stored(target) == ([1], ["after", "before"])
 
-    async def test_scalars_come_back_as_they_went(self, place: Place) -> None:
-        opener, target = place
+    async def test_scalars_come_back_as_they_went(self, kind: Kind) -> None:
+        opener, target = kind
         values = [0, -(2**63), 2**63 - 1, 0.1, -0.0, 1e308, "", "é😀\u2028%s:x?", b"\x00\xff", None]
         async with opener(target) as subject:
             for value in values:
@@ -174,7 +174,7 @@ class TestPostgres(Scenarios):
             yield dsn
 
     @pytest.fixture(params=[pytest.param(opener, id=name) for name, opener in kinds.POSTGRES])
-    def place(self, request: pytest.FixtureRequest, database: str) -> Place:
+    def kind(self, request: pytest.FixtureRequest, database: str) -> Kind:
         with kinds.psycopg.connect(database) as connection:
             connection.execute("truncate orders, toy")
         return request.param, database
@@ -207,8 +207,8 @@ class TestPostgres(Scenarios):
         ],
         ids=str,
     )
-    async def test_arrays_arrive_whole(self, place: Place, cast: str, value: list[Any]) -> None:
-        opener, target = place
+    async def test_arrays_arrive_whole(self, kind: Kind, cast: str, value: list[Any]) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             # Taken apart by the server, so that it is the server's view that is compared.
             back = "::text" if cast == "uuid[]" else ""
@@ -224,8 +224,8 @@ class TestPostgres(Scenarios):
                 repr(each) for each in value if isinstance(each, float)
             ]
 
-    async def test_scalars_arrive_whole(self, place: Place) -> None:
-        opener, target = place
+    async def test_scalars_arrive_whole(self, kind: Kind) -> None:
+        opener, target = kind
         summer = datetime(2026, 7, 1, 12, 0, 0, 1, timezone(timedelta(hours=2)))
         values: list[tuple[str, object]] = [
             ("text", "é😀\u2028%s:x?"),
@@ -247,24 +247,24 @@ class TestPostgres(Scenarios):
                 if isinstance(got, datetime):
                     assert got.tzinfo is not None
 
-    async def test_many_rows_in_one_statement(self, place: Place) -> None:
-        opener, target = place
+    async def test_many_rows_in_one_statement(self, kind: Kind) -> None:
+        opener, target = kind
         names = [f"{random.Random(n).random()}" for n in range(2000)]
         async with opener(target) as subject:
             sql = "insert into toy (name) select * from unnest(:names::text[]) on conflict do nothing returning name"
             assert len(await subject.run(ask(sql, names=names))) == 2000
         assert stored(target)[1] == sorted(names)
 
-    async def test_functions_and_schemas_that_are_missing_are_ours_to_name(self, place: Place) -> None:
-        opener, target = place
+    async def test_functions_and_schemas_that_are_missing_are_ours_to_name(self, kind: Kind) -> None:
+        opener, target = kind
         for sql in ("select holdfast.append(1)", "insert into holdfast.message values (1)"):
             async with opener(target) as subject:
                 with pytest.raises(NotMigrated, match="holdfast"):
                     await subject.run(ask(sql))
                 raise Undo
 
-    async def test_a_wrong_operator_is_no_missing_table(self, place: Place) -> None:
-        opener, target = place
+    async def test_a_wrong_operator_is_no_missing_table(self, kind: Kind) -> None:
+        opener, target = kind
         async with opener(target) as subject:
             with pytest.raises(Exception, match="operator does not exist") as raised:
                 await subject.run(ask("select 1 where 'a'::text = 1::int"))

@@ -221,6 +221,7 @@ async def test_so_many_at_once_for_one_key_is_so_many_streams_for_it(lab: Lab) -
     assert {key: gauge.most for key, gauge in gauges.items()} == {"x": 2, "y": 2}
 
 
+@pytest.mark.alone
 async def test_suspects_need_a_slot_too_and_a_worker_that_stops_leaves_its_slots(lab: Lab) -> None:
     app, seen = lab.app(), []
 
@@ -240,6 +241,7 @@ async def test_suspects_need_a_slot_too_and_a_worker_that_stops_leaves_its_slots
     assert sorted(seen) == list(range(6))
 
 
+@pytest.mark.alone
 def test_slots_of_a_process_that_dies_are_not_lost(lab: Lab) -> None:
     """Killed with everybody who could tell: its slots lapse with its lease. Told by the supervisor: at once."""
     options = {"cluster_concurrency": 2}

@@ -39,15 +39,15 @@ def test_nothing_is_wrong(world: World) -> None:
     assert names(world) == []
 
 
-def test_no_tables(url: str) -> None:
-    store = open_store(url, Settings(), MovableClock(NOON))
+def test_no_tables(bare_url: str) -> None:
+    store = open_store(bare_url, Settings(), MovableClock(NOON))
     (found,) = Operations(store).doctor()
     assert (found.severity, found.name, found.remedy) == ("error", "schema", "Run `holdfast migrate`.")
     store.close()
 
 
-def test_another_version(world: World, database: str) -> None:
-    if database == "sqlite":
+def test_another_version(world: World, place: str) -> None:
+    if place == "sqlite":
         world.sql("insert into holdfast.schema (version, applied_at) values (99, 'x')")
     else:
         world.sql("update holdfast.schema_version set version = 99")
@@ -56,8 +56,8 @@ def test_another_version(world: World, database: str) -> None:
     assert "99" in found.text
 
 
-def test_an_older_version_or_foreign_functions(world: World, database: str) -> None:
-    if database == "sqlite":
+def test_an_older_version_or_foreign_functions(world: World, place: str) -> None:
+    if place == "sqlite":
         world.sql("delete from holdfast.schema")
     else:
         world.sql("update holdfast.schema_version set functions = 'other'")
@@ -189,10 +189,10 @@ def test_a_clock_that_was_set_back(world: World) -> None:
     assert found.text.startswith("Something has happened 60 s from now")
 
 
-def test_the_settings_of_the_server_are_really_asked_for(world: World, database: str) -> None:
+def test_the_settings_of_the_server_are_really_asked_for(world: World, place: str) -> None:
     """The shared servers of the tests run without fsync, and the doctor shouts."""
     found = [each.name for each in world.operations.doctor()]
-    if database == "sqlite":
+    if place == "sqlite":
         assert ("sqlite-version" in found) == (sqlite3.sqlite_version_info < (3, 51, 3))
     else:
         ((fsync,),) = world.sql("select current_setting('fsync')")

@@ -1,4 +1,4 @@
-"""The instrumented database of the explorer, one for each PostgreSQL and session, and the schedules counted."""
+"""The instrumented database of the explorer, one for each PostgreSQL and process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests import servers
-from tests.proof.counts import COUNTS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,8 +22,3 @@ def explored(postgres_server: servers.Server) -> Iterator[object]:
     found = Explored(postgres_server.create_database())
     yield found
     found.close()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for line in COUNTS.lines():
-        terminalreporter.write_line(line)

@@ -14,10 +14,21 @@ class Counts:
     def add(self, layer: str, what: str, count: int = 1) -> None:
         self.numbers[layer, what] += count
 
+    def take(self) -> list[tuple[str, str, int]]:
+        """What was counted since the last call; begins anew at nothing."""
+        taken = [(layer, what, count) for (layer, what), count in self.numbers.items()]
+        self.numbers.clear()
+        return taken
+
+    def by_layer(self) -> dict[str, dict[str, int]]:
+        layers: dict[str, dict[str, int]] = {}
+        for (layer, what), count in sorted(self.numbers.items()):
+            layers.setdefault(layer, {})[what] = count
+        return layers
+
     def lines(self) -> Iterator[str]:
-        for layer in sorted({layer for layer, _ in self.numbers}):
-            parts = [f"{count} {what}" for (of, what), count in self.numbers.items() if of == layer]
-            yield f"{layer}: {', '.join(parts)}"
+        for layer, counts in self.by_layer().items():
+            yield f"{layer}: {', '.join(f'{count} {what}' for what, count in counts.items())}"
 
 
 COUNTS = Counts()

@@ -10,24 +10,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import Context, Holdfast, InvalidMessage, VersionConflict
-from tests import servers
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
-    if request.param == "sqlite":
-        app = Holdfast(f"sqlite:///{tmp_path / 'events.db'}")
-    else:
-        app = Holdfast(request.getfixturevalue("postgres_of_class"))
-    app.migrate()
-    yield app
-    app.close()
 
 
 @pytest.fixture
-def postgres_of_class() -> Iterator[str]:
-    with servers.shared_server("new").database() as dsn:
-        yield dsn
+def app(url: str) -> Iterator[Holdfast]:
+    app = Holdfast(url)
+    yield app
+    app.close()
 
 
 def versions(app: Holdfast, stream: str) -> list[tuple[int, str, str]]:

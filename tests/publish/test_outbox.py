@@ -17,7 +17,7 @@ from tests import servers
 from tests.handles import kinds
 from tests.handles.kinds import Opener, Subject, Undo
 
-Place = tuple[Opener, str, Holdfast]
+Kind = tuple[Opener, str, Holdfast]
 
 
 @pytest.fixture(autouse=True)
@@ -71,8 +71,8 @@ def both(*numbers: int) -> list[tuple[str, str, str, bool]]:
 
 class Outbox:
     @pytest.mark.covers("V1", "W105", "X42")
-    async def test_both_are_committed(self, place: Place) -> None:
-        opener, target, app = place
+    async def test_both_are_committed(self, kind: Kind) -> None:
+        opener, target, app = kind
         async with opener(target) as subject:
             await subject.execute("insert into orders values (1)")
             published = await publish(subject, app, 1)
@@ -81,8 +81,8 @@ class Outbox:
         assert stored(target) == ([1], both(1))
 
     @pytest.mark.covers("V1", "W105", "V2")
-    async def test_both_are_rolled_back(self, place: Place) -> None:
-        opener, target, app = place
+    async def test_both_are_rolled_back(self, kind: Kind) -> None:
+        opener, target, app = kind
         async with opener(target) as subject:
             await subject.execute("insert into orders values (1)")
             await publish(subject, app, 1)
@@ -90,8 +90,8 @@ class Outbox:
         assert stored(target) == ([], [])
 
     @pytest.mark.covers("V1")
-    async def test_a_savepoint_takes_back_only_what_is_inside(self, place: Place) -> None:
-        opener, target, app = place
+    async def test_a_savepoint_takes_back_only_what_is_inside(self, kind: Kind) -> None:
+        opener, target, app = kind
         async with opener(target) as subject:
             await publish(subject, app, 1)
             async with subject.savepoint():
@@ -104,7 +104,7 @@ class Outbox:
 
 class TestSqlite(Outbox):
     @pytest.fixture(params=[pytest.param(opener, id=name) for name, opener in kinds.SQLITE])
-    def place(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    def kind(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
         """A file with the user's own tables only: the first publish makes ours, on the user's connection."""
         target = str(tmp_path / "shop.db")
         kinds.make_tables(target)
@@ -123,7 +123,7 @@ class TestPostgres(Outbox):
             yield dsn
 
     @pytest.fixture(params=[pytest.param(opener, id=name) for name, opener in kinds.POSTGRES])
-    def place(self, request: pytest.FixtureRequest, database: str) -> Iterator[Place]:
+    def kind(self, request: pytest.FixtureRequest, database: str) -> Iterator[Kind]:
         with psycopg.connect(database) as connection:
             connection.execute("truncate orders, toy, holdfast.message, holdfast.stream")
         app = application(database)

@@ -180,7 +180,7 @@ STATUSES = {
 @pytest.mark.covers("W16")
 @pytest.mark.parametrize(("status", "expected"), STATUSES.items())
 @pytest.mark.parametrize(
-    "place",
+    "carry",
     [
         lambda status: {"status": status},
         lambda status: {"status_code": status},
@@ -189,8 +189,8 @@ STATUSES = {
         lambda status: {"response": SimpleNamespace(status=status)},
     ],
 )
-def test_http_status(status: int, expected: int, place: Callable[[int], dict[str, Any]]) -> None:
-    assert reason(carrying(**place(status))) == expected
+def test_http_status(status: int, expected: int, carry: Callable[[int], dict[str, Any]]) -> None:
+    assert reason(carrying(**carry(status))) == expected
 
 
 @pytest.mark.covers("W10")

@@ -90,6 +90,7 @@ def test_what_is_kept_is_short_and_storable(text: str, limit: int) -> None:
     stored.encode()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:12])
 def test_a_hostile_text_takes_no_longer_than_a_friendly_one(text: str) -> None:
     begun = time.perf_counter()

@@ -20,7 +20,7 @@ from holdfast.store.migrate import latest, migration_sql, steps
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Dialect
 from tests import servers
-from tests.conftest import or_exit
+from tests.databases import server
 from tests.store.box import QUEUE, Box, done, names, new
 from tests.store.state import check_invariants
 
@@ -33,7 +33,7 @@ def url(place: str, tmp_path: Path) -> Iterator[str]:
     if place == "sqlite":
         yield str(tmp_path / "new.db")
     else:
-        with or_exit(lambda: servers.shared_server(place)).database() as dsn:
+        with server(place).database() as dsn:
             yield dsn
 
 
@@ -190,8 +190,8 @@ def test_the_printed_script_makes_the_same_schema_with_the_databases_own_shell(
 
 
 def run_psql(place: str, dsn: str, script: Path) -> None:
-    server = servers.shared_server(place)
-    psql = server.binaries.folder / "psql" if isinstance(server, servers.Server) else Path("psql")
+    found = server(place)
+    psql = found.binaries.folder / "psql" if isinstance(found, servers.Server) else Path("psql")
     command = [
         psql if psql.exists() else "psql",
         "--no-psqlrc",
@@ -225,7 +225,7 @@ def schema_of_a_migrated_one(place: str, tmp_path: Path) -> list[tuple[str, ...]
         store.migrate()
         store.close()
         return schema_of(other)
-    with servers.shared_server(place).database() as dsn:
+    with server(place).database() as dsn:
         store = open_store(dsn)
         store.migrate()
         store.close()

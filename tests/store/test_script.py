@@ -50,8 +50,8 @@ def play(open_boxes: Callable[[], list[Box]], *, count: int, steps: int) -> None
 
 @pytest.mark.timeout(7200)
 @pytest.mark.one_postgres
-def test_both_databases_do_the_same(postgres_place: str) -> None:
-    play(lambda: [memory_box(), postgres_box(postgres_place)], count=4, steps=160)
+def test_both_databases_do_the_same(postgres_version: str) -> None:
+    play(lambda: [memory_box(), postgres_box(postgres_version)], count=4, steps=160)
 
 
 @pytest.mark.timeout(7200)

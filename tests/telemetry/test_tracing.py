@@ -30,7 +30,7 @@ SECRET = "PAYLOADOFSOMEBODY"
 TWICE = RetryPolicy(attempts_max=2, base=0.0, factor=1.0, cap=0.0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a process has one provider, for good
 def exporter() -> InMemorySpanExporter:
     made = InMemorySpanExporter()
     provider = TracerProvider()
@@ -39,7 +39,7 @@ def exporter() -> InMemorySpanExporter:
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def reader() -> InMemoryMetricReader:
     made = InMemoryMetricReader()
     metrics.set_meter_provider(MeterProvider([made]))

@@ -240,18 +240,26 @@ class Lab:
 
 def until(done: Callable[[], Any], why: Callable[[], str] = str, seconds: float = PATIENCE) -> None:
     """Wait for what nobody announces."""
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"waited for {seconds} s\n{why()}"
-        time.sleep(0.01)
+    for pause in pauses(why, seconds):
+        if done():
+            return
+        time.sleep(pause)
 
 
 async def auntil(done: Callable[[], Any], why: Callable[[], str] = str, seconds: float = PATIENCE) -> None:
     """The same while the test's own loop turns."""
-    end = time.monotonic() + seconds
-    while not await asyncio.to_thread(done):
-        assert time.monotonic() < end, f"waited for {seconds} s\n{why()}"
-        await asyncio.sleep(0.01)
+    for pause in pauses(why, seconds):
+        if await asyncio.to_thread(done):
+            return
+        await asyncio.sleep(pause)
+
+
+def pauses(why: Callable[[], str], seconds: float) -> Iterator[float]:
+    """Growing ones: a look may be a query, and what takes long is not missed by a twentieth of a second."""
+    begun = time.monotonic()
+    while (waited := time.monotonic() - begun) < seconds:
+        yield min(0.05, max(0.002, waited / 10))
+    raise AssertionError(f"waited for {seconds} s\n{why()}")
 
 
 async def settled(lab: Lab) -> None:

@@ -428,6 +428,7 @@ async def test_nobody_can_commit_by_not_listening(pg_lab: Lab) -> None:
 # --- In runs ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", ["complete", "transaction", "both"])
 async def test_a_run_is_completed_message_by_message(lab: Lab, how: str) -> None:
     """With the user's own SQLite transaction open, nothing of ours can be written: nobody may wait for that."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import Context, RetryPolicy, StoreUnavailable
-from tests.worker.lab import Lab, auntil, settled, until
+from holdfast.clock import MovableClock
+from tests.worker.lab import PATIENCE, Lab, auntil, settled, state_of, until
 
 SHORT = {"lease": 0.6, "heartbeat": 0.15}  # for what lapses
 # For what must not lapse: a machine may stand still for a moment (CI's did, for half a second).
@@ -22,23 +25,33 @@ at_once = RetryPolicy(attempts_max=3, base=0.0, factor=1.0, cap=0.0)
 
 @pytest.mark.covers("X11", "X13")
 async def test_handlers_ten_times_as_long_as_their_lease_run_once(lab: Lab) -> None:
-    """Another worker stands by for whatever lapses (K02)."""
-    app, standby, starts = lab.app(**LASTING), lab.app(**LASTING), []
-    seconds = 10 * LASTING["lease"]
+    """Another worker stands by for whatever lapses (K02). Time stands until the heartbeat has renewed the leases."""
+    lease = 30.0
+    clock, starts, go_on = MovableClock(), [], threading.Event()
+    app, standby = (lab.app(clock=clock, lease=lease, heartbeat=0.05) for _ in range(2))
     for each in (app, standby):
 
         @each.handler("a", name="work")
         async def work(body: dict) -> None:
             starts.append("async")
-            await asyncio.sleep(seconds)
+            await asyncio.to_thread(go_on.wait, PATIENCE)
 
         @each.handler("a", name="work_too")
         def work_too(body: dict) -> None:
             starts.append("def")
-            time.sleep(seconds)
+            go_on.wait(PATIENCE)
+
+    def renewed() -> bool:
+        leases = lab.rows("lease")
+        return len(leases) == 2 and all(row.until >= clock.instant + timedelta(seconds=lease) for row in leases)
 
     app.publish("a", {"n": 1})
     async with lab.working(app), lab.working(standby):
+        await auntil(lambda: len(starts) == 2)
+        for _ in range(20):
+            await auntil(renewed, lab.describe)
+            clock.advance(seconds=lease / 2)
+        go_on.set()
         await settled(lab)
     assert sorted(starts) == ["async", "def"]
     assert [(row.attempts, row.failures) for row in lab.rows("history")] == [(1, 0)] * 2
@@ -178,11 +191,12 @@ async def test_a_def_handler_past_its_timeout_inside_an_application(lab: Lab) ->
     assert [row.failures for row in lab.rows("history") if row.attempts == 2] == [1]
 
 
+@pytest.mark.alone
 async def test_a_worker_that_cannot_renew_stops_its_handlers_in_time(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The heartbeat does not reach the database. By its own clock the worker stops before anybody else begins (F4)."""
-    app, standby, events = lab.app(**SHORT), lab.app(**SHORT), []
+    app, standby, events = lab.app(**SHORT, grace=0.5), lab.app(**SHORT), []
 
     def work(who: str) -> Any:
         async def work(body: dict, ctx: Context) -> None:
@@ -365,13 +379,10 @@ async def test_leases_that_a_dead_worker_left_are_taken_over(
 def test_a_process_that_is_stopped_and_goes_on_finds_its_lease_gone(lab: Lab) -> None:
     """An async handler: nothing of what it did counts, and its process works on."""
     settings = {"lease": 1.0, "heartbeat": 0.3}
-    lab.publish({"n": 1, "reach": "reached", "until": "go"})
+    lab.publish({"n": 1, "stop": True, "reach": "reached", "until": "go"})
     zombie = lab.start(settings=settings)
-    lab.reached("reached")
+    until(lambda: any(state_of(pid) == "T" for pid in zombie.children()), lab.said)
     (child,) = zombie.children()
-    import os
-
-    os.kill(child, signal.SIGSTOP)
     second = lab.start(settings=settings)
     until(lambda: len(lab.starts()) == 2, lab.said)
     lab.signal("go")

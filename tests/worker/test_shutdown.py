@@ -57,6 +57,7 @@ def test_what_was_handed_out_and_not_begun_is_claimable_at_once(lab: Lab) -> Non
     assert worker.wait() == 0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["trouble", "thread"])
 def test_who_does_not_stop_within_the_grace_is_interrupted(lab: Lab, kind: str) -> None:
     queue = "trouble" if kind == "trouble" else "in_thread"

@@ -106,6 +106,8 @@ def overflow() -> Any:
 @app.handler("trouble", **options)
 async def trouble(body: dict, ctx: Context) -> None:
     note_start(body["n"], ctx)
+    if body.get("stop") and ctx.attempt == 1:
+        stop_between_writes()
     act(body.get("act", ""))
     if "seconds" in body and not (FOLDER / "hurry").exists():
         await asyncio.sleep(body["seconds"])
@@ -137,9 +139,7 @@ def effect(body: dict, ctx: Context) -> None:
     note_start(body["n"], ctx)
     stop = body.get("stop") if ctx.attempt == 1 else None
     if stop == "before":
-        # Not while this process writes: a stopped writer holds everybody's lock on SQLite.
-        with app.store._turn if isinstance(app.store, SqliteStore) else nullcontext():
-            stop_here()
+        stop_between_writes()
     if stop == "committing":
         stop_before_commit()
     with ctx.transaction() as db:
@@ -147,6 +147,12 @@ def effect(body: dict, ctx: Context) -> None:
         db.execute(f"insert into effect (n, worker) values {values}", (body["n"], str(os.getpid())))
         if stop == "after":
             stop_here()
+
+
+def stop_between_writes() -> None:
+    """Not while this process writes: a stopped writer holds everybody's lock on SQLite."""
+    with app.store._turn if isinstance(app.store, SqliteStore) else nullcontext():
+        stop_here()
 
 
 def stop_here() -> None:

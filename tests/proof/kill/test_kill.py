@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from holdfast.store import statement
-from tests import servers
-from tests.conftest import VERSIONS, or_exit
+from tests.databases import server
 from tests.proof.counts import COUNTS
 from tests.proof.instrument import points as named_points
 from tests.proof.kill.killing import Place, PostgresPlace, SqlitePlace, folder
@@ -36,27 +35,14 @@ WRITES = re.compile(
 # --- Where ------------------------------------------------------------------------------------------------------------
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "place" in metafunc.fixturenames:
-        versions = VERSIONS[metafunc.config.getoption("--pg")]
-        if metafunc.definition.get_closest_marker("one_postgres"):
-            versions = versions[-1:]
-        majors = {"old": servers.WANTED_OLD_MAJOR, "new": servers.NEW_MAJOR}
-        places = [pytest.param(each, id=f"pg{majors[each]}", marks=pytest.mark.postgres) for each in versions]
-        metafunc.parametrize(
-            "place", [pytest.param("sqlite", id="sqlite"), *places], indirect=True, scope="module"
-        )
-
-
 @pytest.fixture(scope="module")
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    where: str = request.param
+def scene(place: str) -> Iterator[Place]:
     with folder() as path:
         found: Place
-        if where == "sqlite":
+        if place == "sqlite":
             found = SqlitePlace(path)
         else:
-            found = PostgresPlace(path, or_exit(lambda: servers.shared_server(where)).create_database())
+            found = PostgresPlace(path, server(place).create_database())
         yield found
         found.close()
 
@@ -180,19 +166,19 @@ ORDINARY = (
 
 @pytest.mark.one_postgres
 @pytest.mark.parametrize("name", ORDINARY)
-def test_all_or_nothing(place: Place, name: str) -> None:
-    verb = Verb(place, name)
+def test_all_or_nothing(scene: Place, name: str) -> None:
+    verb = Verb(scene, name)
     verb.kill_everywhere(finish_always=False)
-    if isinstance(place, PostgresPlace):
+    if isinstance(scene, PostgresPlace):
         verb.kill_held(finish_always=False)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("name", list(verbs()))
-def test_all_or_nothing_and_finished(place: Place, name: str) -> None:
-    verb = Verb(place, name)
+def test_all_or_nothing_and_finished(scene: Place, name: str) -> None:
+    verb = Verb(scene, name)
     verb.kill_everywhere(finish_always=True)
-    if isinstance(place, PostgresPlace):
+    if isinstance(scene, PostgresPlace):
         verb.kill_held(finish_always=True)
 
 
@@ -210,21 +196,21 @@ def opening(text: str) -> str:
     return re.split(r"[:%$]", " ".join(text.split()))[0][:60].rstrip(" (")
 
 
-def test_no_point_is_forgotten(place: Place) -> None:
+def test_no_point_is_forgotten(scene: Place) -> None:
     """Every statement that writes, and every named point inside the functions, is passed by some verb."""
     passed: set[str] = set()
     steps: set[str] = set()
     total = 0
     for name in verbs():
-        verb = Verb(place, name)
+        verb = Verb(scene, name)
         total += len(verb.points) + 2 * len(verb.steps)
         passed |= {opening(point.removeprefix("before ")) for point in verb.points}
         steps |= set(verb.steps)
-    files = sorted((SQL / place.dialect).glob("*.sql"))
+    files = sorted((SQL / scene.dialect).glob("*.sql"))
     texts = {file.stem: file.read_text() for file in files}
     writes = {name for name, text in texts.items() if WRITES.search(re.sub(r"--[^\n]*", "", text).lower())}
     missing = sorted(name for name in writes - EXEMPT.keys() if opening(texts[name]) not in passed)
-    COUNTS.add("kill points", f"exist on {place.dialect}", total)
+    COUNTS.add("kill points", f"exist on {scene.dialect}", total)
     assert not missing, f"statements that no verb sends: {missing}"
-    if place.dialect == "postgres":
+    if scene.dialect == "postgres":
         assert sorted(set(named_points()) - steps) == []

@@ -16,8 +16,7 @@ from holdfast.errors import NotMigrated
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, Store
 from holdfast.store.postgres import PostgresStore
-from tests import servers
-from tests.conftest import or_exit
+from tests.databases import server
 from tests.proof.contents import Contents
 from tests.proof.counts import COUNTS
 from tests.proof.kill.killing import Children, folder, wait_for
@@ -69,7 +68,7 @@ def test_migrations_are_whole(dialect: str, children: tuple[Children, Path]) -> 
 def fresh(dialect: str, path: Path, number: int) -> str:
     if dialect == "sqlite":
         return str(path / f"{number}.db")
-    return or_exit(lambda: servers.shared_server("new")).create_database()
+    return server("new").create_database()
 
 
 def alone(url: str) -> bool:
@@ -101,4 +100,4 @@ def check(dialect: str, url: str, about: str) -> None:
     finally:
         store.close()
         if dialect == "postgres":
-            or_exit(lambda: servers.shared_server("new")).drop_database(url)
+            server("new").drop_database(url)
