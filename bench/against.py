@@ -198,7 +198,8 @@ class Race:
                     self.add(before, after)
                 return
             except Fell as fell:
-                if not fell.is_new and is_lacking(str(fell)):
+                is_first = not any(self.lines[key].pairs for key in comparison.lines)
+                if not fell.is_new and is_first and is_lacking(str(fell)):
                     self.end(comparison, is_missing=True)
                     return
                 if is_last:
@@ -335,6 +336,10 @@ def show(results: dict[str, Any], old: str, console: Console) -> None:
     for each in results["measurements"]:
         if "failure" in each:
             console.print(f"[red]{each['title']}: {each['failure']}[/]", highlight=False)
+    if unclear := sum(each["verdict"] == "unclear" for each in results["measurements"]):
+        console.print(
+            f"[yellow]{unclear} lines are unclear: of them nobody can say that they are not slower.[/]"
+        )
     reasons: dict[str, list[str]] = {}
     for line, why in results["left_out"].items():
         reasons.setdefault(why, []).append(line)

@@ -18,6 +18,7 @@ each test that asks for `url`. A test may change its schema: such a database is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -57,6 +58,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"PostgreSQL: {config.getoption('--pg')} wanted; {servers.describe()}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """With xdist, before its processes begin: a missing server is said once, and packages are fetched once."""
+    config = session.config
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        for version in VERSIONS["both" if config.getoption("--pg") == "mixed" else config.getoption("--pg")]:
+            or_exit(lambda version=version: servers.find(version))
+
+
+def pytest_sessionfinish() -> None:
+    for kept in _kept.values():
+        kept.drop()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -154,24 +169,25 @@ def migrated_file() -> bytes:
     return content
 
 
-# Everything that a test may change besides rows. A row of the catalog that was replaced has another xmin.
+# The schema. A row of the catalog that was replaced has another xmin; that of pg_class is replaced by TRUNCATE as well.
+# What belongs to the whole server (roles) is not in it, and sequences run on from test to test.
 SHAPE = """
-select md5(coalesce(string_agg(part, ',' order by part), '')) from (
-    select 'f' || p.oid || ':' || p.xmin from pg_proc p
-     where p.pronamespace::regnamespace::text !~ '^(pg_|information_)'
-    union all
-    select 't' || g.oid || ':' || g.xmin from pg_trigger g
-    union all
-    select 'a' || a.attrelid || ':' || a.attnum || ':' || a.xmin from pg_attribute a
-      join pg_class c on c.oid = a.attrelid where c.relnamespace::regnamespace::text !~ '^(pg_|information_)'
-    union all
-    select 'c' || c.oid || ':' || c.relkind::text || coalesce(c.reloptions::text, '') from pg_class c
-     where c.relnamespace::regnamespace::text !~ '^(pg_|information_)'
-    union all
-    select 'd' || d.setdatabase || ':' || d.setrole || ':' || d.xmin from pg_db_role_setting d
+select md5(string_agg(part, ',' order by part)) from (
+    select 'class' || c.oid || ':' || concat_ws(' ', c.relname, c.relkind, c.relacl, c.reloptions, c.relrowsecurity,
+           c.relforcerowsecurity, c.relreplident, c.relchecks, c.relhasrules) from pg_class c where c.oid >= 16384
+    union all select 'column' || a.attrelid || ':' || a.attnum || ':' || a.xmin from pg_attribute a
+     where a.attrelid >= 16384
+    union all select 'constraint' || c.oid || ':' || c.xmin from pg_constraint c where c.oid >= 16384
+    union all select 'default' || d.oid || ':' || d.xmin from pg_attrdef d where d.oid >= 16384
+    union all select 'function' || p.oid || ':' || p.xmin from pg_proc p where p.oid >= 16384
+    union all select 'policy' || p.oid || ':' || p.xmin from pg_policy p
+    union all select 'rule' || r.oid || ':' || r.xmin from pg_rewrite r where r.oid >= 16384
+    union all select 'schema' || n.oid || ':' || n.xmin from pg_namespace n where n.nspname !~ '^pg_(toast_)?temp_'
+    union all select 'setting' || d.setdatabase || ':' || d.setrole || ':' || d.xmin from pg_db_role_setting d
      where d.setdatabase in (0, (select oid from pg_database where datname = current_database()))
-    union all
-    select 'v' || v::text from holdfast.schema_version v
+    union all select 'trigger' || t.oid || ':' || t.xmin from pg_trigger t
+    union all select 'type' || t.oid || ':' || t.xmin from pg_type t where t.oid >= 16384
+    union all select 'version' || v::text from holdfast.schema_version v
 ) shape (part)
 """
 # A worker that was killed may have left a backend that is still busy.
@@ -204,7 +220,8 @@ class Kept:
 
     def drop(self) -> None:
         if self.dsn:
-            server(self.version).drop_database(self.dsn)
+            with contextlib.suppress(psycopg.Error):  # a server of ours may be gone already
+                server(self.version).drop_database(self.dsn)
 
     def _make(self) -> None:
         self.drop()

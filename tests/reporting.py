@@ -81,7 +81,9 @@ class Reporting:
         self.config = config
         self.began = time.monotonic()
         self.covered: dict[str, list[str]] = {}
-        self.spoiled: set[str] = set()
+        self.spoiled: set[str] = set()  # failed, at any point, or expected to
+        self.failed: set[str] = set()
+        self.broken: set[str] = set()  # files that could not be read: nobody knows what is in them
         self.seconds: Counter[str] = Counter()
         self.counts = Counts()
         self.servers: set[str] = set()
@@ -91,6 +93,8 @@ class Reporting:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration  # type: ignore[assignment]
         properties: dict[str, Any] = dict(report.user_properties)
+        if report.failed:
+            self.failed.add(report.nodeid)
         if report.failed or hasattr(report, "wasxfail"):
             self.spoiled.add(report.nodeid)
         elif report.when == "call" and report.passed:
@@ -98,6 +102,10 @@ class Reporting:
         if report.when == "teardown":
             for layer, what, number in properties.get("counts", []):
                 self.counts.add(layer, what, number)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.broken.add(report.nodeid)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -121,7 +129,8 @@ class Reporting:
     def _summary(self) -> dict[str, Any]:
         return {
             "passed": len(set(self.covered) - self.spoiled),
-            "failed": len(self.spoiled),
+            "failed": len(self.failed),
+            "broken": sorted(self.broken),
             "seconds": time.monotonic() - self.began,
             "counts": self.counts.by_layer(),
             "slowest": self.seconds.most_common(SLOWEST),
@@ -137,11 +146,12 @@ class Reporting:
             record = json.loads(RECORD.read_text())
         except (OSError, ValueError):
             record = {}
+        record = {key: run for key, run in record.items() if key.startswith(("test", "faults-"))}
         record[name] = {
             "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "postgres": self.config.getoption("--pg"),
             "passed": len(set(self.covered) - self.spoiled),
-            "failed": len(self.spoiled),
+            "failed": len(self.failed),
             "covers": by_requirement,
         }
         new = RECORD.with_suffix(f".{os.getpid()}")

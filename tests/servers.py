@@ -24,6 +24,7 @@ import itertools
 import os
 import pwd
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -413,7 +414,7 @@ class Databases:
 
     def create_database(self, template: str | None = None) -> str:
         """Creates a database, as a copy of `template` (a name) if given, and returns its DSN."""
-        name = f"hf_{os.getpid()}_{next(self._numbers)}"
+        name = f"hf_{os.getpid()}_{secrets.token_hex(3)}_{next(self._numbers)}"
         self._administer(f'create database "{name}" template "{template or "template0"}"')
         return self.dsn_of(name)
 
@@ -600,6 +601,14 @@ def shared_server(role: str) -> Server | ExternalServer:
     if role not in _shared:
         _shared[role] = ExternalServer(external_dsn(role)) if external_dsns() else own_server(role)
     return _shared[role]
+
+
+def find(role: str) -> None:
+    """Makes sure that there is such a server, or raises ServerMissing. Starts none; fetches packages if it must."""
+    if external_dsns():
+        external_dsn(role)
+    else:
+        binaries(role)
 
 
 def own_server(role: str, *, fsync: bool | None = None, **settings: str) -> Server:

@@ -17,6 +17,7 @@ from tests.databases import Kept
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import run_tests
+from runs import Ran
 
 ROOT = Path(__file__).resolve().parents[1]
 SOME_TESTS = """
@@ -33,9 +34,9 @@ def test_that_fails():
 """
 
 
-def pytest_on(*options: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def pytest_on(*options: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
@@ -52,6 +53,27 @@ def test_what_is_counted_in_other_processes_is_reported_by_the_controlling_one(
     assert left["counts"] == {"explorer": {"pairs": 115}}
     assert len(left["slowest"]) == 7
     assert "explorer: 115 pairs" in ran.stdout.splitlines()
+
+
+def test_a_file_that_cannot_be_read_is_no_whole_run(tmp_path: Path) -> None:
+    """xdist runs the others, and the exit code is that of a failed test."""
+    (tmp_path / "test_some.py").write_text("def test_well(): pass")
+    (tmp_path / "test_broken.py").write_text("import nothing_like_it")
+    plugins = ("-p", "tests.databases", "-p", "tests.reporting")
+    ran = pytest_on(*plugins, "-n", "2", "--summary-file", "left.json", folder=tmp_path)
+    assert ran.returncode == 1
+    left: dict[str, Any] = json.loads((tmp_path / "left.json").read_text())
+    assert left["broken"] == ["test_broken.py"]
+
+
+def test_a_server_that_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text("def test_well(postgres_dsn): pass")
+    plugins = ("-p", "tests.databases", "-p", "tests.reporting")
+    nobody = {"HOLDFAST_TEST_POSTGRES": "postgresql://nobody@127.0.0.1:1/x"}
+    ran = pytest_on(*plugins, "-n", "2", folder=tmp_path, **nobody)
+    assert ran.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "Traceback" not in ran.stdout + ran.stderr
+    assert "HOLDFAST_TEST_POSTGRES names a server that does not answer" in ran.stdout + ran.stderr
 
 
 def test_15_is_for_what_the_version_can_change() -> None:
@@ -79,14 +101,34 @@ def test_a_phase_without_tests_is_no_failure_unless_all_are(codes: list[int], wh
 
 
 def test_the_last_lines_of_a_run() -> None:
-    phases = [
-        {"passed": 10, "failed": 1, "slowest": [["tests/a.py::test_a", 2.0], ["tests/b.py::test_b", 1.0]]},
-        {"passed": 2, "failed": 0, "slowest": [["tests/c.py::test_c", 90.5]]},
-        {},  # it was interrupted and left nothing
-    ]
-    lines = run_tests.report(phases, seconds=483.4, cpu=59.6).splitlines()
+    first = {"passed": 10, "failed": 1, "slowest": [["tests/a.py::test_a", 2.0], ["tests/b.py::test_b", 1.0]]}
+    second = {"passed": 2, "failed": 0, "slowest": [["tests/c.py::test_c", 90.5]]}
+    interrupted = Ran(2, 1.0, 0.5)
+    lines = run_tests.report([Ran(1, 480.0, 50.0, first), Ran(0, 2.4, 9.1, second), interrupted]).splitlines()
     assert [line.split()[-1] for line in lines[1:4]] == [f"tests/{x}.py::test_{x}" for x in "cab"]
     assert lines[4:] == ["12 passed, 1 failed", "in 8 min 03 s, CPU time 1 min 00 s with all servers"]
+
+
+def test_the_time_of_a_killed_grandchild_counts(tmp_path: Path) -> None:
+    """It has lost its parent, and is ours then: what servers took that were killed is in the CPU time."""
+    burn = (
+        "import pathlib, time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\n"
+        "pathlib.Path('burnt').touch()"
+    )
+    look = "import os, time\nwhile not os.path.exists('burnt'): time.sleep(0.01)\ntime.sleep(0.1)"
+    parent = f"import os, subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {burn!r}])\nos._exit(0)"
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import pathlib, runs, sys\nruns.ROOT = pathlib.Path.cwd()\nruns.adopt_orphans()\n"
+        f"first = runs.run([sys.executable, '-c', {parent!r}])\n"
+        f"second = runs.run([sys.executable, '-c', {look!r}])\n"
+        "print(first.cpu_seconds + second.cpu_seconds)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    ran = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert float(ran.stdout) > 0.4, ran.stderr
 
 
 # --- A database that tests use one after another ----------------------------------------------------------------------
@@ -139,6 +181,13 @@ def test_a_large_table_is_emptied_too(kept: Kept) -> None:
         "alter table holdfast.message alter column body drop not null",
         "alter table holdfast.message disable trigger all",
         "create index mine on holdfast.message (type)",
+        "alter table holdfast.message add constraint mine check (type <> 'mine')",
+        "alter table holdfast.message enable row level security",
+        "alter table holdfast.message replica identity full",
+        "grant select on holdfast.message to public",
+        "create rule mine as on delete to holdfast.lease do also nothing",
+        "create schema mine",
+        "create type public.mine as enum ('one')",
         "update holdfast.schema_version set version = 99",
         "drop schema holdfast cascade",
     ],

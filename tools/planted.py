@@ -21,6 +21,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = ROOT / "tests" / "proof" / "planted" / "mutants.toml"
+PLUGINS = (
+    "pytest_asyncio.plugin",
+    "pytest_timeout",
+    "no:cacheprovider",
+    "no:doctest",
+)  # the others take time
+
+
+LIMIT = 1800.0  # seconds for the tests of one call
 
 
 class TextIsGone(Exception):
@@ -71,8 +80,10 @@ def planted(mutant: Mutant) -> Iterator[Path]:
     """A folder with the changed sources, to be put first on the path."""
     with tempfile.TemporaryDirectory(prefix="holdfast-planted-") as folder:
         source = Path(folder) / "src"
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "src" / "holdfast", source / "holdfast", ignore=ignored)
+        # With what is compiled: Python takes that of every file whose time and size are as they were. What is being
+        # compiled by another process has a name with a number at its end, and may be gone when it is copied.
+        unfinished = shutil.ignore_patterns("*.pyc.*")
+        shutil.copytree(ROOT / "src" / "holdfast", source / "holdfast", ignore=unfinished)
         for patch in mutant.patches:
             file = source / "holdfast" / patch.file
             text = file.read_text() if file.exists() else ""
@@ -81,30 +92,25 @@ def planted(mutant: Mutant) -> Iterator[Path]:
                     f"{mutant.name}: {patch.file} has this text {text.count(patch.old)} times:\n{patch.old}"
                 )
             file.write_text(text.replace(patch.old, patch.new))
+            for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+                compiled.unlink()
         yield source
 
 
 def run(tests: tuple[str, ...], source: Path | None, servers: str = "", *, first: bool = True) -> Verdict:
     """The named tests, on the sources in `source` or on ours; `first`: stop at the first failure."""
-    environment = {**os.environ, "HOLDFAST_TEST_PLANTED": "1"}
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     if source is not None:
         environment["PYTHONPATH"] = str(source)
     if servers:
         environment["HOLDFAST_TEST_POSTGRES"] = servers
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rfE",
-        "--pg=new",
-        "--tb=short",
-        "-p",
-        "no:cacheprovider",
-    ]
-    command += ["-p", "no:xdist", *(["-x"] if first else []), *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--pg=new", "--tb=short"]
+    command += [option for plugin in PLUGINS for option in ("-p", plugin)]
+    command += [*(["-x"] if first else []), *tests]
     begun = time.monotonic()
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    if ended.returncode not in (0, 1):  # such as a test that there is not: nobody was asked
+        raise RuntimeError(f"the tests {tests} did not run:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
     failed = re.findall(r"^FAILED (.+?)(?: - .*)?$", ended.stdout, re.M)
     return Verdict(tuple(failed), time.monotonic() - begun, ended.stdout + ended.stderr)
 

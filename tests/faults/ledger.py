@@ -14,7 +14,3 @@ soon = RetryPolicy(attempts_max=50, base=0.05, factor=1.0, cap=0.05)
 async def book(body: dict, ctx: Context) -> None:
     async with ctx.transaction() as db:
         await db.execute("insert into effect values (%s)", (body["n"],))
-
-
-@app.handler("nothing")
-async def nothing(body: dict) -> None: ...

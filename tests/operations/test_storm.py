@@ -247,7 +247,7 @@ def test_a_short_storm(url: str) -> None:
     storm(url, seed=1, seconds=4.0)
 
 
-@pytest.mark.faults
+@pytest.mark.faults("storms")
 @pytest.mark.parametrize("seed", range(2, 10))
 def test_a_long_storm(url: str, seed: int) -> None:
     storm(url, seed, seconds=30.0)

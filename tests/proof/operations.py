@@ -14,7 +14,7 @@ from holdfast.store import operator_dead, operator_plans, operator_queues, plans
 from holdfast.store.operator_plans import OrderMoved
 from holdfast.store.statement import Plan, Statement
 from holdfast.work import Report, Settlement, Want
-from tests.proof.explorer import Body, Operation, Quiet, Restart
+from tests.proof.session import Body, Operation, Quiet, Restart
 from tests.proof.world import World, later
 from tests.store.box import cancelled, dead, done, failed, given_back, released
 

@@ -186,7 +186,7 @@ def test_messages_are_handled_in_the_order_of_the_commits(market: Market) -> Non
     assert market.conflicts > 0
 
 
-@pytest.mark.faults
+@pytest.mark.faults("storms")
 @pytest.mark.covers("W36", "X45", "W103")
 def test_many_messages_are_handled_in_the_order_of_the_commits(market: Market) -> None:
     run(market, producers=12, workers=4, transactions=20_000)

@@ -32,7 +32,8 @@ def dsn(postgres_server: servers.Server) -> str:
 
 
 def test_every_bug_can_still_be_planted() -> None:
-    assert len(MUTANTS) >= 24
+    assert len(MUTANTS) >= 55
+    assert sum(each.ordinary for each in MUTANTS) == 12
     assert len({each.name for each in MUTANTS}) == len(MUTANTS)
     for each in MUTANTS:
         with planted.planted(each):
@@ -47,16 +48,33 @@ def test_a_planted_bug_is_noticed(dsn: str, mutant: planted.Mutant) -> None:
     assert verdict.failed, f"nobody noticed: {mutant.about}\n{verdict.output[-3000:]}"
 
 
-@pytest.mark.faults
+@pytest.mark.faults("planted")
 @pytest.mark.one_postgres
 @pytest.mark.parametrize("mutant", named([each for each in MUTANTS if not each.ordinary]))
-def test_a_planted_bug_that_takes_longer_is_noticed(dsn: str, mutant: planted.Mutant) -> None:
+def test_any_other_planted_bug_is_noticed(dsn: str, mutant: planted.Mutant) -> None:
+    test_a_planted_bug_is_noticed(dsn, mutant)
+
+
+@pytest.mark.faults("planted")
+@pytest.mark.one_postgres
+@pytest.mark.parametrize("mutant", named([each for each in MUTANTS if each.ordinary]))
+def test_the_dozen_of_the_ordinary_suite_is_noticed_too(dsn: str, mutant: planted.Mutant) -> None:
     test_a_planted_bug_is_noticed(dsn, mutant)
 
 
 @pytest.mark.one_postgres
 def test_the_sources_as_they_are_pass(dsn: str) -> None:
-    """What notices a planted bug does not fail without it."""
-    tests = tuple(dict.fromkeys(test for each in MUTANTS if each.ordinary for test in each.tests[:1]))
+    """What notices a planted bug does not fail without it, in the same surroundings."""
+    without_a_bug([each for each in MUTANTS if each.ordinary], dsn)
+
+
+@pytest.mark.faults("planted")
+@pytest.mark.one_postgres
+def test_the_sources_as_they_are_pass_all(dsn: str) -> None:
+    without_a_bug(MUTANTS, dsn)
+
+
+def without_a_bug(mutants: list[planted.Mutant], dsn: str) -> None:
+    tests = tuple(dict.fromkeys(test for each in mutants for test in each.tests[:1]))
     verdict = planted.run(tests, None, dsn, first=False)
     assert not verdict.failed, verdict.output[-3000:]

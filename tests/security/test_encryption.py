@@ -7,8 +7,6 @@ import base64
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from holdfast import BodySealed, Context, Dead, Holdfast, InvalidMessage, Invali
 from holdfast.clock import MovableClock
 from holdfast.keys import SEALED, Keys, key_of, new_key, read
 from holdfast.message import Reason
+from tests.cli.conftest import Answer, Shell
 from tests.worker.lab import PATIENCE, Lab
 
 SECRET = "SECRETOFSOMEBODY"
@@ -373,49 +372,43 @@ def test_what_is_sealed_does_not_need_to_be_written_by_us() -> None:
 # --- The command line -------------------------------------------------------------------------------------------
 
 
-def holdfast(lab: Lab, *arguments: str, keys: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HOLDFAST_DATABASE_URL": lab.url}
-    if keys is not None:
-        environment["HOLDFAST_KEYS"] = keys
-    return subprocess.run(
-        [sys.executable, "-c", "from holdfast.cli import main; main()", *arguments],
-        env=environment, capture_output=True, text=True, timeout=PATIENCE,
-    )  # fmt: skip
+def holdfast(lab: Lab, *arguments: str, keys: str | None = None) -> Answer:
+    return Shell(lab.url)(*arguments, database=False, HOLDFAST_DATABASE_URL=lab.url, HOLDFAST_KEYS=keys)
 
 
-async def test_the_command_line_reveals_only_what_it_is_told_to(lab: Lab) -> None:
+def test_the_command_line_reveals_only_what_it_is_told_to(lab: Lab) -> None:
     made = key("k1")
     app, _ = shop(lab, made)
     id = str(app.publish("dying", {"card": SECRET}).id)
-    await drain(app)
+    asyncio.run(drain(app))
     shown = holdfast(lab, "dead", "show", id, keys=made)
-    assert SECRET not in shown.stdout
-    assert "(sealed with key k1; --reveal opens it)" in shown.stdout
+    assert SECRET not in shown.out
+    assert "(sealed with key k1; --reveal opens it)" in shown.out
     as_json = holdfast(lab, "dead", "show", id, "--json", keys=made)
-    assert SECRET not in as_json.stdout
-    assert json.loads(as_json.stdout)[0]["body"]["key"] == "k1"
-    assert SECRET in holdfast(lab, "dead", "show", id, "--reveal", keys=made).stdout
-    assert SECRET in holdfast(lab, "messages", "show", id, "--reveal", "--json", keys=made).stdout
+    assert SECRET not in as_json.out
+    assert json.loads(as_json.out)[0]["body"]["key"] == "k1"
+    assert SECRET in holdfast(lab, "dead", "show", id, "--reveal", keys=made).out
+    assert SECRET in holdfast(lab, "messages", "show", id, "--reveal", "--json", keys=made).out
     refused = holdfast(lab, "dead", "show", id, "--reveal")
-    assert refused.returncode == 2
-    assert "HOLDFAST_KEYS" in refused.stderr
+    assert refused.code == 2
+    assert "HOLDFAST_KEYS" in refused.err
     wrong = holdfast(lab, "dead", "show", id, "--reveal", keys=key("k2"))
-    assert (wrong.returncode, "'k1'" in wrong.stderr) == (1, True)
+    assert (wrong.code, "'k1'" in wrong.err) == (1, True)
 
 
 def test_keys_new_list_rotate(lab: Lab) -> None:
-    made = holdfast(lab, "keys", "new", "first").stdout.strip()
+    made = holdfast(lab, "keys", "new", "first").out.strip()
     assert read(made).keys() == {"first"}
     app, _ = shop(lab, made)
     app.publish("order", {"n": 1})
-    newer = holdfast(lab, "keys", "new").stdout.strip()
+    newer = holdfast(lab, "keys", "new").out.strip()
     both = f"{newer} {made}"
-    rows = json.loads(holdfast(lab, "keys", "list", "--json", keys=both).stdout)
+    rows = json.loads(holdfast(lab, "keys", "list", "--json", keys=both).out)
     assert {row["key"]: row["pending"] for row in rows} == {newer.partition(":")[0]: 0, "first": 1}
-    assert "1 sealed anew" in holdfast(lab, "keys", "rotate", keys=both).stdout
-    assert holdfast(lab, "keys", "rotate", keys=key("another")).returncode == 3
-    assert holdfast(lab, "keys", "rotate").returncode == 2
-    assert "first" in holdfast(lab, "keys", "list", keys=both).stdout
+    assert "1 sealed anew" in holdfast(lab, "keys", "rotate", keys=both).out
+    assert holdfast(lab, "keys", "rotate", keys=key("another")).code == 3
+    assert holdfast(lab, "keys", "rotate").code == 2
+    assert "first" in holdfast(lab, "keys", "list", keys=both).out
 
 
 def test_reasons_stay() -> None:

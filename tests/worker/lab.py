@@ -137,7 +137,8 @@ class Lab:
             **os.environ,
             "LAB_URL": self.url,
             "LAB_FOLDER": str(self.folder),
-            "PYTHONPATH": str(ROOT),
+            # Behind ours what was given: a planted bug is in the workers too.
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
         environment |= {f"LAB_{name.upper()}": json.dumps(value) for name, value in env.items()}
         with open(output, "wb") as file:

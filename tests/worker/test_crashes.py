@@ -146,7 +146,7 @@ def test_ten_killers_among_three_hundred(lab: Lab) -> None:
     mayhem(lab, killers=10, total=300, streams=25)
 
 
-@pytest.mark.faults
+@pytest.mark.faults("storms")
 @pytest.mark.covers("X39", "D5", "D54", "D61", "D57")
 def test_sixty_killers_among_twelve_hundred(lab: Lab) -> None:
     mayhem(lab, killers=60, total=1200, streams=100)

@@ -153,7 +153,7 @@ async def test_the_answer_to_a_handlers_commit_is_lost(proxied: Any, kind: str) 
     assert [(row.attempts, row.failures) for row in lab.rows("history")] == [(1, 0)]
 
 
-@pytest.mark.faults
+@pytest.mark.faults("storms")
 @pytest.mark.covers("X36")
 async def test_hundreds_of_answers_are_lost(proxied: Any) -> None:
     lab, proxy, app = proxied
@@ -235,7 +235,7 @@ def test_postgresql_is_killed_twice_under_load(faulty: tuple[Lab, servers.Server
     kills(*faulty, times=2, messages=600)
 
 
-@pytest.mark.faults
+@pytest.mark.faults("storms")
 @pytest.mark.covers("X36")
 def test_postgresql_is_killed_again_and_again(faulty: tuple[Lab, servers.Server]) -> None:
     kills(*faulty, times=20, messages=4000)

@@ -172,7 +172,7 @@ def test_five_rolling_restarts_under_load(lab: Lab) -> None:
     rolling_restarts(lab, 5, 600)
 
 
-@pytest.mark.faults
+@pytest.mark.faults("storms")
 @pytest.mark.covers("X44", "X9")
 def test_twenty_rolling_restarts_under_load(lab: Lab) -> None:
     rolling_restarts(lab, 20, 5000)

@@ -164,7 +164,6 @@ ORDINARY = (
 )  # fmt: skip
 
 
-@pytest.mark.one_postgres
 @pytest.mark.parametrize("name", ORDINARY)
 def test_all_or_nothing(scene: Place, name: str) -> None:
     verb = Verb(scene, name)
@@ -173,7 +172,7 @@ def test_all_or_nothing(scene: Place, name: str) -> None:
         verb.kill_held(finish_always=False)
 
 
-@pytest.mark.faults
+@pytest.mark.faults("kills")
 @pytest.mark.parametrize("name", list(verbs()))
 def test_all_or_nothing_and_finished(scene: Place, name: str) -> None:
     verb = Verb(scene, name)
@@ -196,6 +195,7 @@ def opening(text: str) -> str:
     return re.split(r"[:%$]", " ".join(text.split()))[0][:60].rstrip(" (")
 
 
+@pytest.mark.one_postgres
 def test_no_point_is_forgotten(scene: Place) -> None:
     """Every statement that writes, and every named point inside the functions, is passed by some verb."""
     passed: set[str] = set()

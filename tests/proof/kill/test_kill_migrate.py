@@ -38,7 +38,7 @@ def children() -> Iterator[tuple[Children, Path]]:
         found.close()
 
 
-@pytest.mark.faults
+@pytest.mark.faults("kills")
 def test_migrations_are_whole(dialect: str, children: tuple[Children, Path]) -> None:
     family, path = children
     count = 0
