@@ -2,7 +2,7 @@
 
     python tools/faults.py                            all parts, the explorer with a sample of its pairs
     python tools/faults.py explorer kills             these parts
-    python tools/faults.py explorer --full            every pair of operations: hours
+    python tools/faults.py explorer --full            every pair of operations, on both PostgreSQLs: hours
     python tools/faults.py --seed 7                   the pairs and the seeds of the run that printed 7
     python tools/faults.py storms -- -k killers       what follows -- goes to pytest
 
@@ -47,7 +47,12 @@ PARTS = {
         processes=3,
         postgres=("both",),  # each pair of a sample on one of them
     ),
-    "kills": Part("a process killed at every point of every verb", ("tests/proof/kill",), processes=3),
+    "kills": Part(
+        "a process killed at every point of every verb",
+        ("tests/proof/kill",),
+        processes=3,
+        postgres=("both",),  # each verb on one of them
+    ),
     "storms": Part(
         "workers, supervisors and servers killed under load",
         (
@@ -129,7 +134,9 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named"
     )
-    parser.add_argument("--full", action="store_true", help="all pairs of the explorer, not a sample")
+    parser.add_argument(
+        "--full", action="store_true", help="all pairs of the explorer, and all on both PostgreSQLs"
+    )
     parser.add_argument("--seed", type=int, help="repeat the choice of the run that printed this seed")
     parser.add_argument("--processes", type=int, help="at the same time; each part has its own number")
     return parser.parse_args(given)
@@ -156,7 +163,7 @@ def command(name: str, seed: int, full: bool, processes: int | None, rest: list[
         "faults",
     ]
     options += ["-p", "tests.faults.selection", "--faults-part", name, "--faults-seed", str(seed)]
-    if name == "explorer" and not full:
+    if not full:
         options += ["--faults-pairs", str(PAIRS)]
     if at_once > 1:
         options += ["-n", str(at_once), "--dist", "worksteal"]

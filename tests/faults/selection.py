@@ -7,12 +7,12 @@ The choice follows from the seed alone, so that all processes of xdist make the 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
-PAIRS = "test_pair_in_every_order"
-KILLS = "test_all_or_nothing_and_finished"
+SAMPLED = "test_pair_in_every_order"
+KILLED = "test_all_or_nothing_and_finished"
 Subject = tuple[str, ...]  # a pair of operations, or a verb
 
 
@@ -22,20 +22,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--faults-seed", type=int, default=0, help="chooses the pairs and the seeds of the simulation"
     )
-    group.addoption("--faults-pairs", type=int, help="how many pairs the explorer takes; all if not given")
-    group.addoption("--faults-full", action="store_true", help="verbs are killed on both PostgreSQLs")
+    group.addoption(
+        "--faults-pairs",
+        type=int,
+        help="how many pairs of operations; without it everything, on all PostgreSQLs",
+    )
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    option = config.getoption
-    left = {item for item in items if option("--faults-part") not in (None, part_of(item))}
-    seed = option("--faults-seed")
-    left |= left_out(by_subject(items, PAIRS, "pair"), option("--faults-pairs"), seed)
-    if not option("--faults-full"):
-        left |= left_out(by_subject(items, KILLS, "name"), None, seed)
-    config.hook.pytest_deselected(items=[item for item in items if item in left])
-    items[:] = [item for item in items if item not in left]
+    """Before -k: the same seed makes the same choice, whatever else is asked for."""
+    part = config.getoption("--faults-part")
+    kept = [item for item in items if part is None or part_of(item) == part]
+    kept = list(sampled(kept, config.getoption("--faults-pairs"), config.getoption("--faults-seed")))
+    taken = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+    items[:] = kept
 
 
 def part_of(item: pytest.Item) -> str | None:
@@ -43,13 +45,24 @@ def part_of(item: pytest.Item) -> str | None:
     return str(mark.args[0]) if mark and mark.args else None
 
 
+def sampled(items: list[pytest.Item], count: int | None, seed: int) -> Iterator[pytest.Item]:
+    """So many of the pairs, and all verbs that are killed, each on one PostgreSQL; of the others all."""
+    left: set[pytest.Item] = set()
+    if count is not None:
+        left |= left_out(by_subject(items, SAMPLED, "pair"), count, seed)
+        left |= left_out(by_subject(items, KILLED, "name"), None, seed)
+    yield from (item for item in items if item not in left)
+
+
 def by_subject(items: Iterable[pytest.Item], test: str, parameter: str) -> dict[Subject, list[pytest.Item]]:
     """The tests of this name on PostgreSQL: one for each version."""
     found: dict[Subject, list[pytest.Item]] = {}
     for item in items:
-        if getattr(item, "originalname", "") == test and item.get_closest_marker("postgres"):
-            value = item.callspec.params[parameter]  # type: ignore[attr-defined]
-            found.setdefault((value,) if isinstance(value, str) else value, []).append(item)
+        if getattr(item, "originalname", "") == test:
+            params = item.callspec.params  # type: ignore[attr-defined]
+            if params.get("place") != "sqlite":
+                subject = params[parameter]
+                found.setdefault((subject,) if isinstance(subject, str) else subject, []).append(item)
     return found
 
 

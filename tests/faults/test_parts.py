@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from itertools import combinations_with_replacement
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.selection import SAMPLED, chosen, sampled
+from tests.faults.selection import KILLED, SAMPLED, chosen, sampled
 from tests.proof.operations import operations
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
@@ -81,6 +82,26 @@ def test_everything_is_everything() -> None:
     assert len(list(sampled(items, 100, seed=7))) == 100
     assert "--faults-pairs" in faults.command("explorer", 7, False, None, [])
     assert "--faults-pairs" not in faults.command("explorer", 7, True, None, [])
+
+
+class Killed:
+    """A test of a verb that is killed, as the plugin sees it."""
+
+    originalname = KILLED
+
+    def __init__(self, name: str, place: str) -> None:
+        self.callspec = SimpleNamespace(params={"name": name, "place": place})
+
+
+def test_a_verb_is_killed_on_one_postgresql_in_a_sample_and_always_on_sqlite() -> None:
+    items: list[Any] = [Killed(name, place) for place in ("sqlite", "old", "new") for name in NAMES]
+    taken: list[Any] = list(sampled(items, 100, seed=7))
+    places = Counter(item.callspec.params["place"] for item in taken)
+    assert places == {"sqlite": 40, "old": 20, "new": 20}
+    assert {
+        item.callspec.params["name"] for item in taken if item.callspec.params["place"] != "sqlite"
+    } == set(NAMES)
+    assert list(sampled(items, None, seed=7)) == items
 
 
 def test_the_seed_says_on_which_postgresql_the_storms_are() -> None:

@@ -34,7 +34,7 @@ from tests.store.box import done
 from tests.store.state import check_invariants
 
 STREAMS = ("a", "b", "c", "d")
-SECONDS_MAX = 120.0
+SECONDS_MAX = 600.0  # far more than it takes, also where other tests run beside it
 
 
 @dataclass

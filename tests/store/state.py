@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -90,10 +91,14 @@ def read_all(store: Store, *names: str) -> dict[str, list[Row]]:
         parts.append(f"select '{name}', {'seq' if 'seq' in columns else '0'}, {array} from {{{name}}} t")
     tables: dict[str, list[Row]] = {name: [] for name in names}
     for name, _, text in query(store, " union all ".join(parts) + " order by 1, 2, 3"):
-        columns = COLUMNS[name].split()
-        values = zip(columns, json.loads(text), strict=True)
-        tables[name].append(Row({column: _value(name, column, value) for column, value in values}))
+        tables[name].append(Row(_row(name, text)))
     return tables
+
+
+@lru_cache(maxsize=4096)  # whoever looks after each step finds most rows as they were
+def _row(name: str, text: str) -> Row:
+    values = zip(COLUMNS[name].split(), json.loads(text), strict=True)
+    return Row({column: _value(name, column, value) for column, value in values})
 
 
 def _sqlite_column(column: str) -> str:

@@ -32,6 +32,7 @@ async def test_what_waits_for_a_token_stays_in_hand(lab: Lab, concurrency: int) 
     assert len(seen) == 20, "every stream had its turn"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["async", "def"])
 async def test_waiting_for_a_turn_is_not_the_handlers_time(pg_lab: Lab, kind: str) -> None:
     """With two connections the last of twenty waits ten times as long as each may run."""
