@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "src" / "holdfast"
 MUTANTS = ROOT / "tests" / "proof" / "planted" / "mutants.toml"
 PLUGINS = (
     "pytest_asyncio.plugin",
@@ -75,6 +76,20 @@ def mutants() -> list[Mutant]:
     ]
 
 
+def changed(mutant: Mutant) -> dict[str, str]:
+    """The files that a mutant changes, as they are then."""
+    texts: dict[str, str] = {}
+    for patch in mutant.patches:
+        file = SOURCES / patch.file
+        text = texts.get(patch.file) or (file.read_text() if file.exists() else "")
+        if text.count(patch.old) != 1:
+            raise TextIsGone(
+                f"{mutant.name}: {patch.file} has this text {text.count(patch.old)} times:\n{patch.old}"
+            )
+        texts[patch.file] = text.replace(patch.old, patch.new)
+    return texts
+
+
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[Path]:
     """A folder with the changed sources, to be put first on the path."""
@@ -83,15 +98,10 @@ def planted(mutant: Mutant) -> Iterator[Path]:
         # With what is compiled: Python takes that of every file whose time and size are as they were. What is being
         # compiled by another process has a name with a number at its end, and may be gone when it is copied.
         unfinished = shutil.ignore_patterns("*.pyc.*")
-        shutil.copytree(ROOT / "src" / "holdfast", source / "holdfast", ignore=unfinished)
-        for patch in mutant.patches:
-            file = source / "holdfast" / patch.file
-            text = file.read_text() if file.exists() else ""
-            if text.count(patch.old) != 1:
-                raise TextIsGone(
-                    f"{mutant.name}: {patch.file} has this text {text.count(patch.old)} times:\n{patch.old}"
-                )
-            file.write_text(text.replace(patch.old, patch.new))
+        shutil.copytree(SOURCES, source / "holdfast", ignore=unfinished)
+        for name, text in changed(mutant).items():
+            file = source / "holdfast" / name
+            file.write_text(text)
             for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
                 compiled.unlink()
         yield source

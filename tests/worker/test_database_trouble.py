@@ -208,7 +208,8 @@ def kills(lab: Lab, server: servers.Server, *, times: int, messages: int) -> Non
         queue="effect",
         stream=lambda body: f"s{body['n'] % 10}" if body["n"] % 2 else None,
     )
-    worker = lab.start(processes=2, settings={"lease": 5.0, "heartbeat": 1.0})
+    # Every kill may cost a handler an attempt, and the same one several times.
+    worker = lab.start(processes=2, starts_max=times + 3, settings={"lease": 5.0, "heartbeat": 1.0})
     for turn in range(times):
         target = messages * (turn + 1) // (times + 1)
         until(lambda target=target: done(lab) >= target, lab.said)
