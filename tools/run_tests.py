@@ -3,7 +3,7 @@
 First everything that can run side by side, in several processes, each with PostgreSQL servers of its own. Then, in one
 process, the tests marked `alone`: those that have a bound in seconds, which a busy machine would break.
 
-    python tools/run_tests.py [--pg mixed] [-n 3] [anything that pytest takes, such as -k name]
+    python tools/run_tests.py [--pg mixed] [-n 5] [anything that pytest takes, such as -k name]
 
 The time, the CPU time and the slowest tests are printed and never judged: machines differ.
 """
@@ -16,7 +16,7 @@ import sys
 import runs
 from runs import Ran, minutes
 
-PROCESSES = 3  # on 2 cores: tests wait for servers, processes and leases as often as they compute
+PROCESSES = 5  # on 2 cores: tests wait for servers, processes and leases more often than they compute
 SLOWEST = 10
 NO_TESTS = 5  # pytest's exit code when nothing was collected
 
