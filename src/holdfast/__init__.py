@@ -3,10 +3,12 @@
 from .alert import Alert
 from .app import Holdfast
 from .breakers import Breaker
+from .embedded import Health, Running
 from .errors import (
     ArchiveFailed,
     BodySealed,
     CircuitOpen,
+    CommitRefused,
     HoldfastError,
     InvalidMessage,
     InvalidSettings,
@@ -16,6 +18,7 @@ from .errors import (
     NotMigrated,
     PoisonError,
     Refused,
+    StoreTooSlow,
     StoreUnavailable,
     UsageError,
     VersionConflict,
@@ -41,6 +44,7 @@ __all__ = [
     "Breaker",
     "Category",
     "CircuitOpen",
+    "CommitRefused",
     "Context",
     "CopyTo",
     "Dead",
@@ -48,6 +52,7 @@ __all__ = [
     "FailureDescription",
     "Flag",
     "Handler",
+    "Health",
     "Holdfast",
     "HoldfastError",
     "InvalidMessage",
@@ -66,9 +71,11 @@ __all__ = [
     "Recovery",
     "Refused",
     "RetryPolicy",
+    "Running",
     "Settings",
     "Settlement",
     "Snooze",
+    "StoreTooSlow",
     "StoreUnavailable",
     "UsageError",
     "VersionConflict",

@@ -18,12 +18,12 @@ from . import names
 from .breakers import Breaker, Breakers
 from .clock import Clock, SystemClock, wall_clock
 from .drafts import draft
+from .embedded import Running
 from .errors import InvalidMessage, InvalidSettings, UsageError
 from .gate import SharedRate, SharedSlots
 from .handlers import Handler, Handlers, Key, declare
 from .keys import SEALED, Source, keys_for
 from .letters import DeadLetter, hook
-from .logs import Log
 from .message import Event, NewMessage, Published, Reason
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from .operations import Operations
     from .operations.gauges import Gauges
     from .telemetry.tracing import Tracing
-
-log = Log("holdfast")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -375,17 +373,19 @@ class Holdfast:
         )
 
     @asynccontextmanager
-    async def running(self, **options: Any) -> AsyncIterator[Worker]:
-        """Work inside this process while the block lasts: `async with app.running():`."""
+    async def running(self, **options: Any) -> AsyncIterator[Running]:
+        """Work inside this process while the block lasts: `async with app.running() as running:`.
+
+        What goes wrong at the start is raised here. A worker that ends later is started again; `running.health`.
+        """
         await asyncio.to_thread(self.prepare)
-        worker = self.worker(**options)
-        task = asyncio.create_task(worker.run())
-        task.add_done_callback(_tell_end)
+        running = Running(lambda: self.worker(**options), self.prepare, self.clock)
+        task = asyncio.create_task(running.run())
         try:
-            await _first(worker.started, task)
-            yield worker
+            await _first(running.started, task)
+            yield running
         finally:
-            worker.stop()
+            running.stop()
             await task
             await self.store.aclose()
 
@@ -530,16 +530,6 @@ def tracing_for(clock: Clock, headers_bytes: int) -> Tracing:
     from .telemetry.tracing import Tracing
 
     return Tracing(clock, headers_bytes)
-
-
-def _tell_end(task: asyncio.Task[None]) -> None:
-    """Whoever embeds a worker hears of its end at once, not when the application stops."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical(
-            "worker.ended",
-            "The worker inside this application has ended and handles nothing any more",
-            exc_info=error,
-        )
 
 
 async def _first(started: asyncio.Event, task: asyncio.Task[None]) -> None:

@@ -5,9 +5,11 @@ HoldfastError
 │   ├── InvalidMessage       a type, body, header, stream or key that cannot be stored exactly
 │   ├── NotInTransaction     a publish on a handle that would commit by itself
 │   ├── WrongHandle          a handle this call cannot use (async given to sync, unknown kind)
+│   ├── CommitRefused        a commit or rollback inside ctx.transaction(), where only the engine commits
 │   └── InvalidSettings      a URL, policy or setting that cannot work
 ├── NotMigrated              the database has no tables of ours, or those of another version
-├── StoreUnavailable         the database did not answer; the call may be repeated
+├── StoreUnavailable         the database did not answer, or refuses at this moment; the call may be repeated
+│   └── StoreTooSlow         a statement took longer than it may; less at a time may do
 ├── BodySealed               a stored body is encrypted, and the keys here do not open it
 ├── LeaseLost                another worker holds the message now; roll back what you did
 ├── VersionConflict          the event stream is not at the version you expected
@@ -54,6 +56,17 @@ class WrongHandle(UsageError):
     """This call cannot use that connection or session."""
 
 
+class CommitRefused(UsageError):
+    """Inside ctx.transaction() only the engine commits; nothing of the block is stored.
+
+    `during` is the exception of yours that was being handled at that moment: it is the one that leaves the block.
+    """
+
+    def __init__(self, message: str | None = None, during: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.during = during
+
+
 class InvalidSettings(UsageError):
     """A setting cannot work."""
 
@@ -65,9 +78,13 @@ class NotMigrated(HoldfastError):
 
 
 class StoreUnavailable(HoldfastError):
-    """The database did not answer."""
+    """The database did not answer, or refuses what was asked at this moment."""
 
     retryable = True
+
+
+class StoreTooSlow(StoreUnavailable):
+    """The database gave a statement up because it took too long. Nothing of it was done."""
 
 
 class BodySealed(HoldfastError):

@@ -1,8 +1,9 @@
 """The worker's conversation with the store: one exchange at a time, whatever becomes of the connection.
 
-A database that does not answer is waited for. An answer that never came leaves two questions: what of the report was
-done, and what was handed out that nobody here knows of. Where our leases stand answers both (`_reconcile`). What the
-database refuses, say for what a handler emitted, is found by halving and fails alone.
+A database that does not answer, or refuses for a while, is waited for; `store/moments.py` says which errors pass. An
+answer that never came leaves two questions: what of the report was done, and what was handed out that nobody here knows
+of. Where our leases stand answers both (`_reconcile`). What the database refuses for good, say for what a handler
+emitted, is found by halving and fails alone. What takes longer than the database allows is halved too; nobody fails.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
+
 from .calls import Calls
 from .clock import Clock
-from .errors import NotMigrated, StoreUnavailable
+from .errors import NotMigrated, StoreTooSlow, StoreUnavailable
 from .logs import Log
 from .rules import delivery
 from .rules.delivery import Ending, give_back
@@ -21,6 +24,8 @@ from .rules.lanes import Fence, Lane, Stop, stamped
 from .rules.ordering import rest_of_run
 from .rules.pacing import Pacing
 from .store import Store, plans
+from .store.moments import moment_of
+from .trouble import Trouble
 from .work import Batch, Report, Settlement
 
 log = Log("holdfast.worker")
@@ -29,27 +34,41 @@ PAUSE_MIN = 0.05
 PAUSE_MAX = 2.0
 CULPRIT_WAITS = 60.0  # seconds, for a message of which nothing can be settled
 CONFLICTS_MAX = 20  # serialization failures in a row that are tried again at once
+PORTION_MIN = 1 / 1024
+GROWS_AFTER = 20  # leases without a statement that took too long
+CHANGES_MAX = 3  # tries of a statement under which a migration changed the schema
 
 
 class Exchanges:
     """Hands reports in and takes the answers, for one worker."""
 
     def __init__(
-        self, store: Store, pacing: Pacing, calls: Calls, clock: Clock, patient: Callable[[], bool]
+        self,
+        store: Store,
+        pacing: Pacing,
+        calls: Calls,
+        clock: Clock,
+        patient: Callable[[], bool],
+        trouble: Trouble,
     ) -> None:
         self.store, self.pacing, self.calls, self.clock = store, pacing, calls, clock
         self.patient = patient  # whether there is still time to wait for the database
+        self.trouble = trouble
         self.unanswered: Report | None = None
+        self.portion = 1.0  # of an exchange, when whole ones take too long
+        self._pause = PAUSE_MIN
+        self._slow_at = 0.0
 
     async def exchange(self, report: Report, asked_at: float) -> Batch:
         """Hand in and receive; StoreUnavailable only when there is no time left to wait for the database."""
-        self.unanswered, batch = report, None
+        self.unanswered, batch, asked = report, None, report
         landed = self.calls.completions.landed
         landed.clear()
         try:
             while batch is None:
+                asked = report if self.portion == 1.0 else portioned(report, self.portion)
                 try:
-                    batch = await self._whole_or_in_parts(report)
+                    batch = await self._whole_or_in_parts(asked)
                 except StoreUnavailable as error:
                     report = await self._reconcile(report, error)
                     asked_at = self.clock.monotonic()
@@ -57,8 +76,21 @@ class Exchanges:
             landed.set()
         self.calls.forget(settlement.leased.message.seq for settlement in self.unanswered.settlements)
         self.unanswered = None
-        self.lose(self.pacing.receive(report, batch, asked_at))
+        self.lose(self.pacing.receive(asked, batch, asked_at))
+        if self._pause > PAUSE_MIN:
+            self._pause = PAUSE_MIN
+            self.trouble.over("exchange")
+        if self.portion < 1.0:
+            self._grow()
         return batch
+
+    def _grow(self) -> None:
+        """Larger again when it has gone well for long: a try that fails costs as long as a statement may take."""
+        if self.clock.monotonic() - self._slow_at < GROWS_AFTER * self.pacing.settings.lease:
+            return
+        self.portion = min(1.0, self.portion * 2)
+        if self.portion == 1.0:
+            log.warning("exchange.whole", "Exchanges are made whole again")
 
     async def finish(self) -> None:
         """Find out what became of an exchange that was broken off, and hand in what was not done of it."""
@@ -70,6 +102,9 @@ class Exchanges:
     async def _whole_or_in_parts(self, report: Report) -> Batch:
         try:
             return await self.once(report)
+        except StoreTooSlow as error:
+            self.too_slow(error)
+            return await Refusal(self, portioned(report, 0.5)).resolve()
         except (StoreUnavailable, NotMigrated):
             raise
         except Exception:
@@ -78,35 +113,53 @@ class Exchanges:
             return await Refusal(self, report).resolve()
 
     async def once(self, report: Report) -> Batch:
-        conflicts = 0
+        tries = 0
         while True:
             try:
                 return await self.store.arun(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
             except Exception as error:
-                conflicts += 1
-                if not is_conflict(error) or conflicts > CONFLICTS_MAX:
-                    raise
-                await asyncio.sleep(0.001 * conflicts)
+                tries += 1
+                match moment_of(error):
+                    case "again" if tries > CONFLICTS_MAX:
+                        raise StoreUnavailable(
+                            f"An exchange was in conflict with others {tries} times."
+                        ) from error
+                    case "changed" if tries >= CHANGES_MAX:
+                        raise
+                    case "again" | "changed":
+                        await asyncio.sleep(0.001 * tries)
+                    case _:
+                        raise
+
+    def too_slow(self, error: StoreTooSlow) -> None:
+        """Sent again unchanged it would be given up again: the next exchanges are smaller."""
+        if self.portion == 1.0:
+            log.warning(
+                "exchange.too_slow",
+                "An exchange took longer than the database allows; it is done in smaller parts: %(error)s",
+                error=error,
+            )
+        self._slow_at = self.clock.monotonic()
+        self.trouble.timeouts += 1
+        self.portion = max(PORTION_MIN, self.portion / 2)
 
     async def _reconcile(self, report: Report, error: StoreUnavailable) -> Report:
         """What still stands was not settled and is handed in again; what was handed out unheard of goes back."""
-        pause = PAUSE_MIN
         while True:
-            log.warning(
-                "store.unavailable",
-                "The database did not answer; looking again in %(pause).2f s: %(error)s",
-                pause=pause,
-                error=error,
-            )
+            self.trouble.met("exchange", error)
             if not self.patient():
                 raise error
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, PAUSE_MAX)
+            await asyncio.sleep(self._pause)
+            self._pause = min(self._pause * 2, PAUSE_MAX)
             try:
                 settlements, moves = await self._look(report.worker)
                 return replace(report, settlements=settlements, moves=moves)
             except StoreUnavailable as again:
                 error = again
+            except Exception as failure:
+                if moment_of(failure) != "again":
+                    raise
+                error = StoreUnavailable(f"Where our leases stand could not be read: {failure}")
 
     async def _look(self, number: int) -> tuple[list[Settlement], list[tuple[int, int]]]:
         """Where our leases stand: what was not done is answered, what we never heard of is given back."""
@@ -141,9 +194,18 @@ class Refusal:
 
     async def resolve(self) -> Batch:
         """Hand in what can be, and then ask for what was wanted."""
-        await self._hand_in(list(self.lanes))
-        batch = await self.exchanges.once(replace(self.report, settlements=(), moves=()))
-        return replace(batch, lost=frozenset(self.lost))
+        if self.lanes:
+            await self._hand_in(list(self.lanes))
+        ask = replace(self.report, settlements=(), moves=())
+        while True:
+            try:
+                batch = await self.exchanges.once(ask)
+                return replace(batch, lost=frozenset(self.lost))
+            except StoreTooSlow as error:
+                self.exchanges.too_slow(error)
+                if ask.total <= 1:  # there is nothing smaller to ask for: it is waited for
+                    raise
+                ask = portioned(ask, 0.5)
 
     async def _hand_in(self, lanes: list[Fence]) -> None:
         settlements = [each for lane in lanes for each in self.lanes[lane]]
@@ -153,6 +215,8 @@ class Refusal:
         if refusal is None:
             return
         if len(lanes) == 1:
+            if isinstance(refusal, StoreTooSlow) and len(settlements) == 1:
+                raise refusal  # one message, and no fault of its own: it is waited for
             await self._one_by_one(lanes[0], refusal)
             return
         await self._hand_in(lanes[: len(lanes) // 2])
@@ -167,6 +231,8 @@ class Refusal:
             moves = [] if following is None else [(fence[0], following)]
             if len(members) > 1:
                 refusal = await self._refused(stamped(fence, [member]), moves)
+            if isinstance(refusal, StoreTooSlow):
+                raise refusal
             if refusal is not None and not await self._fail(fence, member, refusal, rest, moves):
                 if lane[0] in self.moves:  # what runs now has run ahead of the one that failed
                     self.lost.add(lane[0])
@@ -204,6 +270,9 @@ class Refusal:
     async def _refused(self, settlements: list[Settlement], moves: list[tuple[int, int]]) -> Exception | None:
         try:
             await self._once(settlements, moves)
+        except StoreTooSlow as error:
+            self.exchanges.too_slow(error)
+            return error
         except StoreUnavailable:
             raise
         except Exception as refusal:
@@ -220,6 +289,11 @@ class Refusal:
         return concluded
 
 
-def is_conflict(error: Exception) -> bool:
-    """A serialization failure or a deadlock: nothing was done, and doing it again is the cure."""
-    return getattr(error, "sqlstate", None) in ("40001", "40P01")
+def portioned(report: Report, portion: float) -> Report:
+    """The same, asking for so much less. What has ended is handed in whole, unless the database refuses that."""
+    want = [msgspec.structs.replace(each, heads=smaller(each.heads, portion)) for each in report.want]
+    return replace(report, want=want, total=smaller(report.total, portion))
+
+
+def smaller(count: int, portion: float) -> int:
+    return max(1, int(count * portion)) if count else 0

@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable
 
 from .clock import Clock
+from .errors import StoreUnavailable
 from .logs import Log
 from .rules.lanes import Fence, Lane
 from .rules.pacing import Pacing
 from .settings import Settings
 from .store import Store
+from .trouble import Trouble
 
 log = Log("holdfast.worker")
 
@@ -22,12 +24,19 @@ class Heartbeat(threading.Thread):
     """Renews what the worker holds, and tells it what is lost and what an operator wants cancelled."""
 
     def __init__(
-        self, store: Store, pacing: Pacing, settings: Settings, clock: Clock, worker: int, tell: Tell
+        self,
+        store: Store,
+        pacing: Pacing,
+        settings: Settings,
+        clock: Clock,
+        worker: int,
+        tell: Tell,
+        trouble: Trouble,
     ) -> None:
         super().__init__(name="holdfast-heartbeat", daemon=True)
         self.store, self.pacing, self.clock = store, pacing, clock
         self.seconds, self.lease = settings.heartbeat, settings.lease
-        self.worker, self.tell = worker, tell
+        self.worker, self.tell, self.trouble = worker, tell, trouble
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -48,9 +57,13 @@ class Heartbeat(threading.Thread):
                 lambda now: self.store.plans.renew(self.worker, fences, self.lease, now),  # type: ignore[arg-type]
                 one=True,
             )
-        except Exception as error:  # the worker stops what lapses; the next beat tries again
+        except StoreUnavailable as error:  # the worker stops what lapses; the next beat tries again
+            self.trouble.met("heartbeat", error)
+            return False
+        except Exception as error:
             log.warning("heartbeat.failed", "A heartbeat failed: %(error)s", error=error)
             return False
+        self.trouble.over("heartbeat")
         if not self._over.is_set():
             self.tell(asked, lost, cancelled, asked_at)
         return True

@@ -22,10 +22,10 @@ from contextlib import (
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from .clock import Clock
-from .errors import HoldfastError, LeaseLost, StoreUnavailable, UsageError
+from .errors import CommitRefused, HoldfastError, LeaseLost, StoreUnavailable, UsageError
 from .handlers import Context, Transaction
 from .logs import Log
 from .message import NewMessage
@@ -128,7 +128,7 @@ class Completions:
             except BaseException as error:
                 if not settled:  # else it may have been committed, and only the answer was lost
                     self._call(self._undo, ctx, note)
-                raise _in_our_words(ctx, note, error) from error
+                self._raise(ctx, note, error, settled)
             note.committed = True
 
     @asynccontextmanager
@@ -148,8 +148,24 @@ class Completions:
             except BaseException as error:
                 if not settled:
                     self._undo(ctx, note)
-                raise _in_our_words(ctx, note, error) from error
+                self._raise(ctx, note, error, settled)
             note.committed = True
+
+    def _raise(self, ctx: Context, note: Note, error: BaseException, settled: bool) -> Never:
+        """What leaves the block. An error of the user's is never hidden by one of ours."""
+        if isinstance(error, CommitRefused) and (own := error.during) is not None:
+            error.__context__ = None  # it is the other way round now
+            own.add_note(f"While it was handled: {error}")
+            raise own
+        lane = _lane(ctx)
+        is_lapsed = lane.lost or self.clock.monotonic() > lane.leased_until
+        if isinstance(error, StoreUnavailable) and not settled and is_lapsed:
+            # This process was stopped for longer than its lease, and the server has ended its transaction.
+            raise _lease_lost(ctx) from error
+        told = _in_our_words(ctx, note, error)
+        if told is error:
+            raise error
+        raise told from error
 
     @contextmanager
     def _waiting(self, ctx: Context) -> Iterator[None]:

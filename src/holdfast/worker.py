@@ -31,6 +31,7 @@ from .settings import Settings
 from .store import Store, plans
 from .telemetry import Watch
 from .transactions import Completions, Draft
+from .trouble import Trouble
 from .work import Batch, Report
 
 log = Log("holdfast.worker")
@@ -95,7 +96,8 @@ class Worker:
         self.calls = Calls(
             self.handlers, self.pacing, self.completions, clock, self.now, self._changed, board, watch
         )
-        self._exchanges = Exchanges(store, self.pacing, self.calls, clock, self._is_patient)
+        self.trouble = Trouble(clock, self.name)
+        self._exchanges = Exchanges(store, self.pacing, self.calls, clock, self._is_patient, self.trouble)
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
         self._asked_at = float("-inf")
         self._alone_at = float("-inf")
@@ -111,7 +113,7 @@ class Worker:
         self.completions.loop = asyncio.get_running_loop()
         await self._register()
         heartbeat = Heartbeat(
-            self.store, self.pacing, self.settings, self.clock, self.number, self._tell_renewed
+            self.store, self.pacing, self.settings, self.clock, self.number, self._tell_renewed, self.trouble
         )
         heartbeat.start()
         beside = [asyncio.create_task(each) for each in self._beside()]
@@ -133,7 +135,7 @@ class Worker:
                     await self.store.arun(lambda _: plans.retire_worker(self.store.plans, self.number))
 
     async def _register(self) -> None:
-        pause = PAUSE_MIN
+        pause, is_told = PAUSE_MIN, False
         queues = list(self.handlers)
         while True:
             try:
@@ -145,7 +147,9 @@ class Worker:
             except StoreUnavailable as error:
                 if self.pacing.stopping:
                     raise
-                log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
+                if not is_told:
+                    log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
+                is_told = True
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, PAUSE_MAX)
         if self.board is not None:
@@ -349,12 +353,12 @@ class Worker:
 
     def _beside(self) -> list[Coroutine[Any, Any, None]]:
         step = min([LOOK, self.settings.lease / 4, *(each.timeout / 4 for each in self.handlers.values())])
-        beside = [_every(step, self._watch)]
+        beside = [_every(step, self._watch, self.trouble)]
         if not self.quarantine:  # which lives for moments, and looks all the time
             beside.append(self.store.listen(self._changed))
-            beside.append(_every(LOOK, self._look_for_lapses))
+            beside.append(_every(LOOK, self._look_for_lapses, self.trouble))
             if self.housekeeping is not None:
-                beside.append(_every(HOUSEKEEPING, self._keep_house))
+                beside.append(_every(HOUSEKEEPING, self._keep_house, self.trouble))
         return beside
 
     async def _watch(self) -> float:
@@ -394,6 +398,8 @@ class Worker:
         )
         if self.board is not None:
             self.board.suspects_wait(self.suspects)
+        if (trouble := self.trouble.untold()) is not None:
+            await self.store.arun(lambda at: plans.note_trouble(self.store.plans, self.number, *trouble, at))
         # However long this takes, it is a small part of the time.
         return 50 * (self.clock.monotonic() - begun)
 
@@ -416,7 +422,7 @@ def _limit(handler: Handler[Any, Any]) -> Limit:
     )
 
 
-async def _every(seconds: float, do: Callable[[], Awaitable[float]]) -> None:
+async def _every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Trouble) -> None:
     """Do something now and then, whatever comes of it. It answers how long to wait at least before the next time."""
     wait = 0.0
     while True:
@@ -424,6 +430,8 @@ async def _every(seconds: float, do: Callable[[], Awaitable[float]]) -> None:
         try:
             wait = await do()
         except Exception as error:  # tried again soon; work goes on
+            if isinstance(error, StoreUnavailable) and trouble.since is not None:
+                continue  # told already
             what = getattr(do, "__name__", "").strip("_").replace("_", " ")
             log.warning("beside.failed", "%(what)s failed: %(error)s", what=what, error=error)
 

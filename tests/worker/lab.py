@@ -121,8 +121,8 @@ class Lab:
 
     @asynccontextmanager
     async def working(self, app: Holdfast, **options: Any) -> AsyncIterator[Worker]:
-        async with app.running(**options) as worker:
-            yield worker
+        async with app.running(**options) as running:
+            yield running.worker
 
     def close(self) -> None:
         for app in self.apps:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import threading
 import tracemalloc
 from datetime import datetime, timedelta, timezone
@@ -103,27 +102,6 @@ def test_a_claim_reads_no_more_bodies_than_it_hands_out(sqlite_lab: Lab) -> None
     tracemalloc.stop()
     assert len(batch.work) == 3
     assert peak < 12_000_000
-
-
-async def test_the_end_of_an_embedded_worker_is_told_at_once(
-    sqlite_lab: Lab, caplog: pytest.LogCaptureFixture
-) -> None:
-    app = sqlite_lab.app()
-
-    @app.handler("a")
-    async def nothing(body: int) -> None: ...
-
-    async def run_one_that_breaks() -> None:
-        async with app.running() as worker:
-            worker.calls.broken = RuntimeError("broken")
-            worker._changed.set()
-            while not caplog.records:  # noqa: ASYNC110 - a log has no event to wait for
-                await asyncio.sleep(0.01)
-
-    caplog.set_level(logging.CRITICAL, "holdfast")
-    with pytest.raises(RuntimeError, match="broken"):
-        await run_one_that_breaks()
-    assert "handles nothing any more" in caplog.text
 
 
 async def test_what_cannot_be_unpacked_ends_the_worker(

@@ -22,6 +22,7 @@ BLOCKED_SECONDS = 3600.0
 ENDLESS_LEASES = 20  # leases: nobody needs so long a one
 FLOW_SECONDS = 300.0
 WAITING_MIN = 100  # fewer that wait are no backlog
+TROUBLE_SECONDS = 86_400.0
 GROWS = 1.1  # times as many come as end
 
 
@@ -39,6 +40,7 @@ def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence
     findings += _loops(loops())
     findings += _flow(desk, status)
     findings += _leases(desk)
+    findings += _troubles(desk)
     findings += _news(desk)
     rank = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda each: rank[each.severity])
@@ -239,6 +241,31 @@ def _leases(desk: Desk) -> Iterator[Finding]:
             f"{row['until']:%Y-%m-%d %H:%M:%S} UTC.",
             "If that worker is gone nobody takes over before; ask for shorter leases and renew them.",
         )
+
+
+def _troubles(desk: Desk) -> Iterator[Finding]:
+    """What workers that are known had with their database within a day. One that stopped in order is forgotten."""
+    for row in desk.ask(lambda now: queries.troubled(desk.plans, TROUBLE_SECONDS, SHOWN, now), one=False):
+        said = f"at {row['trouble_at']:%Y-%m-%d %H:%M:%S} UTC: {row['trouble']}"
+        if row["timeouts"]:
+            yield Finding(
+                "warning",
+                "statement-timeout",
+                f"Worker {row['name']} met {row['timeouts']} statement timeouts, and had its last trouble {said}",
+                "The database is too slow for a whole exchange: look at its load, its locks and its vacuum, or give "
+                "it more time with a longer `lease` (a statement may take two of them).",
+            )
+        elif row["restarts"]:
+            yield Finding(
+                "warning",
+                "worker-restarted",
+                f"Worker {row['name']} inside an application was started again {row['restarts']} times, {said}",
+                "Its log has the error with the event worker.ended: repair the cause.",
+            )
+        else:
+            yield Finding(
+                "note", "worker-waited", f"Worker {row['name']} {said}", "Nothing, if you know that moment."
+            )
 
 
 def _news(desk: Desk) -> Iterator[Finding]:

@@ -333,3 +333,10 @@ def lapsed(plans: Plans, seconds: float, now: Any) -> Plan[Row]:
     """Leases that lapsed longer ago than that."""
     before = yield from ago(plans, seconds, now)
     return shape(plans, "count oldest_at", (yield sql(plans, "op_lapsed", before=before)))[0]
+
+
+def troubled(plans: Plans, seconds: float, limit: int, now: Any) -> Plan[list[Row]]:
+    """Workers that had trouble with their database within so many seconds."""
+    after = yield from ago(plans, seconds, now)
+    rows = yield sql(plans, "op_worker_trouble", after=after, limit=limit)
+    return shape(plans, "name trouble trouble_at timeouts restarts", rows)

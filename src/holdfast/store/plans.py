@@ -37,6 +37,21 @@ def announce_stop(plans: Plans, worker: int) -> Plan[None]:
     yield sql(plans, "worker_stopping", worker=worker)
 
 
+def note_trouble(
+    plans: Plans, worker: int, story: str, timeouts: int, now: Any, restarts: int = 0
+) -> Plan[None]:
+    """What a worker had with its database, and is over: for the doctor."""
+    yield sql(
+        plans,
+        "worker_trouble",
+        worker=worker,
+        story=story[:500],
+        timeouts=timeouts,
+        restarts=restarts,
+        now=now,
+    )
+
+
 def retire_worker(plans: Plans, worker: int) -> Plan[None]:
     """A worker that holds nothing any more is forgotten."""
     yield sql(plans, "worker_retire", worker=worker)

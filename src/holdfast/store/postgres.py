@@ -27,14 +27,18 @@ except ImportError as missing:  # pragma: no cover - shown by a test that hides 
     raise ImportError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from missing
 
 from ..clock import Clock
-from ..errors import HoldfastError, NotMigrated, StoreUnavailable
+from ..errors import HoldfastError, NotMigrated, StoreTooSlow, StoreUnavailable
 from ..settings import Settings
+from .handed_postgres import AsyncHandedOut, HandedOut, is_open
 from .migrate import functions, latest, migrate
+from .moments import moment
 from .plans_postgres import PostgresPlans
 from .statement import DEFAULT_SCHEMA, Plan, Row, Rows, Statement, adrive, compile, drive, in_schema
 
 T = TypeVar("T")
 Make = Callable[[datetime | None], Plan[T]]
+
+Told = Callable[[psycopg.Error, str], Exception]
 
 IDLE_SPARE = 4  # connections kept beyond those of handlers: exchanges, heartbeats, publishers
 
@@ -46,8 +50,8 @@ class PostgresStore:
         self.url, self.clock, self.schema = url, clock, schema
         self.plans = PostgresPlans(schema, settings.errors_kept)
         self._lease = settings.lease
-        self._idle: list[psycopg.Connection[Any]] = []
-        self._aidle: dict[int, list[psycopg.AsyncConnection[Any]]] = {}
+        self._idle: list[HandedOut] = []
+        self._aidle: dict[int, list[AsyncHandedOut]] = {}
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle_max = settings.connections + IDLE_SPARE
@@ -78,15 +82,17 @@ class PostgresStore:
                 return await adrive(make(self.now()), lambda s: aexecute(connection, s))
 
     @contextmanager
-    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+    def _connection(self, told: Told | None = None) -> Iterator[HandedOut]:
         connection = self._take()
         try:
             if connection is None:
-                connection = psycopg.Connection.connect(self.url, autocommit=True, **self._options())
+                connection = HandedOut.connect(self.url, autocommit=True, **self._options())
                 tune(connection)
             yield connection
         except psycopg.Error as error:
-            raise as_ours(error, self.schema) from error
+            if connection is not None and error.sqlstate in STALE:
+                connection.close()
+            raise (told or as_ours)(error, self.schema) from error
         finally:
             if connection is not None:
                 with self._lock:
@@ -96,7 +102,7 @@ class PostgresStore:
                 if connection is not None:
                     connection.close()
 
-    def _take(self) -> psycopg.Connection[Any] | None:
+    def _take(self) -> HandedOut | None:
         with self._lock:
             self._forget_after_fork()
             while self._idle:
@@ -106,7 +112,7 @@ class PostgresStore:
             return None
 
     @asynccontextmanager
-    async def _aconnection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def _aconnection(self, told: Told | None = None) -> AsyncIterator[AsyncHandedOut]:
         # Async connections belong to the loop they were made in.
         loop = id(asyncio.get_running_loop())
         with self._lock:
@@ -118,13 +124,13 @@ class PostgresStore:
                 await connection.close()
                 connection = None
             if connection is None:
-                connection = await psycopg.AsyncConnection.connect(
-                    self.url, autocommit=True, **self._options()
-                )
+                connection = await AsyncHandedOut.connect(self.url, autocommit=True, **self._options())
                 tune(connection)
             yield connection
         except psycopg.Error as error:
-            raise as_ours(error, self.schema) from error
+            if connection is not None and error.sqlstate in STALE:
+                await connection.close()
+            raise (told or as_ours)(error, self.schema) from error
         finally:
             if connection is not None:
                 if usable(connection) and len(idle) < self._idle_max:
@@ -205,16 +211,54 @@ class PostgresStore:
             return self._aturns.setdefault(loop, asyncio.Semaphore(self._connections))
 
     @contextmanager
-    def transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Callable[[Plan[Any]], Any]]]:
-        with self._connection() as connection, connection.transaction():
-            yield connection, lambda plan: drive(plan, lambda s: execute(connection, s))
+    def transaction(self) -> Iterator[tuple[HandedOut, Callable[[Plan[Any]], Any]]]:
+        """A transaction of a handler. What its own statements raise stays as it is, but for a lost connection."""
+
+        def run(plan: Plan[Any]) -> Any:
+            connection.take_back()
+            connection.guard.take_back(is_open(connection))
+            try:
+                return drive(plan, lambda s: execute(connection, s))
+            except psycopg.Error as error:
+                raise as_ours(error, self.schema) from error
+
+        with self._connection(cut_off) as connection:
+            try:
+                with connection.transaction():
+                    connection.hand_out()
+                    try:
+                        yield connection, run
+                    except psycopg.Rollback as error:  # psycopg would end the block in silence
+                        raise connection.guard.refuse_during("psycopg.Rollback", None) from error
+                    if not connection.guard.is_ours:  # nothing of the engine's was executed in it
+                        connection.guard.take_back(is_open(connection))
+            finally:
+                connection.take_back()
 
     @asynccontextmanager
     async def atransaction(
         self,
-    ) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], Callable[[Plan[Any]], Awaitable[Any]]]]:
-        async with self._aconnection() as connection, connection.transaction():
-            yield connection, lambda plan: adrive(plan, lambda s: aexecute(connection, s))
+    ) -> AsyncIterator[tuple[AsyncHandedOut, Callable[[Plan[Any]], Awaitable[Any]]]]:
+        async def run(plan: Plan[Any]) -> Any:
+            connection.take_back()
+            connection.guard.take_back(is_open(connection))
+            try:
+                return await adrive(plan, lambda s: aexecute(connection, s))
+            except psycopg.Error as error:
+                raise as_ours(error, self.schema) from error
+
+        async with self._aconnection(cut_off) as connection:
+            try:
+                async with connection.transaction():
+                    connection.hand_out()
+                    try:
+                        yield connection, run
+                    except psycopg.Rollback as error:
+                        raise connection.guard.refuse_during("psycopg.Rollback", None) from error
+                    if not connection.guard.is_ours:  # nothing of the engine's was executed in it
+                        connection.guard.take_back(is_open(connection))
+            finally:
+                connection.take_back()
 
     # -- life
 
@@ -337,10 +381,6 @@ def literal(values: list[Any]) -> object:
     return values
 
 
-# Lost connections, a server that goes or comes, and one that has no room. A statement that was given up is no such
-# thing: sent again unchanged, it would be given up again.
-AWAY = ("08", "57P", "53")
-
 MISSING = (
     psycopg.errors.UndefinedTable,
     psycopg.errors.UndefinedFunction,
@@ -350,13 +390,38 @@ MISSING = (
 
 
 def as_ours(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
+    """What the engine's own statements raise. What passes by itself is StoreUnavailable."""
     if isinstance(error, MISSING) and schema in str(error):
         return NotMigrated(
             f"The database has no Holdfast tables of this version in schema {schema}: run `holdfast migrate`."
         )
-    if isinstance(error, psycopg.InterfaceError) or (
-        isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(AWAY)
-    ):
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return StoreUnavailable(f"The database did not answer: {text}.")
+    if (ours := cut_off(error, schema)) is not error:
+        return ours
+    match moment(error.sqlstate or ""):
+        case "wait":
+            return StoreUnavailable(f"The database refuses this at the moment: {first_line(error)}.")
+        case "smaller":
+            return StoreTooSlow(
+                f"The database gave a statement up, for it took too long or was cancelled: {first_line(error)}."
+            )
     return error
+
+
+# A session that may stay as it is for ever: one on a standby, one with a prepared statement of an older schema.
+STALE = frozenset(("25006", "0A000", "XX000"))
+
+# A lost connection, a server that goes or comes or has no room; and a transaction that the server has ended.
+CUT_OFF = ("08", "57P", "53", "25P03", "25P04")
+
+
+def cut_off(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
+    """What statements of a handler raise stays as it is, unless the connection is lost."""
+    if error.sqlstate is None:  # the server said nothing
+        is_lost = isinstance(error, psycopg.InterfaceError | psycopg.OperationalError)
+    else:
+        is_lost = error.sqlstate.startswith(CUT_OFF)
+    return StoreUnavailable(f"The database did not answer: {first_line(error)}.") if is_lost else error
+
+
+def first_line(error: psycopg.Error) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

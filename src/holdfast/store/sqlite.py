@@ -16,18 +16,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from ..clock import Clock, micros, wall_clock
 from ..errors import InvalidSettings, NotMigrated, StoreUnavailable, UsageError
 from ..settings import Settings
 from . import plans as common
+from .handed import HandedOut
 from .migrate import check_not_newer, latest, migrate
+from .moments import sqlite_waits
 from .plans_sqlite import SqlitePlans
 from .statement import Plan, Rows, Statement, drive
 
 T = TypeVar("T")
+Kind = TypeVar("Kind", bound=sqlite3.Connection)
 Make = Callable[[int], Plan[T]]
 Ask = tuple[Callable[[int], Plan[Any]], "Future[Any]"]
 
@@ -37,6 +40,8 @@ SWITCH_TRIES, SWITCH_PAUSE = 500, 0.01
 WATCH_STEP = 0.001  # seconds between looks at the file's change counter, at least
 WATCH_LOOKS = 25  # in one long wait, at most
 WATCH_CLOSELY = 0.1  # seconds: a wait that is not longer
+PRAGMAS = ("journal_mode=wal", "synchronous=full", "cache_size=-65536", "mmap_size=268435456",
+           "journal_size_limit=67108864", "temp_store=memory")  # fmt: skip
 
 
 class SqliteStore:
@@ -93,9 +98,7 @@ class SqliteStore:
         )  # to write in this process: its thread's, or that of a handler's transaction
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
-        self._idle: list[
-            sqlite3.Connection
-        ] = []  # for handlers' transactions, of which there is one at a time
+        self._idle: list[HandedOut] = []  # for handlers' transactions, of which there is one at a time
         self._pid = os.getpid()
 
     def _write(self, asks: SimpleQueue[Ask | None]) -> None:
@@ -176,7 +179,11 @@ class SqliteStore:
         if connection is None or self._local.watch_pid != os.getpid():
             connection = connect(self.path, readonly=True)
             self._local.watch, self._local.watch_pid = connection, os.getpid()
-        (version,) = connection.execute("pragma data_version").fetchone()
+        try:
+            (version,) = connection.execute("pragma data_version").fetchone()
+        except sqlite3.Error:  # only a hint: whoever asks for work next is told what is wrong
+            self._local.watch = None
+            return False
         before, self._seen = self._seen, version
         return bool(version != before)
 
@@ -231,9 +238,15 @@ class SqliteStore:
     def transaction(self) -> Iterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Any]]]:
         """A write transaction of a handler. It holds everybody's write lock: writes only, and short."""
         connection = self._begin()
+
+        def run(plan: Plan[Any]) -> Any:
+            connection.take_back()
+            return drive(plan, lambda s: execute(connection, s))
+
         try:
-            yield connection, lambda plan: drive(plan, lambda s: execute(connection, s))
-            connection.execute("commit")
+            connection.guard.hand_out()
+            yield connection, run
+            connection.end()
         except sqlite3.Error as error:
             raise as_ours(error, self.path) from error
         finally:
@@ -256,16 +269,18 @@ class SqliteStore:
             try:
 
                 async def run(plan: Plan[Any]) -> Any:
+                    connection.take_back()
                     return drive(plan, lambda s: execute(connection, s))
 
+                connection.guard.hand_out()
                 yield connection, run
-                await _to_the_end(loop.run_in_executor(self._aside, connection.execute, "commit"))
+                await _to_the_end(loop.run_in_executor(self._aside, connection.end))
             except sqlite3.Error as error:
                 raise as_ours(error, self.path) from error
             finally:
                 self._end(connection)
 
-    def _begin(self) -> sqlite3.Connection:
+    def _begin(self) -> HandedOut:
         if self.in_memory:
             raise UsageError(
                 "ctx.transaction() needs a database file: one in memory has a single connection."
@@ -273,10 +288,10 @@ class SqliteStore:
         self._notice_fork()
         # Waiting for one's turn is fair and quick; SQLite's own waiting for a locked file is neither.
         self._turn.acquire()
-        connection: sqlite3.Connection | None = None
+        connection: HandedOut | None = None
         try:
-            connection = self._idle.pop() if self._idle else connect(self.path, checkpoints=False)
-            connection.execute("begin immediate")
+            connection = self._idle.pop() if self._idle else connect_handed_out(self.path)
+            connection.begin()
             return connection
         except BaseException as error:
             self._turn.release()
@@ -284,10 +299,9 @@ class SqliteStore:
                 connection.close()
             raise (as_ours(error, self.path) if isinstance(error, sqlite3.Error) else error) from error
 
-    def _end(self, connection: sqlite3.Connection) -> None:
+    def _end(self, connection: HandedOut) -> None:
         try:
-            if connection.in_transaction:
-                connection.execute("rollback")
+            connection.undo()
             self._idle.append(connection)
         except sqlite3.Error:
             connection.close()
@@ -344,15 +358,29 @@ async def _to_the_end(doing: asyncio.Future[Any]) -> None:
         raise
 
 
-def connect(path: str, *, readonly: bool = False, checkpoints: bool = True) -> sqlite3.Connection:
+def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
+    connection = opened(path, sqlite3.Connection)
+    pragmas = ["query_only=on", "wal_autocheckpoint=0"] if readonly else [*PRAGMAS, "wal_autocheckpoint=4000"]
+    return tuned(connection, pragmas)
+
+
+def connect_handed_out(path: str) -> HandedOut:
+    # Two checkpoints at one instant can corrupt a WAL file before SQLite 3.51.3: only the writer makes them.
+    return tuned(opened(path, HandedOut), [*PRAGMAS, "wal_autocheckpoint=0"])
+
+
+def opened(path: str, kind: type[Kind]) -> Kind:
     if path != ":memory:":
         prepare(Path(path))
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    # Two checkpoints at one instant can corrupt a WAL file before SQLite 3.51.3: only the writer makes them.
-    pages = 4000 if checkpoints else 0
-    pragmas = ["journal_mode=wal", "synchronous=full", f"wal_autocheckpoint={pages}", "cache_size=-65536",
-               "mmap_size=268435456", "journal_size_limit=67108864", "temp_store=memory"]  # fmt: skip
-    for pragma in ["query_only=on", "wal_autocheckpoint=0"] if readonly else pragmas:
+    made: dict[str, Any] = {} if kind is sqlite3.Connection else {"factory": kind}
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, **made
+    )
+    return cast(Kind, connection)
+
+
+def tuned(connection: Kind, pragmas: Sequence[str]) -> Kind:
+    for pragma in pragmas:
         patiently(connection, f"pragma {pragma}")
     return connection
 
@@ -396,15 +424,14 @@ def execute(connection: sqlite3.Connection, statement: Statement) -> Rows:
 
 
 def as_ours(error: Exception, path: str) -> Exception:
-    text = str(error)
-    if isinstance(error, sqlite3.OperationalError):
-        if "no such table: holdfast_" in text or "no such table: main.holdfast_" in text:
-            return NotMigrated(f"{path} has no Holdfast tables: run `holdfast migrate` on it.")
-        if "locked" in text or "busy" in text:
-            return StoreUnavailable(
-                f"{path} has been locked for {BUSY_SECONDS:.0f} s by another connection that writes: "
-                "end its transaction."
-            )
-        if "disk" in text or "I/O" in text or "unable to open" in text or "readonly" in text:
-            return StoreUnavailable(f"{path} cannot be used: {text}.")
-    return error
+    if not isinstance(error, sqlite3.OperationalError):
+        return error
+    text, code = str(error), getattr(error, "sqlite_errorcode", 0)
+    if "no such table: holdfast_" in text or "no such table: main.holdfast_" in text:
+        return NotMigrated(f"{path} has no Holdfast tables: run `holdfast migrate` on it.")
+    if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreUnavailable(
+            f"{path} has been locked for {BUSY_SECONDS:.0f} s by another connection that writes: "
+            "end its transaction."
+        )
+    return StoreUnavailable(f"{path} cannot be used: {text}.") if sqlite_waits(code) else error

@@ -7,7 +7,7 @@ handle in any of the drivers (runners.py). `compile` turns `:name` into what tha
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -115,21 +115,65 @@ def in_schema(sql: str, schema: str) -> str:
     return QUALIFIER.sub(f"{schema}.", sql)
 
 
-TOKEN = re.compile(
-    r"""
-      (?P<skip>
+COMMENT = r"/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/"
+for _ in range(3):  # PostgreSQL's comments nest
+    COMMENT = rf"/\*(?:[^*/]|\*(?!/)|/(?!\*)|{COMMENT})*\*/"
+
+LITERAL = rf"""
           \b[eE]'(?:[^'\\]|\\.|'')*'      # E'it\'s'
         | '(?:[^']|'')*'
         | "(?:[^"]|"")*"
-        | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$
-        | --[^\n]*
-        | /\*.*?\*/
-        | ::
-      )
-    | (?<![\w:]):(?P<name>[A-Za-z_]\w*)   # not the colon of a slice, [1:n]
-    """,
+        | (?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$
+        | --[^\n\r]*
+        | {COMMENT}
+"""
+TOKEN = re.compile(
+    rf"(?P<skip>{LITERAL}|::)"
+    r"| (?<![\w:]):(?P<name>[A-Za-z_]\w*)",  # not the colon of a slice, [1:n]
     re.VERBOSE | re.DOTALL,
 )
+WORD = re.compile(rf"(?P<skip>{LITERAL})|(?P<end>;)|(?P<word>[A-Za-z_]\w*)|\S", re.VERBOSE | re.DOTALL)
+MAY_END = re.compile(r"[\s;]*(?:commit|end|rollback|abort|prepare|--|/\*)", re.IGNORECASE)
+
+
+def ends_transaction(sql: str) -> str | None:
+    """The words of PostgreSQL's SQL that would end the transaction it is executed in, if it has any.
+
+    >>> ends_transaction("insert into t values (';'); /* so */ commit work")
+    'COMMIT WORK'
+    >>> ends_transaction("rollback to savepoint a") is None
+    True
+    """
+    if ";" not in sql and not MAY_END.match(sql):  # as nearly all
+        return None
+    in_function = False
+    for words in _first_words(sql):
+        match words:
+            case ["end", *_] if in_function:
+                in_function = False
+            case ["rollback", "to", *_] | ["rollback", "work" | "transaction", "to", *_]:
+                pass
+            case ["commit" | "end" | "rollback" | "abort", *_] | ["prepare", "transaction", *_]:
+                return " ".join(words[:2]).upper()
+            case [*_] if "atomic" in words:  # the body of a function in SQL: statements, and then END
+                in_function = True
+    return None
+
+
+def _first_words(sql: str) -> Iterator[list[str]]:
+    """The words of each statement, without literals and comments. They are looked at only where they begin."""
+    words: list[str] = []
+    is_begin = True
+    for token in WORD.finditer(sql):
+        if token["end"]:
+            yield words
+            words, is_begin = [], True
+        elif token["word"]:
+            if is_begin or token["word"].lower() == "atomic":
+                words.append(token["word"].lower())
+        elif not token["skip"] or not token["skip"].startswith(("--", "/*")):
+            is_begin = False
+    yield words
 
 
 @lru_cache(maxsize=1024)

@@ -355,6 +355,9 @@ def verbs() -> dict[str, Verb]:
         "announce_stop": lambda h: h.run(
             lambda _: plans.announce_stop(h.store.plans, h.contents.workers["one"])
         ),
+        "note_trouble": lambda h: h.run(
+            lambda now: plans.note_trouble(h.store.plans, h.contents.workers["one"], "It waited.", 1, now)
+        ),
         "retire": lambda h: h.run(lambda _: plans.retire_worker(h.store.plans, h.contents.workers["three"])),
         "subscribe": lambda h: h.run(
             lambda now: plans.subscribe(h.store.plans, {"q": ["new"], "z": ["new"]}, now)

@@ -1,0 +1,162 @@
+"""The connection that a handler gets from ctx.transaction(): all but the end of the transaction is the handler's.
+
+The engine's commit is fenced by the lease. Any other commit would store half of the block, and store it again at each
+retry. So a commit or a rollback is refused before it happens, and what was refused once is never committed, also when
+the handler catches the refusal and goes on. Savepoints are the handler's.
+
+On SQLite an authorizer, set once for each connection, sees every statement that ends a transaction, whoever sends it:
+a method, `with db:`, `executescript` or SQL. SQLite asks it when a statement is prepared, and Python keeps prepared
+statements by their text. So our own commit has a text that nobody else writes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from typing import Any, Never
+
+from ..errors import CommitRefused
+
+REMEDY = (
+    "Inside ctx.transaction() only the engine commits, at the end of the block and together with the message. "
+    "Leave it out; to undo everything raise an exception, to undo a part use a savepoint."
+)
+OVER = (
+    "The transaction of this block is over, rolled back by the database after an error or closed: what is written now "
+    "would be committed by itself, without the message. Let that error leave the block."
+)
+
+BEGIN, COMMIT, ROLLBACK = (
+    "begin immediate /* holdfast */",
+    "commit /* holdfast */",
+    "rollback /* holdfast */",
+)
+
+
+class Guard:
+    """Who may end the transaction that is open on a connection: the engine alone."""
+
+    __slots__ = ("is_ours", "outer", "refusal")
+
+    def __init__(self) -> None:
+        self.is_ours = True  # what happens on the connection now is the engine's doing
+        self.outer: BaseException | None = None  # being handled around the block
+        self.refusal: CommitRefused | None = None
+
+    def hand_out(self) -> None:
+        """From here on it is the handler's. Called where the handler is, for what it handles at that moment."""
+        self.is_ours, self.refusal, self.outer = False, None, sys.exception()
+
+    def take_back(self, is_open: bool) -> None:
+        """The handler is through. What was refused must not be committed, nor a part of it."""
+        self.is_ours, self.outer = True, None
+        if self.refusal is not None:
+            raise CommitRefused(str(self.refusal)) from self.refusal
+        if not is_open:
+            raise CommitRefused(f"Nothing more of this block can be stored. {OVER}")
+
+    def refuse(self, what: str) -> CommitRefused:
+        """The error for whoever tried. One that is being handled at this moment must not be hidden by it."""
+        return self.refuse_during(what, sys.exception())
+
+    def refuse_during(self, what: str, during: BaseException | None) -> CommitRefused:
+        self.refusal = CommitRefused(
+            f"{what} was refused, and nothing of this block is stored. {REMEDY}",
+            None if during is self.outer else during,
+        )
+        return self.refusal
+
+    def allows(self, action: int, operation: str | None, *_: object) -> int:
+        """The authorizer of SQLite. It answers for each table and column of a statement that is prepared."""
+        if action != sqlite3.SQLITE_TRANSACTION or self.is_ours or operation == "BEGIN":  # refused by SQLite
+            return sqlite3.SQLITE_OK
+        self.refuse(f"{operation}")
+        return sqlite3.SQLITE_DENY
+
+
+class CarefulCursor(sqlite3.Cursor):
+    """Says in our words what the authorizer has refused, and writes nothing when the transaction is over."""
+
+    def execute(self, *arguments: Any) -> CarefulCursor:
+        return self._careful(super().execute, arguments)
+
+    def executemany(self, *arguments: Any) -> CarefulCursor:
+        return self._careful(super().executemany, arguments)
+
+    def executescript(self, *_: Any) -> Never:
+        raise self._handed_out.guard.refuse("executescript(), which begins with a commit,")
+
+    @property
+    def _handed_out(self) -> HandedOut:
+        connection = self.connection
+        assert isinstance(connection, HandedOut)
+        return connection
+
+    def _careful(self, execute: Any, arguments: tuple[Any, ...]) -> CarefulCursor:
+        connection = self._handed_out
+        if not connection.in_transaction and not connection.guard.is_ours:
+            raise CommitRefused(f"Nothing was executed. {OVER}")
+        try:
+            execute(*arguments)
+        except sqlite3.DatabaseError as error:
+            refusal = connection.guard.refusal
+            if refusal is None or error.sqlite_errorcode != sqlite3.SQLITE_AUTH:
+                raise
+            raise refusal from error
+        return self
+
+
+class HandedOut(sqlite3.Connection):
+    """A connection for handlers' transactions, one after another."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.guard = Guard()
+        self.set_authorizer(self.guard.allows)
+
+    # Of the engine
+
+    def begin(self) -> None:
+        super().execute(BEGIN)
+
+    def take_back(self) -> None:
+        self.guard.take_back(self.in_transaction)
+        self.row_factory, self.text_factory = None, str  # as the engine's statements want them
+
+    def end(self) -> None:
+        if not self.guard.is_ours:  # nothing of the engine's was executed in it
+            self.take_back()
+        super().execute(COMMIT)
+
+    def undo(self) -> None:
+        self.guard.is_ours = True
+        if self.in_transaction:
+            super().execute(ROLLBACK)
+        self.guard.is_ours = False
+
+    # Of the handler
+
+    def __enter__(self) -> Never:
+        raise self.guard.refuse("`with db:`, which ends with a commit,")
+
+    def commit(self) -> None:
+        raise self.guard.refuse("commit()")
+
+    def rollback(self) -> None:
+        raise self.guard.refuse("rollback()")
+
+    def cursor(self, factory: Any = CarefulCursor) -> Any:
+        return super().cursor(factory)
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        if self.guard.is_ours:
+            return super().execute(*arguments)
+        made: sqlite3.Cursor = self.cursor().execute(*arguments)
+        return made
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        made: sqlite3.Cursor = self.cursor().executemany(*arguments)
+        return made
+
+    def executescript(self, *_: Any) -> Never:
+        raise self.guard.refuse("executescript(), which begins with a commit,")
