@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -48,12 +49,12 @@ def ask(dsn: str, sql: str) -> list[tuple[Any, ...]]:
 
 def everything(dsn: str) -> list[tuple[Any, ...]]:
     """Each function, table, index, sequence and type in the schema, and whether it was written again."""
+    inside = f"= '{SCHEMA}'::regnamespace"
     return ask(
         dsn,
-        f"select 'function', oid::regprocedure::text, xmin::text from pg_proc where pronamespace = '{SCHEMA}'::regnamespace"
-        f" union all select 'class', relname::text, oid::text from pg_class where relnamespace = '{SCHEMA}'::regnamespace"
-        f" union all select 'type', typname::text, xmin::text from pg_type where typnamespace = '{SCHEMA}'::regnamespace"
-        " order by 1, 2",
+        f"select 'function', oid::regprocedure::text, xmin::text from pg_proc where pronamespace {inside}"
+        f" union all select 'class', relname::text, oid::text from pg_class where relnamespace {inside}"
+        f" union all select 'type', typname::text, xmin::text from pg_type where typnamespace {inside} order by 1, 2",
     )
 
 
@@ -99,7 +100,8 @@ MINE = {
     "an index": ("create table {s}.t (n int); create index dead_died on {s}.t (n)", "index shop.dead_died"),
     "a type like a table": ("create domain {s}.lease as int", "type shop.lease"),
     "another tool's schema_version": (
-        "create table {s}.schema_version (version text, installed_by text); insert into {s}.schema_version values ('1.1', 'me')",
+        "create table {s}.schema_version (version text, installed_by text);"
+        "insert into {s}.schema_version values ('1.1', 'me')",
         "table schema_version that is not Holdfast's",
     ),
 }  # fmt: skip
@@ -135,9 +137,9 @@ def test_nor_when_it_came_after_the_first_migration(store: PostgresStore, dsn: s
         " returns boolean language sql as 'select true'",
     )
     before = everything(dsn)
-    with pytest.raises(NotMigrated, match="did not make and needs the name of: function shop.covers"):
+    with pytest.raises(NotMigrated, match=r"did not make and needs the name of: function shop.covers"):
         store.migrate()
-    with pytest.raises(psycopg.Error, match="did not make and needs the name of: function shop.covers"):
+    with pytest.raises(psycopg.Error, match=r"did not make and needs the name of: function shop.covers"):
         execute(dsn, migration_sql("postgres", SCHEMA, migrate.latest("postgres")))
     assert everything(dsn) == before
 
@@ -156,7 +158,7 @@ def test_nor_on_sqlite(sqlite_path: Path, made: str) -> None:
         before = db.execute("select * from sqlite_master").fetchall()
     store = SqliteStore(str(sqlite_path), Settings(), MovableClock())
     for verb in (store.migrate, store.check):
-        with pytest.raises(NotMigrated, match="did not make and needs the name of: .*holdfast_"):
+        with pytest.raises(NotMigrated, match=r"did not make and needs the name of: .*holdfast_"):
             verb()
     store.close()
     with closing(sqlite3.connect(sqlite_path)) as db:
@@ -214,7 +216,7 @@ def test_a_name_that_a_later_step_gives_may_be_taken_by_the_application(
     at_version(dsn, 2)
     execute(dsn, f"create function {SCHEMA}.record_death() returns int language sql as 'select 1'")
     before = everything(dsn)
-    with pytest.raises(NotMigrated, match="function shop.record_death"):
+    with pytest.raises(NotMigrated, match=r"function shop.record_death"):
         store.migrate()
     assert everything(dsn) == before
 
@@ -257,7 +259,7 @@ def test_an_older_release_changes_nothing_and_starts_if_it_still_works(
         f" compatible_from = {number if compatible else number + 1}",
     )
     before = everything(dsn)
-    with pytest.raises(NotMigrated, match="Nothing was migrated.*install the newer release here"):
+    with pytest.raises(NotMigrated, match=r"Nothing was migrated.*install the newer release here"):
         store.migrate()
     with pytest.raises(psycopg.Error, match="nothing was migrated"):
         execute(dsn, migration_sql("postgres", SCHEMA, migrate.latest("postgres")))
@@ -266,7 +268,7 @@ def test_an_older_release_changes_nothing_and_starts_if_it_still_works(
         store.check()
         assert try_out(Box(store, store.clock, dsn)) == ["a", "b"]  # type: ignore[arg-type]
     else:
-        with pytest.raises(NotMigrated, match="no longer works with this one.*install the newer release"):
+        with pytest.raises(NotMigrated, match=r"no longer works with this one.*install the newer release"):
             store.check()
 
 
@@ -293,7 +295,7 @@ def test_the_numbers_rise_and_the_last_one_is_that_of_the_functions_here() -> No
     assert all(1 <= each.compatible_from <= each.number for each in numbers)
     assert all(
         a.compatible_from <= b.compatible_from and a.version <= b.version
-        for a, b in zip(numbers, numbers[1:], strict=False)
+        for a, b in itertools.pairwise(numbers)
     )
     last, here = numbers[-1], migrate.release()
     line = f"{last.number + 1} {last.compatible_from} {here.version} {here.digest}"

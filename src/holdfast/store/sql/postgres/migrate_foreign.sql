@@ -9,5 +9,5 @@ select case c.relkind when 'S' then 'sequence ' when 'i' then 'index ' when 'v' 
   from pg_catalog.pg_class c where c.relnamespace = to_regnamespace(:schema::text)::oid and c.relname = any (:names::text[])
  union all
 select 'type ' || t.oid::regtype::text from pg_catalog.pg_type t
- where t.typnamespace = to_regnamespace(:schema::text)::oid and t.typname = any (:names::text[]) and t.typrelid = 0
+ where t.typnamespace = to_regnamespace(:schema::text)::oid and t.typname = any (:names::text[]) and t.typrelid = 0::oid
  order by 1
