@@ -6,7 +6,7 @@ HoldfastError
 │   ├── NotInTransaction     a publish on a handle that would commit by itself
 │   ├── WrongHandle          a handle this call cannot use (async given to sync, unknown kind)
 │   └── InvalidSettings      a URL, policy or setting that cannot work
-├── NotMigrated              the database has no tables of ours, or those of another version
+├── NotMigrated              the database has no tables of ours, or those of another version; a migration was refused
 ├── StoreUnavailable         the database did not answer; the call may be repeated
 ├── BodySealed               a stored body is encrypted, and the keys here do not open it
 ├── LeaseLost                another worker holds the message now; roll back what you did
