@@ -7,7 +7,7 @@ HoldfastError
 │   ├── WrongHandle          a handle this call cannot use (async given to sync, unknown kind)
 │   ├── CommitRefused        a commit or rollback inside ctx.transaction(), where only the engine commits
 │   └── InvalidSettings      a URL, policy or setting that cannot work
-├── NotMigrated              the database has no tables of ours, or those of another version
+├── NotMigrated              the database has no tables of ours, or those of another version; a migration was refused
 ├── StoreUnavailable         the database did not answer, or refuses at this moment; the call may be repeated
 │   └── StoreTooSlow         a statement took longer than it may; less at a time may do
 ├── BodySealed               a stored body is encrypted, and the keys here do not open it

@@ -101,15 +101,19 @@ def test_a_newer_schema_is_refused(store: Store, url: str) -> None:
 def test_other_functions_are_replaced(postgres_dsn: str) -> None:
     store = open_store(postgres_dsn)
     store.migrate()
-    execute(postgres_dsn, "update holdfast.schema_version set functions = 'of another release'")
-    with pytest.raises(NotMigrated):
-        store.check()
     execute(
-        postgres_dsn, "create function holdfast.adopt(p_limit int) returns int language sql as 'select 1'"
+        postgres_dsn,
+        "create function holdfast.adopt(p_limit int) returns int language sql as 'select 1';"
+        "update holdfast.schema_version set functions = 'of an older release', number = number - 1,"
+        " made = made || 'holdfast.adopt(integer)'::text",
     )
+    with pytest.raises(NotMigrated, match="run `holdfast migrate`"):
+        store.check()
     assert store.migrate() == [-1]
     store.check()
     assert store.migrate() == []
+    with psycopg.connect(postgres_dsn) as db:
+        assert db.execute("select to_regprocedure('holdfast.adopt(int)')").fetchone() == (None,)
     store.close()
 
 

@@ -11,6 +11,7 @@ from ..errors import NotMigrated
 from ..store import alert_plans
 from ..store import dead_queries as letters
 from ..store import operator_queries as queries
+from ..store.installed import compare, other, words
 from . import database
 from .desk import Desk
 from .results import Finding, Status, Stuck
@@ -48,24 +49,37 @@ def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence
 
 def _schema(desk: Desk) -> Iterator[Finding]:
     try:
-        reached, needed, own = desk.ask(lambda _: queries.version(desk.plans))
-    except NotMigrated:
-        yield Finding("error", "schema", "The database has no Holdfast tables.", "Run `holdfast migrate`.")
+        found, ours = desk.ask(lambda _: queries.version(desk.plans))
+    except NotMigrated as missing:
+        yield Finding("error", "schema", "The database has no Holdfast tables.", _remedy(missing))
         return
-    if reached > needed:
-        yield Finding(
-            "error",
-            "schema",
-            f"The database is at schema version {reached} and this release knows only {needed}.",
-            "Install the newer release; there is no way down.",
-        )
-    elif reached < needed or not own:
-        yield Finding(
-            "error",
-            "schema",
-            f"The database is at schema version {reached}; this release needs {needed} with its own functions.",
-            "Run `holdfast migrate`.",
-        )
+    standing = compare(found, ours)
+    has = f"The database has {words(found)}"
+    match standing:
+        case "behind":
+            yield Finding(
+                "error", "schema", f"{has}; this release needs {words(ours)}.", "Run `holdfast migrate`."
+            )
+        case "ahead":
+            yield Finding(
+                "error",
+                "schema",
+                f"{has} and this release knows only {words(ours)}.",
+                "Install the newer release; there is no way down.",
+            )
+        case "compatible":
+            yield Finding(
+                "note",
+                "schema",
+                f"{has}; this process is of an older release ({words(ours)}), which still works with it.",
+                "Install the newer release here as well.",
+            )
+        case "other":
+            yield Finding("error", "schema", other(found), "Install a release.")
+
+
+def _remedy(missing: NotMigrated) -> str:
+    return "Run `holdfast migrate`." if "run `holdfast migrate`" in str(missing) else str(missing)
 
 
 def _order(desk: Desk) -> Iterator[Finding]:

@@ -41,8 +41,8 @@ CONDITIONS: Mapping[str, str] = {
 }
 POSTGRES: Mapping[str, str] = {
     "ids": "d.id = any (:ids::uuid[])",
-    "text": "exists (select 1 from jsonb_array_elements(d.errors) e"
-    " where strpos(lower(e ->> 'text'), lower(:text)) > 0)",
+    "text": "exists (select 1 from pg_catalog.jsonb_array_elements(d.errors) e"
+    " where pg_catalog.strpos(pg_catalog.lower(e ->> 'text'::text), pg_catalog.lower(:text)) > 0)",
     "place": f"({PLACE}) > (:place_0::bigint, :place_1::bigint, :place_2::uuid, :place_3::text)",
     **{
         name: CONDITIONS[name] + "::timestamptz" for name in ("died_before", "died_after", "here_before", "until")

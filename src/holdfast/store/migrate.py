@@ -1,34 +1,31 @@
 """Numbered migrations, forward only, that any number of processes may run at once.
 
-A step is one file for each database. PostgreSQL's functions are installed anew whenever their text
-changed; they carry no data. The version that a database has reached is a row of its own.
+A step is one file for each database. PostgreSQL's functions are installed anew whenever their number
+rose; they carry no data. The version that a database has reached is a row of its own, with what is installed beside it
+(installed.py). A migration touches only what migrations made: whatever else has a name that it needs stops it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 
 from ..errors import NotMigrated
-from .statement import DEFAULT_SCHEMA, Dialect, Plan, Statement, in_schema
+from . import installed
+from .installed import Installed
+from .statement import DEFAULT_SCHEMA, Dialect, Plan, Statement, in_schema, load
 
-DROP_FUNCTIONS = """
-do $$
-declare f record;
-begin
-    for f in select p.oid::regprocedure as name from pg_proc p
-              where p.pronamespace = (select c.relnamespace from pg_class c where c.oid = 'holdfast.message'::regclass)
-                and p.prorettype <> 'trigger'::regtype
-    loop
-        execute 'drop function ' || f.name;
-    end loop;
-end
-$$
-"""
+NUMBERED = 7  # the schema version from which on a database knows its functions
+PATH = "pg_catalog, pg_temp"
+VALUE = re.compile(r"(?<![:\w]):([a-z_]+)")
 STEP = re.compile(r"(\d{4})_\w+\.(sqlite|postgres)\.sql")
+FUNCTION = re.compile(r"^create (?:or replace )?function holdfast\.(\w+)", re.MULTILINE)
+CREATED = re.compile(
+    r"^create (?:unique )?(?:table|index|sequence|type|trigger|view) (?:holdfast\.)?(\w+)", re.MULTILINE
+)
 
 
 def steps(dialect: Dialect) -> list[tuple[int, str]]:
@@ -45,13 +42,45 @@ def steps(dialect: Dialect) -> list[tuple[int, str]]:
 def functions() -> tuple[str, str]:
     """The text of all PostgreSQL functions, and its digest."""
     folder = files("holdfast").joinpath("store", "functions")
-    texts = [file.read_text(encoding="utf-8") for file in sorted(folder.iterdir(), key=lambda f: f.name)]
-    text = "\n".join(texts)
+    found = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda f: f.name)
+    text = "\n".join(file.read_text(encoding="utf-8") for file in found)
     return text, hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def latest(dialect: Dialect) -> int:
     return steps(dialect)[-1][0]
+
+
+def release() -> Installed:
+    """What this release brings to PostgreSQL."""
+    current = installed.numbers()[-1]
+    return Installed(latest("postgres"), functions()[1], current.number, current.compatible_from)
+
+
+def former(reached: int, schema: str) -> list[str]:
+    """The functions that migrations had made in a database that does not know them itself."""
+    if not 0 < reached < NUMBERED:
+        return []
+    text = files("holdfast").joinpath("store", "functions", "former.txt").read_text(encoding="utf-8")
+    to_come = {
+        name for version, text in steps("postgres") if version > reached for name in FUNCTION.findall(text)
+    }
+    lines = [line for line in text.splitlines() if line.startswith("holdfast.")]
+    return [
+        in_schema(line, schema) for line in lines if line[len("holdfast.") : line.index("(")] not in to_come
+    ]
+
+
+def names(dialect: Dialect, reached: int) -> list[str]:
+    """The names that the steps to come give to tables, indexes and the like, and that no earlier one gave."""
+    given = {name for version, text in steps(dialect) if version <= reached for name in CREATED.findall(text)}
+    return [
+        name
+        for version, text in steps(dialect)
+        if version > reached
+        for name in CREATED.findall(text)
+        if name not in given
+    ]
 
 
 def migrate(dialect: Dialect, schema: str = DEFAULT_SCHEMA) -> Plan[list[int]]:
@@ -67,6 +96,13 @@ def _migrate_sqlite() -> Plan[list[int]]:
     )
     ((reached,),) = yield Statement("select coalesce(max(version), 0) from holdfast_schema")
     check_not_newer("sqlite", reached)
+    to_come = set(names("sqlite", reached))
+    present = yield Statement("select type || ' ' || name, name from sqlite_master order by 1")
+    refuse_foreign(
+        [found for found, name in present if name in to_come],
+        "The file",
+        "Rename it, or give Holdfast a file of its own",
+    )
     taken = []
     for version, text in steps("sqlite"):
         if version > reached:
@@ -81,32 +117,52 @@ def _migrate_sqlite() -> Plan[list[int]]:
 
 
 def _migrate_postgres(schema: str) -> Plan[list[int]]:
+    yield Statement(
+        f"set local search_path = {PATH}"
+    )  # the functions and types that are meant, and no others
     # The lock makes a second migrator wait for the first and then find nothing to do.
     yield Statement("select pg_advisory_xact_lock(hashtext(:name))", {"name": f"{schema} migrate"})
     ((present,),) = yield Statement(
         "select to_regclass(:name) is not null", {"name": f"{schema}.schema_version"}
     )
-    reached, digest = 0, ""
+    found = Installed(0, "")
     if present:
-        rows = yield Statement(in_schema("select version, functions from holdfast.schema_version", schema))
-        reached, digest = rows[0]
-    check_not_newer("postgres", reached)
-    taken = []
+        found = installed.read((yield Statement(load("postgres", "op_version", schema))), schema)
+    installed.check_migration(found, release())
+    if installed.compare(found, release()) == "same":
+        return []
+    made = [*found.made, *former(found.version, schema)]
+    foreign = yield Statement(
+        load("postgres", "migrate_foreign"),
+        {
+            "schema": schema,
+            "functions": FUNCTION.findall(functions()[0]),
+            "made": made,
+            "names": [*names("postgres", found.version), *(() if present else ("schema_version",))],
+        },
+    )
+    refuse_foreign(
+        [text for (text,) in foreign],
+        f"Schema {schema}",
+        "Rename it, or choose another schema for Holdfast with ?schema=NAME in the URL",
+    )
     yield Statement("set local check_function_bodies = off")
     yield Statement("set local statement_timeout = 0")  # an index of a large backlog takes its time
-    for statement in _postgres_statements(schema, reached, digest):
+    for statement in _postgres_statements(schema, found.version):
         yield Statement(statement)
-    for version, _ in steps("postgres"):
-        if version > reached:
-            taken.append(version)
-    if not taken and digest != functions()[1]:
-        taken = [-1]
-    return taken
+    return [version for version, _ in steps("postgres") if version > found.version] or [-1]
 
 
-def _postgres_statements(schema: str, reached: int, digest: str) -> Iterator[str]:
-    if reached == latest("postgres") and digest == functions()[1]:
-        return
+def refuse_foreign(found: Sequence[str], where: str, remedy: str) -> None:
+    if found:
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        raise NotMigrated(
+            f"Nothing was migrated. {where} holds what Holdfast did not make and needs the name of: "
+            f"{', '.join(found[:5])}{more}. {remedy}."
+        )
+
+
+def _postgres_statements(schema: str, reached: int) -> Iterator[str]:
     if reached == 0:
         yield f"create schema if not exists {in_schema('holdfast.', schema)[:-1]}"
         yield in_schema(
@@ -117,12 +173,38 @@ def _postgres_statements(schema: str, reached: int, digest: str) -> Iterator[str
         if version > reached:
             yield from (in_schema(statement, schema) for statement in split(text))
             yield in_schema(f"update holdfast.schema_version set version = {version}", schema)  # noqa: S608 - an int
-    text, current = functions()
-    if digest != current:
-        # A function with other parameters would stand beside the old one of its name, and calls be ambiguous.
-        yield in_schema(DROP_FUNCTIONS, schema)
-        yield from (in_schema(statement, schema) for statement in split(text))
-        yield in_schema(f"update holdfast.schema_version set functions = '{current}'", schema)  # noqa: S608 - a digest
+    text, ours = functions()[0], release()
+    yield part("drop_functions", schema, former=array(former(reached, schema)))
+    yield from (in_schema(statement, schema) for statement in split(text))
+    yield part(
+        "remember_functions",
+        schema,
+        digest=quoted(ours.digest),
+        number=str(ours.number),
+        compatible_from=str(ours.compatible_from),
+        functions=array(FUNCTION.findall(text)),
+    )
+
+
+def part(name: str, schema: str, **values: str) -> str:
+    """The text of `migrations/parts/{name}.sql` with values written into it: a script has no parameters."""
+    text = (
+        files("holdfast").joinpath("store", "migrations", "parts", f"{name}.sql").read_text(encoding="utf-8")
+    )
+    return in_schema(written(text, values), schema).strip()
+
+
+def written(text: str, values: Mapping[str, str]) -> str:
+    return VALUE.sub(lambda found: values[found[1]], text)
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def array(texts: Sequence[str]) -> str:
+    """Names and signatures, which have no quotes, as an array in SQL."""
+    return quoted("{" + ",".join(f'"{text}"' for text in texts) + "}")
 
 
 def check_not_newer(dialect: Dialect, reached: int) -> None:
@@ -138,9 +220,12 @@ def migration_sql(dialect: Dialect, schema: str = DEFAULT_SCHEMA, since: int = 0
     if dialect == "postgres":
         # Not `set local`: psql commits each statement by itself.
         whole = [
+            part("script_begin", schema),
             "set check_function_bodies = off",
-            *_postgres_statements(schema, since, ""),
+            *_script_guards(schema, since),
+            *_postgres_statements(schema, since),
             "reset check_function_bodies",
+            part("script_end", schema),
         ]
         return ";\n".join(whole) + ";\n"
     lines = [
@@ -153,6 +238,23 @@ def migration_sql(dialect: Dialect, schema: str = DEFAULT_SCHEMA, since: int = 0
                 f"insert into holdfast_schema (version, applied_at) values ({version}, datetime('now'))"  # noqa: S608
             )
     return ";\n".join(lines) + ";\n"
+
+
+def _script_guards(schema: str, since: int) -> Iterator[str]:
+    """What `migrate` looks at before it begins, as statements that fail."""
+    ours = release()
+    yield part("script_guard", schema, since=str(since), number=str(ours.number), digest=quoted(ours.digest))
+    if since < NUMBERED:
+        made = array(former(since, schema))
+    else:
+        made = in_schema("(select v.made from holdfast.schema_version v)", schema)
+    values = {
+        "schema": quoted(schema),
+        "functions": array(FUNCTION.findall(functions()[0])),
+        "made": made,
+        "names": array([*names("postgres", since), *(() if since else ("schema_version",))]),
+    }
+    yield part("script_refuse", schema, question=written(load("postgres", "migrate_foreign"), values))
 
 
 TOKEN = re.compile(

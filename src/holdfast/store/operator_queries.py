@@ -9,7 +9,9 @@ from uuid import UUID
 
 import msgspec
 
-from .migrate import functions, latest
+from . import installed
+from .installed import Installed
+from .migrate import latest, release
 from .operator_plans import ago, as_id, many, statement
 from .plans import Plans, sql
 from .plans_postgres import PostgresPlans
@@ -269,12 +271,12 @@ def poison_count(plans: Plans, attempts: int) -> Plan[int]:
 # -- doctor
 
 
-def version(plans: Plans) -> Plan[tuple[int, int, bool]]:
-    """The version of the schema, the one that this release needs, and whether the functions are its own."""
-    ((reached, digest),) = yield sql(plans, "op_version")
+def version(plans: Plans) -> Plan[tuple[Installed, Installed]]:
+    """The schema and the functions that the database has, and those that this release brings."""
+    rows = yield sql(plans, "op_version")
     if isinstance(plans, PostgresPlans):
-        return reached, latest("postgres"), digest == functions()[1]
-    return reached, latest("sqlite"), True
+        return installed.read(rows, plans.schema), release()
+    return Installed(rows[0][0], ""), Installed(latest("sqlite"), "")
 
 
 def server(plans: Plans) -> Plan[Row]:

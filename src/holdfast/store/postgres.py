@@ -29,11 +29,12 @@ except ImportError as missing:  # pragma: no cover - shown by a test that hides 
 from ..clock import Clock
 from ..errors import HoldfastError, NotMigrated, StoreTooSlow, StoreUnavailable
 from ..settings import Settings
+from . import installed
 from .handed_postgres import AsyncHandedOut, HandedOut, is_open
-from .migrate import functions, latest, migrate
+from .migrate import migrate, release
 from .moments import moment
 from .plans_postgres import PostgresPlans
-from .statement import DEFAULT_SCHEMA, Plan, Row, Rows, Statement, adrive, compile, drive, in_schema
+from .statement import DEFAULT_SCHEMA, Plan, Row, Rows, Statement, adrive, compile, drive
 
 T = TypeVar("T")
 Make = Callable[[datetime | None], Plan[T]]
@@ -266,20 +267,12 @@ class PostgresStore:
         return self.run(lambda _: migrate("postgres", self.schema))
 
     def check(self) -> None:
-        """Refuse a database without our tables, or with those of another version."""
+        """Refuse a database without our tables, or with those of a version that this release does not work with."""
 
-        def version(_: datetime | None) -> Plan[tuple[int, str]]:
-            rows = yield Statement(
-                in_schema("select version, functions from holdfast.schema_version", self.schema)
-            )
-            return rows[0][0], rows[0][1]
+        def found(_: datetime | None) -> Plan[installed.Installed]:
+            return installed.read((yield self.plans.sql("op_version")), self.schema)
 
-        reached, digest = self.run(version, one=True)
-        if reached != latest("postgres") or digest != functions()[1]:
-            raise NotMigrated(
-                f"The database is at schema version {reached} and this Holdfast needs {latest('postgres')} "
-                "with its own functions: run `holdfast migrate`."
-            )
+        installed.check(self.run(found, one=True), release())
 
     def close(self) -> None:
         with self._lock:

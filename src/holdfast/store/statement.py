@@ -95,7 +95,42 @@ async def adrive(plan: Plan[T], execute: Callable[[Statement], Awaitable[Rows]])
 def load(dialect: Dialect, name: str, schema: str = DEFAULT_SCHEMA) -> str:
     """The text of `sql/{dialect}/{name}.sql`, on PostgreSQL for the schema that is configured."""
     text = files("holdfast").joinpath("store", "sql", dialect, f"{name}.sql").read_text(encoding="utf-8")
-    return in_schema(text, schema) if dialect == "postgres" else text
+    return in_schema(qualified(text), schema) if dialect == "postgres" else text
+
+
+# What looks like a call and is syntax, which names no schema: the system's own functions come of it in any case.
+SYNTAX = frozenset(
+    (
+        "array",
+        "cast",
+        "coalesce",
+        "exists",
+        "extract",
+        "greatest",
+        "least",
+        "nullif",
+        "row",
+        "substring",
+        "values",
+    )
+)
+CALL = re.compile(r"(?<![\w.$\"'])([a-z_][a-z0-9_]*)(?=\()")
+TYPE = re.compile(r"::(?=(?:float8|json|jsonb|oid|regclass|regprocedure|regtype|text|timestamptz|uuid)\b)")
+
+
+def qualified(sql: str) -> str:
+    """The same PostgreSQL statement with the system's functions and types named with their schema.
+
+    A statement runs with the search path of its connection, which may be the caller's. Whoever may create a function in
+    a schema of that path could make one that fits the arguments of a call better than the system's own, and it would
+    run with the rights of the caller. Operators are not named: those in our statements fit exactly, and then the
+    system's own come first (tests/store/test_search_path.py holds that).
+    """
+    # Of several arrays, `unnest` is the system's own only without its schema.
+    named = CALL.sub(
+        lambda call: call[0] if call[0] in SYNTAX or call[0] == "unnest" else f"pg_catalog.{call[0]}", sql
+    )
+    return TYPE.sub("::pg_catalog.", named)
 
 
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")

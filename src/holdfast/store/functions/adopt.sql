@@ -1,7 +1,7 @@
 -- Messages that nobody had subscribed to go to the queues that subscribe to them now, oldest first.
 -- They get a new number, as if published now: among what becomes claimable at one instant, numbers decide.
 create or replace function holdfast.adopt(p_limit int, p_now timestamptz) returns int
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     m holdfast.message; v_queues text[]; v_count int := 0;

@@ -5,7 +5,7 @@ create or replace function holdfast.advance(
     p_queue text[], p_stream text[], p_removed int[], p_start bigint[], p_halt text[], p_drafts holdfast.draft[],
     p_now timestamptz)
 returns void
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare

@@ -6,7 +6,7 @@ create or replace function holdfast.append(
     p_due timestamptz[], p_delay float8[], p_deadline timestamptz[], p_queue text[], p_status int[],
     p_place boolean, p_now timestamptz)
 returns table (n bigint, id uuid)
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

@@ -9,7 +9,7 @@ create or replace function holdfast.claim(
     p_worker bigint, p_queue text[], p_heads int[], p_runs int[], p_after_at timestamptz[], p_after_seq bigint[],
     p_total int, p_lease float8, p_bytes bigint, p_now timestamptz,
     out seqs bigint[], out runs bigint[], out shares json)
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_sort = off
 as $$
 declare

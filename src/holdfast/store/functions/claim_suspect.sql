@@ -1,7 +1,7 @@
 -- Lease one suspect, alone: a message whose last hand-over never came back. The plan is pinned by `exchange`.
 create or replace function holdfast.claim_suspect(p_worker bigint, p_queue text[], p_lease float8, p_now timestamptz)
 returns bigint[]
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_seq bigint; v_epoch int;
 begin

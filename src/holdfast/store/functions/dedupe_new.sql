@@ -3,7 +3,7 @@
 -- our two looks, because its time was over, is taken at the next try.
 create or replace function holdfast.dedupe_new(p_id uuid[], p_type text[], p_dedupe text[])
 returns table (n bigint, id uuid)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     v_taken uuid[] := '{}'; v_new uuid[]; v_number bigint[]; v_first uuid[]; v_missing boolean;

@@ -4,7 +4,7 @@
 create or replace function holdfast.dedupe_settle(
     p_ended_type text[], p_ended_key text[], p_id uuid[], p_type text[], p_dedupe text[], p_now timestamptz)
 returns table (n bigint)
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     v_taken uuid[];

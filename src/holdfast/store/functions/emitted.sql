@@ -2,7 +2,7 @@
 -- are taken together. A timer that fires has no `by`: it holds its key already.
 create or replace function holdfast.emitted(p_emits json, p_ended_type text[], p_ended_key text[], p_now timestamptz)
 returns holdfast.draft[]
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     e record;
     v_duplicates bigint[] := '{}';

@@ -11,7 +11,7 @@ returns table (
     seq bigint, id uuid, queue text, type text, body text, stream text, place bigint, subject text, headers text,
     status int, attempts int, failures int, vanished int, refunds int, created_at timestamptz, due_at timestamptz,
     deadline timestamptz, epoch int, run bigint, claimable_at timestamptz)
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

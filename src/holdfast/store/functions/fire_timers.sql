@@ -2,7 +2,7 @@
 -- this moment. They enter their streams together with what the same transaction settles: rows of streams are sorted
 -- only within one statement.
 create or replace function holdfast.fire_timers(p_limit int, p_now timestamptz) returns json
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare

@@ -4,7 +4,7 @@
 create or replace function holdfast.followers(
     p_head bigint[], p_position bigint[], p_runs int[], p_count int, p_bytes bigint, p_now timestamptz,
     out seqs bigint[], out runs bigint[], out ends bigint[], out counts bigint[], out sizes bigint[])
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 begin

@@ -2,7 +2,7 @@
 -- positions follow the order of commits. The rows are updated, not only locked: a producer with an older
 -- snapshot then gets a serialization error instead of leaving its message behind.
 create or replace function holdfast.place(p_xact xid8, p_now timestamptz) returns void
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 begin

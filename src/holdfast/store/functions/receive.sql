@@ -1,6 +1,6 @@
 -- A row inserted without a queue: a plain SQL producer, or a message that nobody has subscribed to yet.
 create or replace function holdfast.receive() returns trigger
-language plpgsql set jit = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
     v_queues text[] := array(select r.queue from holdfast.route(new.type) r (queue) order by 1);
 begin

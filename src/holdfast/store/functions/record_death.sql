@@ -1,6 +1,6 @@
 -- Every way to die ends with a row of `dead`, so here is the one place that writes deaths down.
 create or replace function holdfast.record_death() returns trigger
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     insert into holdfast.death (id, queue, died_at, type, reason, last_reason, fingerprint, worker, error)
     values (new.id, new.queue, new.died_at, new.type, new.reason, new.last_reason, new.fingerprint, new.worker,

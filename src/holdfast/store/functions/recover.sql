@@ -4,7 +4,7 @@
 create or replace function holdfast.recover(
     p_worker bigint, p_running bigint[], p_ended bigint[], p_known bigint[], p_limit int, p_now timestamptz)
 returns int
-language plpgsql set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());

@@ -3,7 +3,7 @@
 -- exchange that waits itself: the heartbeat never waits.
 create or replace function holdfast.renew(p_worker bigint, p_seq bigint[], p_epoch int[], p_lease float8, p_now timestamptz)
 returns table (seq bigint, lost boolean)
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

@@ -6,7 +6,7 @@ create or replace function holdfast.settle(
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_other json, p_move_from bigint[], p_move_to bigint[],
     p_emits json, p_keep int, p_timers json, p_place boolean, p_now timestamptz)
 returns bigint[]
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare

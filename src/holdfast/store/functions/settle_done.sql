@@ -6,7 +6,7 @@ create or replace function holdfast.settle_done(
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_now timestamptz,
     out seqs bigint[], out runs bigint[], out epochs int[], out types text[], out keys text[],
     out queues text[], out streams text[], out places bigint[])
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     with gone as (
         delete from holdfast.message m

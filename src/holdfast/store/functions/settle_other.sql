@@ -5,7 +5,7 @@
 create or replace function holdfast.settle_other(p_other json, p_keep int, p_now timestamptz)
 returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint, removed boolean, halt text,
                type text, dedupe text)
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

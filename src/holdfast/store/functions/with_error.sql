@@ -1,6 +1,6 @@
 -- An error history with one more entry, of which the last `p_keep` are kept.
 create or replace function holdfast.with_error(p_errors jsonb, p_at timestamptz, p_reason int, p_text text, p_keep int)
-returns jsonb language plpgsql stable as $$
+returns jsonb language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
     if p_text is null then
         return p_errors;

@@ -8,8 +8,8 @@ select x.* from (
                 when h.vanished > 0 or l.seq is not null then 'suspect' when h.claimable_at <= n.now then 'ready'
                 when h.failures > 0 then 'retrying' else 'scheduled' end as state,
            nullif(h.claimable_at, 'infinity'), h.attempts, h.failures, h.vanished, h.status, h.reason, h.created_at,
-           h.errors -> -1 ->> 'text', (h.errors -> -1 ->> 'at'),
-           coalesce(w.name, 'worker ' || l.worker), l.until,
+           h.errors -> -1 ->> 'text'::text, (h.errors -> -1 ->> 'at'::text),
+           coalesce(w.name, 'worker ' || l.worker::text), l.until,
            (select m.created_at from holdfast.message m where m.queue = s.queue and m.stream = s.name
                and m.position is not null order by m.position desc limit 1)
       from moment n cross join holdfast.stream s

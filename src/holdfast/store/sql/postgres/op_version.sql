@@ -1,2 +1,2 @@
--- The version that the schema has reached, and which functions are installed.
-select version, functions from holdfast.schema_version
+-- The version that the schema has reached, and which functions are installed. As JSON: earlier versions had fewer columns.
+select to_jsonb(v)::text from holdfast.schema_version v
