@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 
 from tests.databases import Kept
+from tests.reporting import write_down
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import run_tests
@@ -74,6 +76,14 @@ def test_a_server_that_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
     assert ran.returncode == pytest.ExitCode.USAGE_ERROR
     assert "Traceback" not in ran.stdout + ran.stderr
     assert "HOLDFAST_TEST_POSTGRES names a server that does not answer" in ran.stdout + ran.stderr
+
+
+def test_runs_that_end_at_the_same_time_are_all_on_record(tmp_path: Path) -> None:
+    names = [f"test-{n}" for n in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: write_down(tmp_path / "record.json", name, {"of": name}), names))
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record == {name: {"of": name} for name in names}
 
 
 def test_15_is_for_what_the_version_can_change() -> None:
