@@ -39,11 +39,11 @@ requirements: ## which requirements no passing test covers (reads what the last 
 
 bench: ## how fast it is here (QUICK=1: the main lines; AGAINST=REVISION: ours beside that revision's)
 	@$(BOOTSTRAP) test
-	@$(VENV)/python -m bench $(if $(QUICK),--quick) $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
+	@$(VENV)/python -m bench $(if $(filter 1,$(QUICK)),--quick) $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
 faults: ## the long proofs (PART=explorer, kills, storms, simulation, planted, models; FULL=1, SEED=7)
 	@$(BOOTSTRAP) test
-	@$(VENV)/python tools/faults.py $(PART) $(if $(FULL),--full) $(if $(SEED),--seed $(SEED)) $(if $(ARGS),-- $(ARGS))
+	@$(VENV)/python tools/faults.py $(PART) $(if $(filter 1,$(FULL)),--full) $(if $(SEED),--seed $(SEED)) $(if $(ARGS),-- $(ARGS))
 
 pins: ## write constraints/*.txt anew from pyproject.toml (needs uv; ARGS=--upgrade for newer versions)
 	@$(PYTHON) tools/pin.py $(ARGS)

@@ -166,7 +166,9 @@ def backlogs(name: str, size: int, *, claimed: bool = True) -> Callable[[Side], 
 
 def large_backlog(side: Side) -> Turns:
     """Drain n at a time of a million. It is filled once for all pairs."""
-    size, times = 1_000_000, 10
+    times = 10
+    # With a large --scale more, or nothing would be left for the last turns: a worker takes some beyond n each time.
+    size = max(1_000_000, 2 * times * side.n)
     with stand(side.servers, side.ours, size) as s:
         s.publish(size)
         yield {}

@@ -11,6 +11,7 @@ Counts are made in the process of a test. They travel on the report of its teard
 from __future__ import annotations
 
 import datetime
+import fcntl
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from tests.proof.counts import COUNTS, Counts
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / ".requirements.json"
+REQUIREMENTS = ROOT / "docs" / "requirements.md"
 SLOWEST = 10
 
 
@@ -45,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def known_requirements() -> set[str]:
-    return set(re.findall(r"^- \*\*([A-Z]\d+)\*\*", (ROOT / "docs" / "requirements.md").read_text(), re.M))
+    return set(re.findall(r"^- \*\*([A-Z]\d+)\*\*", REQUIREMENTS.read_text(), re.M))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -142,18 +144,27 @@ class Reporting:
             if test not in self.spoiled:
                 for each in covered:
                     by_requirement.setdefault(each, []).append(test)
-        try:
-            record = json.loads(RECORD.read_text())
-        except (OSError, ValueError):
-            record = {}
-        record = {key: run for key, run in record.items() if key.startswith(("test", "faults-"))}
-        record[name] = {
+        run = {
             "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "postgres": self.config.getoption("--pg"),
             "passed": len(set(self.covered) - self.spoiled),
             "failed": len(self.failed),
             "covers": by_requirement,
         }
-        new = RECORD.with_suffix(f".{os.getpid()}")
+        write_down(RECORD, name, run)
+
+
+def write_down(path: Path, name: str, run: dict[str, Any]) -> None:
+    """Put a run beside the others in the record: it takes the place of the last one of its name."""
+    with REQUIREMENTS.open() as lock:
+        # Two runs may end at the same time. The record cannot be locked itself: it is replaced.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            record = json.loads(path.read_text())
+        except (OSError, ValueError):
+            record = {}
+        record = {key: each for key, each in record.items() if key.startswith(("test", "faults-"))}
+        record[name] = run
+        new = path.with_suffix(f".{os.getpid()}")
         new.write_text(json.dumps(record, indent=1))
-        new.replace(RECORD)
+        new.replace(path)

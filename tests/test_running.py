@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 
 from tests.databases import Kept
+from tests.reporting import write_down
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import run_tests
@@ -34,6 +36,11 @@ def test_that_fails():
 """
 
 
+# Of other plugins only xdist: each process would import Hypothesis for nothing.
+OURS = ("-p", "xdist", "-p", "tests.databases", "-p", "tests.reporting")
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
 def pytest_on(*options: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
@@ -45,8 +52,7 @@ def test_what_is_counted_in_other_processes_is_reported_by_the_controlling_one(
     tmp_path: Path, processes: str
 ) -> None:
     (tmp_path / "test_some.py").write_text(SOME_TESTS)
-    plugins = ("-p", "tests.databases", "-p", "tests.reporting")
-    ran = pytest_on(*plugins, "-n", processes, "--summary-file", "left.json", folder=tmp_path)
+    ran = pytest_on(*OURS, "-n", processes, "--summary-file", "left.json", folder=tmp_path, **ALONE)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     left: dict[str, Any] = json.loads((tmp_path / "left.json").read_text())
     assert (left["passed"], left["failed"]) == (6, 1)
@@ -59,8 +65,7 @@ def test_a_file_that_cannot_be_read_is_no_whole_run(tmp_path: Path) -> None:
     """xdist runs the others, and the exit code is that of a failed test."""
     (tmp_path / "test_some.py").write_text("def test_well(): pass")
     (tmp_path / "test_broken.py").write_text("import nothing_like_it")
-    plugins = ("-p", "tests.databases", "-p", "tests.reporting")
-    ran = pytest_on(*plugins, "-n", "2", "--summary-file", "left.json", folder=tmp_path)
+    ran = pytest_on(*OURS, "-n", "1", "--summary-file", "left.json", folder=tmp_path, **ALONE)
     assert ran.returncode == 1
     left: dict[str, Any] = json.loads((tmp_path / "left.json").read_text())
     assert left["broken"] == ["test_broken.py"]
@@ -68,12 +73,19 @@ def test_a_file_that_cannot_be_read_is_no_whole_run(tmp_path: Path) -> None:
 
 def test_a_server_that_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text("def test_well(postgres_dsn): pass")
-    plugins = ("-p", "tests.databases", "-p", "tests.reporting")
     nobody = {"HOLDFAST_TEST_POSTGRES": "postgresql://nobody@127.0.0.1:1/x"}
-    ran = pytest_on(*plugins, "-n", "2", folder=tmp_path, **nobody)
+    ran = pytest_on(*OURS, "-n", "2", folder=tmp_path, **ALONE, **nobody)
     assert ran.returncode == pytest.ExitCode.USAGE_ERROR
     assert "Traceback" not in ran.stdout + ran.stderr
     assert "HOLDFAST_TEST_POSTGRES names a server that does not answer" in ran.stdout + ran.stderr
+
+
+def test_runs_that_end_at_the_same_time_are_all_on_record(tmp_path: Path) -> None:
+    names = [f"test-{n}" for n in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: write_down(tmp_path / "record.json", name, {"of": name}), names))
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record == {name: {"of": name} for name in names}
 
 
 def test_15_is_for_what_the_version_can_change() -> None:
@@ -160,6 +172,15 @@ def test_the_next_test_finds_it_empty(kept: Kept) -> None:
     assert ask(first, "select to_regclass('effect')") == [(None,)]
     with pytest.raises(psycopg.OperationalError):
         left_behind.execute("select 1")
+
+
+def test_a_test_may_end_all_connections(kept: Kept) -> None:
+    first = kept.emptied()
+    here = "datname = current_database() and pid <> pg_backend_pid()"
+    ask(first, f"select pg_terminate_backend(pid, 10000) from pg_stat_activity where {here}")
+    ask(first, "insert into holdfast.message (queue, type, body) values ('q', 't', '{}')")
+    assert kept.emptied() == first
+    assert ask(first, "select count(*) from holdfast.message") == [(0,)]
 
 
 def test_a_large_table_is_emptied_too(kept: Kept) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shutil
@@ -13,10 +14,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import against, revisions
+from bench import against, revisions, turns
 from bench.__main__ import arguments
 from bench.against import Compared, Race, is_lacking, judge, order, ratio
-from bench.course import ROOT, Contestant, Failed
+from bench.course import ROOT, Contestant, Drained, Failed
 from bench.lines import LINES, Line, as_adapter
 from bench.report import LINE
 from bench.revisions import NoRevision, Revision, commit_of, extract
@@ -94,6 +95,40 @@ def test_a_quick_run_has_the_quick_lines_and_those_of_sqlite() -> None:
     assert "drain-2" not in quick
     (hot,) = [each for each in COMPARISONS if each.asked_for(["sqlite-drain-hot"], quick=True)]
     assert hot.lines == ("sqlite-drain-hot",)
+
+
+class Backlog:
+    """As a stand in which nothing is measured: a worker takes half as many again before it is stopped."""
+
+    def __init__(self) -> None:
+        self.left = self.done = 0
+
+    def publish(self, count: int) -> None:
+        self.left += count
+
+    def handled(self) -> int:
+        return self.done
+
+    def drain(self, count: int) -> Drained:
+        assert count <= self.left, "a worker would wait for messages that never come"
+        taken = min(self.left, count * 3 // 2)
+        self.left, self.done = self.left - taken, self.done + taken
+        return Drained(1.0, 1.0, 1.0, 1.0, 1.0)
+
+    def work(self) -> None: ...
+    def open_gate(self) -> None: ...
+    def stop(self, workers: None) -> None: ...
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 5.0, 20.0])
+def test_a_backlog_of_a_million_lasts_for_all_turns(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
+    (comparison,) = [each for each in COMPARISONS if each.lines == ("sqlite-backlog-1m",)]
+    made = Backlog()
+    monkeypatch.setattr(turns, "stand", lambda *_: contextlib.nullcontext(made))
+    monkeypatch.setattr(turns, "watch", lambda stand, workers, count, already: stand.drain(count))
+    side = Side(None, Contestant("holdfast", "holdfast", "sqlite"), comparison.size(scale))  # type: ignore[arg-type]
+    figures = [each for each in comparison.turns(side) if each]
+    assert len(figures) == comparison.pairs
 
 
 def test_the_record_and_the_table_have_all_lines() -> None:

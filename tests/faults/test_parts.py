@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections import Counter
 from itertools import combinations_with_replacement
@@ -82,6 +83,14 @@ def test_everything_is_everything() -> None:
     assert len(list(sampled(items, 100, seed=7))) == 100
     assert "--faults-pairs" in faults.command("explorer", 7, False, None, [])
     assert "--faults-pairs" not in faults.command("explorer", 7, True, None, [])
+
+
+@pytest.mark.parametrize("full, is_full", [("FULL=1", True), ("FULL=0", False), ("FULL=", False)])
+def test_only_full_1_is_everything(full: str, is_full: bool) -> None:
+    shown = subprocess.run(
+        ["make", "--dry-run", "faults", full], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ("--full" in shown.stdout) is is_full
 
 
 class Killed:

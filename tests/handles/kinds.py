@@ -5,6 +5,7 @@ A Subject is a handle with the ways of its library to write, to make a savepoint
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
@@ -478,12 +479,17 @@ def make_tables(target: str) -> None:
             file.executescript("pragma journal_mode = wal;" + SQLITE_TABLES)
 
 
+@functools.cache
+def observer(dsn: str) -> psycopg.Connection[Any]:
+    """A connection beside those of the kinds, which commits by itself and so sees what is committed."""
+    return psycopg.connect(dsn, autocommit=True)
+
+
 def stored(target: str) -> tuple[list[int], list[str]]:
     """What another connection sees: the user's rows, and ours."""
     queries = "select id from orders order by 1", "select name from toy order by 1"
     if target.startswith("postgres"):
-        with psycopg.connect(target) as connection:
-            orders, toys = (connection.execute(query.encode()).fetchall() for query in queries)
+        orders, toys = (observer(target).execute(query.encode()).fetchall() for query in queries)
     else:
         with closing(sqlite3.connect(target)) as file:
             orders, toys = (file.execute(query).fetchall() for query in queries)

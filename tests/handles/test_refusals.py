@@ -50,6 +50,7 @@ def database(postgres_server: servers.Server) -> Iterator[str]:
     with postgres_server.database() as dsn:
         kinds.make_tables(dsn)
         yield dsn
+        kinds.observer(dsn).close()
 
 
 def refused(handle: Any, advice: str) -> None:

@@ -247,7 +247,7 @@ def storm(url: str, seed: int, seconds: float) -> None:
 
 @pytest.mark.covers("W103")
 def test_a_short_storm(url: str) -> None:
-    storm(url, seed=1, seconds=4.0)
+    storm(url, seed=1, seconds=2.0)
 
 
 @pytest.mark.faults("storms")

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from holdfast import Context, Holdfast, RetryPolicy
-from holdfast.store import sqlite
+from holdfast.store import plans, sqlite
 from tests import servers
 from tests.worker.lab import Lab, auntil, settled, until
 from tests.worker.proxy import Proxy
@@ -151,6 +151,61 @@ async def test_the_answer_to_a_handlers_commit_is_lost(proxied: Any, kind: str) 
     assert starts == [1]
     assert lab.effects() == {1: 1}
     assert [(row.attempts, row.failures) for row in lab.rows("history")] == [(1, 0)]
+
+
+@pytest.mark.covers("X36")
+async def test_a_handler_commits_while_the_worker_looks_where_its_leases_stand(
+    proxied: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease has moved on since the store was asked. It is not lost, and what runs under it goes on."""
+    lab, proxy, app = proxied
+    starts: list[int] = []
+    in_transaction, looked, moved, landed = (asyncio.Event() for _ in range(4))
+    standing, arun = plans.standing, app.store.arun
+
+    def look(*arguments: Any) -> Any:
+        answer = yield from standing(*arguments)
+        looked.set()
+        return answer
+
+    async def slowly(make: Any, **options: Any) -> Any:
+        answer = await arun(make, **options)
+        if looked.is_set():  # the answer is older than what the handler commits now
+            await moved.wait()
+        return answer
+
+    @app.handler("a")
+    async def work(body: dict, ctx: Context) -> None:
+        starts.append(body["n"])
+        if body["n"] == 1:
+            async with ctx.transaction():
+                in_transaction.set()
+                await looked.wait()
+        if body["n"] == 2:
+            moved.set()
+            await landed.wait()
+
+    @app.handler("b")
+    async def loses(body: dict, ctx: Context) -> None:
+        proxy.lose_answer_to(b"the mark")
+        ctx.publish("c", {"mark": "the mark"})
+
+    @app.handler("c")
+    async def after_the_look(body: dict) -> None:
+        landed.set()
+
+    monkeypatch.setattr(plans, "standing", look)
+    monkeypatch.setattr(app.store, "arun", slowly)
+    async with lab.working(app):
+        app.publish("a", {"n": 0})  # after it, messages of a stream are claimed in runs
+        await settled(lab)
+        app.publish_many(app.message("a", {"n": n}, stream="s") for n in (1, 2, 3))
+        await asyncio.wait_for(in_transaction.wait(), 30)
+        app.publish("b", {})
+        await settled(lab)
+    assert proxy.cuts == 1
+    assert starts == [0, 1, 2, 3]
+    assert {(row.attempts, row.outcome) for row in lab.rows("history")} == {(1, "done")}
 
 
 @pytest.mark.faults("storms")

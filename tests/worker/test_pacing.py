@@ -706,6 +706,34 @@ def test_a_lane_closed_during_a_completion_gives_back_what_its_lease_moved_to() 
     assert p.idle
 
 
+def test_a_look_does_not_mistake_a_move_for_a_loss() -> None:
+    """The store was asked where leases stand, and before its answer was read a handler has committed two messages."""
+    p = pacing()
+    take(p, *run_of(1, 2, 3, 4))
+    (lane,) = start(p)
+    completion = p.open_completion(lane)
+    asked = p.where()
+    standing = {(2, 1)}  # after the first of the two commits
+    p.complete(lane, completion, 0.0)
+    p.begin(lane, 0.0)
+    p.complete(lane, p.open_completion(lane), 0.0)
+    p.begin(lane, 0.0)
+    standing |= p.moved_since(asked)
+    assert p.reconcile(standing) == ([], [], [])
+    assert 3 in p.known(standing)
+    assert not lane.lost
+
+
+def test_a_look_finds_a_lost_lease_although_a_handler_settles_under_it() -> None:
+    p = pacing()
+    take(p, *run_of(1, 2, 3))
+    (lane,) = start(p)
+    asked = p.where()
+    p.open_completion(lane)
+    assert p.moved_since(asked) == set(), "nothing was committed"
+    assert p.reconcile(set()) == ([], [], [lane])
+
+
 # --- Keys -------------------------------------------------------------------------------------------------------------
 
 

@@ -133,8 +133,15 @@ class Actor:
             return
         report, _ = self.flight
         self.answer = None
+        asked = self.pacing.where()
         standing = self.world.run(plans.standing(self.world.plans, self.number))
-        settlements, moves, _ = self.pacing.reconcile(standing)
+        # The answer finds a worker whose handlers may have gone on meanwhile.
+        for _ in range(self.world.dice.choice([0, 0, 3, 10])):
+            self.world.dice.choice([self.begin, self.end, self.complete, self.verify])()
+        standing |= self.pacing.moved_since(asked)
+        settlements, moves, lost = self.pacing.reconcile(standing)
+        held = self.world.run(plans.standing(self.world.plans, self.number))
+        assert not held.intersection(fence for lane in lost for fence in lane.fences), "taken for lost"
         known = self.pacing.known(standing)
         self.world.run(self.world.plans.recover(self.world.now, worker=self.number, known=known))
         self.flight = (replace(report, settlements=settlements, moves=moves), self.mono)
@@ -255,7 +262,8 @@ class Actor:
         assert all(count <= 1 for count in keys.values())
         for lane in lanes:
             assert len(set(lane.fences)) == len(lane.fences)
-            assert len(lane.fences) == 1 or lane.completing or lane.lost or self.flight is not None
+        for lane in pacing.lanes.values():  # those that are over have no lease
+            assert len(lane.fences) == 1 or lane.completing or self.flight is not None
 
 
 def turn(world: World, actors: list[Actor]) -> None:

@@ -61,9 +61,10 @@ def act(what: str) -> None:
             os._exit(0)
         case "exit loudly":
             os._exit(3)
-        case "block":
+        case "block":  # busy enough to compete for Python's lock, without a core of its own for seconds
             while True:
-                pass
+                sum(range(100_000))
+                time.sleep(0.02)
         case "recurse":
             act("recurse")
         case "deep":  # until the stack of the process is used up

@@ -469,6 +469,19 @@ class Pacing:
 
     # -- after an answer that never came
 
+    def where(self) -> dict[Lane, tuple[Fence, ...]]:
+        """Where our leases are, as far as is known here: to be taken before the store is asked where they stand."""
+        return {lane: lane.fences for lane in self.lanes.values()}
+
+    def moved_since(self, asked: Mapping[Lane, tuple[Fence, ...]]) -> set[Fence]:
+        """Leases that a handler's commit has moved on since the store was asked: its answer may not have them."""
+        return {
+            fence
+            for lane, fences in asked.items()
+            if lane.fences[0] != fences[0] and not lane.lost
+            for fence in lane.fences
+        }
+
     def reconcile(self, standing: set[Fence]) -> tuple[list[Settlement], list[tuple[int, int]], list[Lane]]:
         """What was on its way and was not done, and the lanes that turn out to be lost. `standing`: what we hold."""
         settlements: list[Settlement] = []

@@ -9,6 +9,7 @@ writes down the points that it passed.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -25,10 +26,13 @@ from psycopg._connection_base import BaseConnection
 
 from holdfast.clock import MovableClock
 from holdfast.settings import Settings
-from holdfast.store import SqliteStore, Store
+from holdfast.store import SqliteStore, Store, statement
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.statement import compile, load
 from tests.proof.instrument import NOTICE
 from tests.proof.kill.verbs import Hands, finish, verbs
+
+SQL = Path(statement.__file__).parent / "sql"
 
 
 class Points:
@@ -138,7 +142,18 @@ def iter_nothing() -> Any:
     yield
 
 
+def warm_up() -> None:
+    """What each process would do first is done once, here: their memory is ours."""
+    for dialect in ("sqlite", "postgres"):
+        for file in sorted((SQL / dialect).glob("*.sql")):
+            compile(load(dialect, file.stem), "named" if dialect == "sqlite" else "pyformat")
+    verbs()
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
+    warm_up()
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
