@@ -24,6 +24,7 @@ from .gate import Gate
 from .handlers import Handler, Handlers
 from .heartbeat import Asked, Heartbeat
 from .logs import Log
+from .rules.housekeeping import Rest
 from .rules.lanes import Limit, Stop
 from .rules.pacing import Pacing
 from .rules.rhythm import Rhythm
@@ -59,7 +60,7 @@ class Worker:
         quarantine: bool = False,
         embedded: bool = True,
         until_idle: bool = False,
-        housekeeping: Callable[[], object] | None = None,
+        housekeeping: Callable[[], Rest] | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
@@ -398,9 +399,13 @@ class Worker:
         return 50 * (self.clock.monotonic() - begun)
 
     async def _keep_house(self) -> float:
+        """As long as there is more to clean it goes on after each rest, and does not wait for the next minute."""
         assert self.housekeeping is not None
-        await asyncio.to_thread(self.housekeeping)
-        return 0.0
+        rest = await asyncio.to_thread(self.housekeeping)
+        while rest.more:
+            await asyncio.sleep(rest.seconds)
+            rest = await asyncio.to_thread(self.housekeeping)
+        return rest.seconds
 
     def _is_patient(self) -> bool:
         return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS

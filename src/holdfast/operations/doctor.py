@@ -12,11 +12,13 @@ from ..store import alert_plans
 from ..store import dead_queries as letters
 from ..store import operator_queries as queries
 from . import database
+from .cleaning import overdue
 from .desk import Desk
 from .results import Finding, Status, Stuck
 
 SHOWN = 20
 LATE_ARCHIVE_SECONDS, LATE_ARCHIVE_COUNT = 86_400.0, 2000  # housekeeping may take a while
+LATE_CLEANING = 3600.0
 LAPSED_SECONDS = 300.0
 BLOCKED_SECONDS = 3600.0
 ENDLESS_LEASES = 20  # leases: nobody needs so long a one
@@ -39,6 +41,7 @@ def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence
     findings += _loops(loops())
     findings += _flow(desk, status)
     findings += _leases(desk)
+    findings += _cleaning(desk)
     findings += _news(desk)
     rank = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda each: rank[each.severity])
@@ -239,6 +242,22 @@ def _leases(desk: Desk) -> Iterator[Finding]:
             f"{row['until']:%Y-%m-%d %H:%M:%S} UTC.",
             "If that worker is gone nobody takes over before; ask for shorter leases and renew them.",
         )
+
+
+def _cleaning(desk: Desk) -> Iterator[Finding]:
+    """Housekeeping that does not keep up, or that nobody does."""
+    kept = {"history": desk.settings.history, "dedupe": desk.settings.dedupe}
+    words = {"history": "lines of history", "dedupe": "dedupe keys"}
+    for what, seconds in overdue(desk).items():
+        if seconds > LATE_CLEANING:
+            yield Finding(
+                "warning",
+                "housekeeping-behind",
+                f"Housekeeping is {seconds / 3600:.1f} h behind: the oldest {words[what]} should have gone "
+                f"{kept[what] / 86_400:g} days after the end of their message, and the table grows.",
+                "Workers clean for a tenth of the time of one process: let one run. If it does not catch up, "
+                "`app.operations.housekeeping(seconds=600)` cleans for longer.",
+            )
 
 
 def _news(desk: Desk) -> Iterator[Finding]:

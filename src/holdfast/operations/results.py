@@ -448,6 +448,7 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
+    more: bool = False  # there was no time for all that is to be removed
 
 
 # -- for sentences
