@@ -26,10 +26,12 @@ from .heartbeat import Asked, Heartbeat
 from .logs import Log
 from .rules.housekeeping import Rest
 from .rules.lanes import Limit, Stop
+from .rules.numbers import raised
 from .rules.pacing import Pacing
 from .rules.rhythm import Rhythm
 from .settings import Settings
-from .store import Store, plans
+from .store import Store, plans, sequence_plans
+from .store.statement import Plan
 from .telemetry import Watch
 from .transactions import Completions, Draft
 from .work import Batch, Report
@@ -138,6 +140,8 @@ class Worker:
         queues = list(self.handlers)
         while True:
             try:
+                # Before it draws its own number: sequences do not come with a switch-over or a restore.
+                tell_mended(await self.store.arun(lambda now: self._mend(now)))
                 self.number = await self.store.arun(
                     lambda now: plans.register_worker(self.store.plans, self.name, queues, now)
                 )
@@ -152,6 +156,9 @@ class Worker:
         if self.board is not None:
             self.board.sign(self.number)
             self.board.turned(self.clock.monotonic())
+
+    def _mend(self, now: Any) -> Plan[sequence_plans.Mended]:
+        return sequence_plans.mend(self.store.plans, raised, now, quick=True)
 
     def stop(self) -> None:
         """Ask for nothing more, give back what has not started, let the rest end within the grace."""
@@ -409,6 +416,18 @@ class Worker:
 
     def _is_patient(self) -> bool:
         return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS
+
+
+def tell_mended(mended: sequence_plans.Mended) -> None:
+    """What a worker that starts had to repair."""
+    if mended.raised:
+        log.warning(
+            "sequences.raised",
+            "Sequences were behind what is stored, as after a switch-over or a restore, and were raised: %(names)s. In "
+            "%(streams)d streams new messages stood before older ones and were put behind them",
+            names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
+            streams=len(mended.streams),
+        )
 
 
 def _limit(handler: Handler[Any, Any]) -> Limit:

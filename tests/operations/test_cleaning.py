@@ -11,10 +11,13 @@ from holdfast.operations import cleaning
 from holdfast.operations.cleaning import Cleaning
 from holdfast.operations.gauges import survey
 from holdfast.operations.keeper import STRETCHES, Keeper
-from holdfast.rules import housekeeping
 from holdfast.rules.housekeeping import Rest
 from holdfast.store import operator_queues
 from tests.operations.world import NOON, World
+
+INSERT = (
+    "insert into holdfast.history (ended_at, due_at, id, status, attempts, failures, outcome, queue, type)"
+)
 
 
 def lines(world: World, count: int, *, days: float) -> None:
@@ -22,14 +25,13 @@ def lines(world: World, count: int, *, days: float) -> None:
     if world.store.plans.dialect == "sqlite":
         numbers = f"with recursive n (n) as (select 1 union all select n + 1 from n where n < {count})"
         text = (
-            f"insert into holdfast.history (ended_at, due_at, id, status, attempts, failures, outcome, queue, type) {numbers} "
-            "select :now - cast(:days * 86400000000 as integer) + n, 1, hex(randomblob(16)), 5, 1, 0, 'done', 'q', 't' from n"
+            f"{INSERT} {numbers} select :now - cast(:days * 86400000000 as integer) + n, 1, hex(randomblob(16)), 5, "
+            "1, 0, 'done', 'q', 't' from n"
         )
     else:
         text = (
-            "insert into holdfast.history (ended_at, due_at, id, status, attempts, failures, outcome, queue, type) "
-            "select :now::timestamptz - :days::float8 * interval '1 day' + n * interval '1 us', now(), gen_random_uuid(), 5, "
-            f"1, 0, 'done', 'q', 't' from generate_series(1, {count}) n"
+            f"{INSERT} select :now::timestamptz - :days::float8 * interval '1 day' + n * interval '1 us', now(), "
+            f"gen_random_uuid(), 5, 1, 0, 'done', 'q', 't' from generate_series(1, {count}) n"
         )
     world.sql(text, now=world.store.now(), days=days)
 
@@ -118,7 +120,9 @@ def test_what_goes_wrong_with_one_kind_does_not_stop_the_others(
 
 
 @pytest.mark.parametrize("what", ["dedupe", "streams"])
-def test_batches_go_on_behind_what_must_stay(world: World, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_batches_go_on_behind_what_must_stay(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     """What is kept, because somebody needs it, is not looked at again for each batch."""
     monkeypatch.setattr(cleaning, "BATCH", 2)
     for queue in ("a", "b"):
@@ -241,7 +245,7 @@ def past(world: World, days: int) -> Any:
 
 
 def test_pages_are_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleted lines stay on their pages until they are vacuumed: batches that begin at the front read them all again."""
+    """Deleted lines stay until they are vacuumed: batches that begin at the front read them all again."""
     if world.store.plans.dialect == "sqlite":
         return
     monkeypatch.setattr(cleaning, "BATCH", 16)

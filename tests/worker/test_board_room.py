@@ -1,4 +1,4 @@
-"""The memory that a worker shares with its supervisor is there before anybody writes to it, or there is a clear error."""
+"""The memory that a worker shares with its supervisor is there before anybody writes to it, or it is told."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_the_space_is_reserved(in_folder: Path) -> None:
     made.close()
 
 
-def test_where_space_cannot_be_reserved_it_is_written(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_space_cannot_be_reserved_it_is_written(
+    in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(os, "posix_fallocate")
     test_the_space_is_reserved(in_folder)
 
@@ -87,7 +89,7 @@ def test_no_room_is_an_error_and_not_the_death_of_the_process(in_memory: bool, t
     ended = subprocess.run(
         [sys.executable, "-B", "-c", code],
         env={**os.environ, "TMPDIR": str(tmp_path)},
-        preexec_fn=limited,  # noqa: PLW1509 - this process has no threads that matter
+        preexec_fn=limited,
         capture_output=True,
         text=True,
     )

@@ -34,6 +34,7 @@ from .files import Archived, Imported, LetterFiles
 from .keyring import Keyring
 from .messages import Messages
 from .queues import Queues
+from .repair import repair
 from .results import (
     STATES,
     Action,
@@ -53,9 +54,11 @@ from .results import (
     Letter,
     Many,
     QueueState,
+    Raised,
     ReasonCount,
     Redriven,
     Rehearsal,
+    Repaired,
     RetryBacklog,
     State,
     Status,
@@ -95,9 +98,11 @@ __all__ = [
     "Operations",
     "QueueState",
     "Queues",
+    "Raised",
     "ReasonCount",
     "Redriven",
     "Rehearsal",
+    "Repaired",
     "RetryBacklog",
     "State",
     "Status",
@@ -230,6 +235,14 @@ class Operations:
         """What is wrong or will be, and what to do about it. Changes nothing."""
         return doctor.examine(self._desk, self.status, self.stuck)
 
+    def repair(self, *, leap: bool = False, why: str | None = None) -> Repaired:
+        """Raise the sequences that a switch-over or a restore has left behind what is stored. Never lowers anything.
+
+        `leap`: raise all of them, also those that are not behind: after a failover that may have lost commits, so that
+        no number is given twice.
+        """
+        return repair(self._desk, leap=leap, why=why)
+
     # -- failures
 
     def poison_candidates(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Delivery]:
@@ -277,7 +290,12 @@ class Operations:
         recovered, adopted, redriven, archived = self.chores()
         counts, rest = Cleaning().run(self._desk, seconds)
         return Housekept(
-            recovered=recovered, adopted=adopted, redriven=redriven, archived=archived, more=rest.more, **counts
+            recovered=recovered,
+            adopted=adopted,
+            redriven=redriven,
+            archived=archived,
+            more=rest.more,
+            **counts,
         )
 
     def chores(self) -> tuple[int, int, int, int]:

@@ -67,9 +67,7 @@ class Cleaning:
 
     def _batch(self, desk: Desk, what: str, age: float | None) -> plans.Pruned:
         mark = self.marks.pop(what, None)
-        done = desk.order(
-            lambda now: plans.prune(desk.plans, what, age, BATCH, now, mark), what.capitalize()
-        )
+        done = desk.order(lambda now: plans.prune(desk.plans, what, age, BATCH, now, mark), what.capitalize())
         if done.more:
             self.marks[what] = done.mark
         return done
@@ -88,7 +86,8 @@ class Cleaning:
 def overdue(desk: Desk) -> dict[str, float]:
     """How many seconds cleaning is behind, of what becomes more with every message."""
     settings = desk.settings
-    return {
-        what: desk.ask(lambda now, what=what, age=age: plans.overdue(desk.plans, what, age, now), one=False)
-        for what, age in (("history", settings.history), ("dedupe", settings.dedupe))
-    }
+
+    def late(what: str, age: float) -> float:
+        return desk.ask(lambda now: plans.overdue(desk.plans, what, age, now), one=False)
+
+    return {"history": late("history", settings.history), "dedupe": late("dedupe", settings.dedupe)}

@@ -11,7 +11,7 @@ from ..errors import NotMigrated
 from ..store import alert_plans
 from ..store import dead_queries as letters
 from ..store import operator_queries as queries
-from . import database
+from . import database, repair
 from .cleaning import overdue
 from .desk import Desk
 from .results import Finding, Status, Stuck
@@ -33,6 +33,7 @@ def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence
     if any(each.severity == "error" for each in findings):
         return findings
     findings += database.examine(desk)
+    findings += repair.examine(desk)
     findings += _order(desk)
     status = look()
     findings += _work(status)
@@ -87,7 +88,8 @@ def _order(desk: Desk) -> Iterator[Finding]:
             "error",
             "stranded-stream",
             f"Stream {row['stream']} of queue {row['queue']} has {text}.",
-            "`holdfast streams halt` and then `resume` makes the first message its head; please report it as a bug.",
+            "`holdfast repair` makes the first message of one without a head its head; a head of a halted one: "
+            "`holdfast streams resume`. Unless a sequence was behind, please report it as a bug.",
         )
 
 

@@ -21,6 +21,7 @@ from holdfast.message import NewMessage
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
+from holdfast.operations.repair import _mended
 from holdfast.settings import Settings
 from holdfast.store import (
     SqliteStore,
@@ -36,7 +37,7 @@ from holdfast.store import (
 )
 from holdfast.store.audit_plans import Entry
 from holdfast.store.runners import recognise
-from holdfast.store.statement import Plan
+from holdfast.store.statement import Plan, Statement
 from holdfast.work import Report, Settlement, Want
 from tests.proof.contents import Contents
 from tests.store.box import cancelled, dead, done, failed, given_back, released
@@ -219,6 +220,18 @@ def unwanted(h: Hands) -> None:
     h.order(lambda now: operator_queues.empty(h.store.plans, "m", 10, now))
 
 
+def repair(h: Hands) -> None:
+    """A message that a sequence which was behind has placed before the head of its stream goes behind it again."""
+
+    def misplaced(now: Any) -> Plan[Any]:
+        if not h.sqlite:
+            yield Statement(f"update holdfast.message set position = -1 where seq = {h.contents.seq('f2')}")
+        return (yield from _mended(h.desk, True, "why", now))
+
+    mended = h.run(misplaced)
+    needs(h.sqlite or mended.streams == (("q", "f"),), "stream f")
+
+
 def trip(h: Hands) -> None:
     def opened(row: Any, now: Any) -> Any:
         return row._replace(state="open", opened_at=now, until=now + timedelta(seconds=30))
@@ -393,6 +406,7 @@ def verbs() -> dict[str, Verb]:
         "queue_empty": unwanted,
         "queue_unsubscribe": lambda h: h.order(lambda _: q.unsubscribe(h.store.plans, "r")),
         "queue_forget": lambda h: h.order(lambda _: q.forget(h.store.plans, "nobody")),
+        "repair": repair,
         "prune_history": prune("history"),
         "prune_dedupe": prune("dedupe"),
         "prune_streams": prune("streams"),
