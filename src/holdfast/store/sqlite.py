@@ -130,6 +130,8 @@ class SqliteStore:
             try:
                 result = drive(make(self.now()), lambda s: execute(connection, s))
             except Exception as error:  # told to the one who asked; the others' work stands
+                if not connection.in_transaction:
+                    raise  # of a full or broken disk SQLite rolls back everything: nobody's work stands
                 connection.execute("rollback to holdfast")
                 results.append((future, None, as_ours(error, self.path)))
             else:
@@ -406,5 +408,16 @@ def as_ours(error: Exception, path: str) -> Exception:
                 "end its transaction."
             )
         if "disk" in text or "I/O" in text or "unable to open" in text or "readonly" in text:
-            return StoreUnavailable(f"{path} cannot be used: {text}.")
+            return StoreUnavailable(f"{path} cannot be used: {text}.{advice(text)}")
     return error
+
+
+def advice(text: str) -> str:
+    """What to do about a disk."""
+    if "full" in text:
+        return (
+            " Make room on its disk; nothing of this transaction was stored, and workers go on by themselves."
+        )
+    if "readonly" in text or "unable to open" in text:
+        return " Its file, its folder and their file system must be writable."
+    return " Look at the disk and at the system's log."

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -21,7 +22,7 @@ from holdfast.message import NewMessage
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
-from holdfast.operations.repair import _mended
+from holdfast.rules.numbers import raised
 from holdfast.settings import Settings
 from holdfast.store import (
     SqliteStore,
@@ -34,6 +35,7 @@ from holdfast.store import (
     operator_plans,
     operator_queues,
     plans,
+    sequence_plans,
 )
 from holdfast.store.audit_plans import Entry
 from holdfast.store.runners import recognise
@@ -226,7 +228,7 @@ def repair(h: Hands) -> None:
     def misplaced(now: Any) -> Plan[Any]:
         if not h.sqlite:
             yield Statement(f"update holdfast.message set position = -1 where seq = {h.contents.seq('f2')}")
-        return (yield from _mended(h.desk, True, "why", now))
+        return (yield from sequence_plans.mend(h.store.plans, partial(raised, leap=True), now))
 
     mended = h.run(misplaced)
     needs(h.sqlite or mended.streams == (("q", "f"),), "stream f")
