@@ -287,8 +287,8 @@ class Operations:
 
         What is to be removed is removed for so many seconds; `more` says that not all of it is gone.
         """
-        recovered, adopted, redriven, archived = self.chores()
         counts, rest = Cleaning().run(self._desk, seconds)
+        recovered, adopted, redriven, archived = self.chores()  # an archive that fails stops nothing else
         return Housekept(
             recovered=recovered,
             adopted=adopted,

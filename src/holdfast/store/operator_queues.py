@@ -111,6 +111,7 @@ PRUNED = {
 }
 
 
+OVERDUE = {"history": "op_overdue_history", "dedupe": "op_overdue_dedupe"}
 PAGE_LINES = 16  # a page of history holds some sixty lines; a batch may have a few times as many as others
 
 
@@ -163,7 +164,7 @@ def overdue(plans: Plans, what: str, age: float, now: Any) -> Plan[float]:
         yield plans.sql("op_by_index")
         rows = [(ended_at,) for _, ended_at in (yield plans.sql("op_prune_history_from", before=before))]
     else:
-        rows = list((yield sql(plans, f"op_overdue_{what}", before=before)))
+        rows = list((yield sql(plans, OVERDUE[what], before=before)))
     if not rows:
         return 0.0
     late = before - rows[0][0]

@@ -7,7 +7,6 @@ write beyond a size (RLIMIT_FSIZE), whose writes fail in the operating system.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pickle
@@ -54,8 +53,9 @@ class Fault:
     rolls_back: bool = True
     seen: int = 0
     armed: bool = False
+    committed: bool = False
 
-    def meet(self, connection: sqlite3.Connection) -> None:
+    def meet(self, connection: sqlite3.Connection, sql: str) -> None:
         if not self.armed:
             return
         self.seen += 1
@@ -66,6 +66,7 @@ class Fault:
             error = sqlite3.OperationalError(text)
             error.sqlite_errorcode, error.sqlite_errorname = code, self.kind
             raise error
+        self.committed = self.committed or sql == "commit"
 
 
 class Scene:
@@ -80,6 +81,7 @@ class Scene:
         contents.fixed = True
         self.pickled = pickle.dumps(contents)
         self.now = contents.now
+        self.names = {str(contents.new(f"new{n}").id): f"new{n}" for n in (1, 2, 3)}
         for statement in PROOF_TABLES:
             state.query(store, statement)
         store.close()
@@ -102,7 +104,7 @@ class Scene:
             assert sound == "ok"
             effects = state.query(store, "select message, by from proof_effect order by 1, 2")
             effects += state.query(store, "select name, version from proof_business order by 1")
-            return picture(store, {}, effects)
+            return picture(store, self.names, effects)
         finally:
             store.close()
 
@@ -121,7 +123,7 @@ def scene(filled: Scene) -> Iterator[Scene]:
         def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
             words = sql.split()
             if words[0] != "pragma" and words[0] != "rollback":
-                scene.fault.meet(self)
+                scene.fault.meet(self, sql)
             return super().execute(sql, *arguments)
 
         def cursor(self, *arguments: Any) -> Any:  # the user's own connection
@@ -130,7 +132,7 @@ def scene(filled: Scene) -> Iterator[Scene]:
     class FaultyCursor(sqlite3.Cursor):
         def execute(self, sql: str, *arguments: Any) -> Any:
             assert isinstance(self.connection, sqlite3.Connection)
-            scene.fault.meet(self.connection)
+            scene.fault.meet(self.connection, sql)
             return super().execute(sql, *arguments)
 
     def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -167,7 +169,7 @@ def fail_everywhere(scene: Scene, name: str, kinds: list[tuple[str, bool]]) -> i
         kind, rolls_back = kinds[at % len(kinds)]
         hands = scene.hands()
         hands.run(lambda _: nothing())
-        scene.fault = Fault(at, kind, rolls_back, armed=True)
+        scene.fault = fault = Fault(at, kind, rolls_back, armed=True)
         with pytest.raises((StoreUnavailable, sqlite3.OperationalError)) as caught:
             verbs()[name](hands)
         told = f"{name}, {kind} at statement {at}: {caught.value}"
@@ -175,9 +177,11 @@ def fail_everywhere(scene: Scene, name: str, kinds: list[tuple[str, bool]]) -> i
         if isinstance(caught.value, StoreUnavailable):
             assert str(scene.path) in str(caught.value), told
         scene.fault = Fault()
-        assert scene.picture() == before, told
-        fresh = Hands(hands.store, pickle.loads(scene.pickled))
-        verbs()[name](fresh)  # the same store and its connections, when there is room again
+        committed = fault.committed  # and a look afterwards failed
+        assert scene.picture() == (after if committed else before), told
+        if not committed:
+            fresh = Hands(hands.store, pickle.loads(scene.pickled))
+            verbs()[name](fresh)  # the same store and its connections, when there is room again
         hands.store.close()
         assert scene.picture() == after, told
     return count
