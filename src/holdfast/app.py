@@ -28,6 +28,7 @@ from .message import Event, NewMessage, Published, Reason
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
 from .rules.delivery import OnDead, Ordering
+from .rules.numbers import raised
 from .rules.rate import rate as read_rate
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
@@ -35,7 +36,7 @@ from .rules.retry import RetryPolicy
 from .rules.slots import checked as checked_slots
 from .settings import Settings
 from .sinks import FunctionSink, Listener, Sink, Webhook
-from .store import SqlitePlans, SqliteStore, Store, open_store, plans
+from .store import SqlitePlans, SqliteStore, Store, open_store, plans, sequence_plans
 from .store.migrate import migrate
 from .store.runners import Handle, recognise
 from .store.statement import Plan
@@ -45,7 +46,7 @@ from .telemetry.meter import Meter
 from .telemetry.sheet import Sheet, summed
 from .testing import Drained, testing
 from .work import Batch, Leased, Report, Settlement, Want
-from .worker import Worker
+from .worker import Worker, tell_mended
 
 if TYPE_CHECKING:
     from .operations import Operations
@@ -443,6 +444,9 @@ class Holdfast:
     def _by_hand(self) -> int:
         if self._hand_worker is None:
             self.prepare()
+            tell_mended(
+                self.store.run(lambda now: sequence_plans.mend(self.store.plans, raised, now, quick=True))
+            )
             name = f"{socket.gethostname()}:{os.getpid()}:by-hand"
             self._hand_worker = self.store.run(
                 lambda now: plans.register_worker(self.store.plans, name, [], now)

@@ -6,6 +6,7 @@ what is inside (operations/files.py), so a file of the same name holds the same.
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -124,6 +125,27 @@ class ObjectArchive:
                 if len(found) >= NAMES_MAX:
                     break
         return sorted(found)
+
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+
+
+@contextmanager
+def scratch() -> Iterator[BinaryIO]:
+    """A temporary file without a name. ArchiveFailed where there is no room for it."""
+    made = False
+    try:
+        with tempfile.TemporaryFile() as file:
+            made = True
+            yield file
+    except OSError as error:
+        if made and error.errno not in NO_ROOM:
+            raise
+        folder = tempfile.tempdir or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - only named
+        raise ArchiveFailed(
+            f"The temporary folder {folder} has no room for dead letters on their way ({error.strerror or error}): "
+            "make room there, or set TMPDIR to a folder that has some. Nothing was deleted."
+        ) from error
 
 
 @contextmanager

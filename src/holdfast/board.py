@@ -12,11 +12,61 @@ import struct
 import tempfile
 from typing import NamedTuple
 
+from .errors import HoldfastError
+
 HEADER = struct.Struct("=qdqq")  # worker's number, when its loop turned, suspects wait, deaths are told
 SLOT = struct.Struct("=qq")  # seq, state
 STATE = struct.Struct("=q")
 TURNED = struct.Struct("=d")
 RUNNING, ENDED, ENDED_FRAIL = 1, 2, 3
+
+
+def reserved(size: int) -> int:
+    """A file of zeros to be mapped into memory, without a name, whose space is reserved: its number.
+
+    A write into a mapped file that finds no space is no error that Python could raise: the process dies of SIGBUS.
+    """
+    try:
+        number = _unnamed()
+        try:
+            _reserve(number, size)
+        except BaseException:
+            os.close(number)
+            raise
+        return number
+    except OSError as error:
+        place = "memory" if IN_MEMORY else f"the temporary folder {_folder()}"
+        remedy = "free some" if IN_MEMORY else "make room there, or set TMPDIR to a folder that has some"
+        raise HoldfastError(
+            f"A worker process needs {size:,} bytes that it shares with its supervisor, and {place} does not give "
+            f"them ({error.strerror or error}): {remedy}."
+        ) from error
+
+
+IN_MEMORY = hasattr(os, "memfd_create")  # Linux: no folder is needed
+
+
+def _unnamed() -> int:
+    if IN_MEMORY:
+        return os.memfd_create("holdfast")
+    with tempfile.TemporaryFile(prefix="holdfast-") as file:
+        return os.dup(file.fileno())
+
+
+def _reserve(number: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(number, 0, size)
+    else:  # macOS
+        written = 0
+        while written < size:
+            written += os.pwrite(number, bytes(size - written), written)
+
+
+def _folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:  # none can be written to
+        return os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - only named
 
 
 class Begun(NamedTuple):
@@ -40,9 +90,7 @@ class Board:
 
     @classmethod
     def create(cls, capacity: int) -> Board:
-        with tempfile.TemporaryFile(prefix="holdfast-") as file:
-            file.truncate(HEADER.size + capacity * SLOT.size)
-            return cls(os.dup(file.fileno()), capacity)
+        return cls(reserved(HEADER.size + capacity * SLOT.size), capacity)
 
     def _forget_slots(self) -> None:
         self._free = list(range(HEADER.size, HEADER.size + self.capacity * SLOT.size, SLOT.size))

@@ -24,11 +24,14 @@ from .gate import Gate
 from .handlers import Handler, Handlers
 from .heartbeat import Asked, Heartbeat
 from .logs import Log
+from .rules.housekeeping import Rest
 from .rules.lanes import Limit, Stop
+from .rules.numbers import raised
 from .rules.pacing import Pacing
 from .rules.rhythm import Rhythm
 from .settings import Settings
-from .store import Store, plans
+from .store import Store, plans, sequence_plans
+from .store.statement import Plan
 from .telemetry import Watch
 from .transactions import Completions, Draft
 from .trouble import Trouble
@@ -60,7 +63,7 @@ class Worker:
         quarantine: bool = False,
         embedded: bool = True,
         until_idle: bool = False,
-        housekeeping: Callable[[], object] | None = None,
+        housekeeping: Callable[[], Rest] | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
@@ -139,6 +142,8 @@ class Worker:
         queues = list(self.handlers)
         while True:
             try:
+                # Before it draws its own number: sequences do not come with a switch-over or a restore.
+                tell_mended(await self.store.arun(lambda now: self._mend(now)))
                 self.number = await self.store.arun(
                     lambda now: plans.register_worker(self.store.plans, self.name, queues, now)
                 )
@@ -155,6 +160,9 @@ class Worker:
         if self.board is not None:
             self.board.sign(self.number)
             self.board.turned(self.clock.monotonic())
+
+    def _mend(self, now: Any) -> Plan[sequence_plans.Mended]:
+        return sequence_plans.mend(self.store.plans, raised, now, quick=True)
 
     def stop(self) -> None:
         """Ask for nothing more, give back what has not started, let the rest end within the grace."""
@@ -404,12 +412,28 @@ class Worker:
         return 50 * (self.clock.monotonic() - begun)
 
     async def _keep_house(self) -> float:
+        """As long as there is more to clean it goes on after each rest, and does not wait for the next minute."""
         assert self.housekeeping is not None
-        await asyncio.to_thread(self.housekeeping)
-        return 0.0
+        rest = await asyncio.to_thread(self.housekeeping)
+        while rest.more:
+            await asyncio.sleep(rest.seconds)
+            rest = await asyncio.to_thread(self.housekeeping)
+        return rest.seconds
 
     def _is_patient(self) -> bool:
         return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS
+
+
+def tell_mended(mended: sequence_plans.Mended) -> None:
+    """What a worker that starts had to repair."""
+    if mended.raised:
+        log.warning(
+            "sequences.raised",
+            "Sequences were behind what is stored, as after a switch-over or a restore, and were raised: %(names)s. In "
+            "%(streams)d streams new messages stood before older ones and were put behind them",
+            names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
+            streams=len(mended.streams),
+        )
 
 
 def _limit(handler: Handler[Any, Any]) -> Limit:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -405,3 +407,29 @@ def test_settings_are_text() -> None:
         with pytest.raises(InvalidSettings, match="archive"):
             Settings(archive=wrong)  # type: ignore[arg-type]
     assert archives.open_archive("relative").where == str(Path("relative").absolute())
+
+
+# --- No room on the way -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["making", "writing"])
+def test_a_full_temporary_folder_deletes_nothing_and_is_named(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    die(world, 3)
+    world.clock.advance(days=8)
+    ordered = operations(world, tmp_path / "archive")
+    if where == "making":
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    else:
+
+        def full(*_: Any, **__: Any) -> Any:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr("gzip.GzipFile.write", full)
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(ArchiveFailed, match=f"temporary folder {tmp_path}.*TMPDIR.*Nothing was deleted"):
+        ordered.files.archive()
+    assert world.operations.status().dead == 3
+    monkeypatch.undo()
+    assert ordered.files.archive().count == 3

@@ -140,15 +140,3 @@ def test_lapsed_leases_are_ended(world: World) -> None:
     world.clock.advance(seconds=31)
     assert world.operations.housekeeping().recovered == 1
     assert world.states() == {id: "suspect"}
-
-
-def test_in_batches(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.operations.PRUNE_BATCH", 2)
-    for number in range(5):
-        world.publish(stream=f"s{number}", queue="q")
-    for leased in world.claim():
-        world.done(leased)
-    assert world.operations.housekeeping().streams == 5
-    monkeypatch.setattr("holdfast.operations.PRUNE_BATCHES", 2)
-    world.clock.advance(days=8)
-    assert world.operations.housekeeping().history == 4

@@ -54,6 +54,7 @@ def root(
 app.command()(running.demo)
 app.command(epilog=EPILOG)(running.init)
 app.command(epilog=EPILOG)(running.migrate)
+app.command(epilog=EPILOG)(running.repair)
 app.command(epilog=EPILOG)(running.worker)
 app.command(epilog=EPILOG)(overview.status)
 app.command(epilog=EPILOG)(overview.why)

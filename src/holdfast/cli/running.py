@@ -9,7 +9,7 @@ import typer
 
 from . import show
 from .show import Json
-from .target import APP_VARIABLE, App, Target, Url, application, chosen
+from .target import APP_VARIABLE, App, As, Target, Url, application, chosen, operations
 
 
 def demo(
@@ -82,6 +82,37 @@ def _told(steps: list[int]) -> str:
     if steps == [-1]:
         return "functions renewed"
     return f"migrated to version {steps[-1]}"
+
+
+def repair(
+    target: Target = None,
+    leap: Annotated[
+        bool,
+        typer.Option(
+            "--leap",
+            help="Raise all of them, also those that are not behind: after a failover that lost commits.",
+        ),
+    ] = False,
+    why: Annotated[str | None, typer.Option("--why", help="The reason, for the audit.")] = None,
+    by: As = None,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """After a switch-over or a restore: raise the sequences that are behind what is stored. Nothing is ever lowered."""
+    with operations(app, url, target, by=by) as found:
+        done = found.repair(leap=leap, why=why)
+    if json:
+        show.document(done)
+        return
+    for each in done.raised:
+        show.plain(f"sequence of {each.name}: raised from {each.before} to {each.after}")
+    for queue, stream in done.streams:
+        show.plain(
+            f"stream {show.clean(stream)} of queue {show.clean(queue)}: its messages have their turn again"
+        )
+    if not done.raised and not done.streams:
+        show.plain("Nothing is to be repaired: every sequence is ahead of what is stored.")
 
 
 def worker(

@@ -19,13 +19,14 @@ from ..errors import UsageError
 from ..handlers import Handler
 from ..keys import Keys
 from ..message import Death, Trouble
+from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..sinks import Sink
 from ..store import Store, audit_plans
 from ..store import operator_queries as queries
-from ..store import operator_queues as plans
 from . import doctor, results
 from .alerts import Alerts
+from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
 from .desk import Desk, as_id
 from .explain import why
@@ -33,6 +34,7 @@ from .files import Archived, Imported, LetterFiles
 from .keyring import Keyring
 from .messages import Messages
 from .queues import Queues
+from .repair import repair
 from .results import (
     STATES,
     Action,
@@ -52,9 +54,11 @@ from .results import (
     Letter,
     Many,
     QueueState,
+    Raised,
     ReasonCount,
     Redriven,
     Rehearsal,
+    Repaired,
     RetryBacklog,
     State,
     Status,
@@ -94,9 +98,11 @@ __all__ = [
     "Operations",
     "QueueState",
     "Queues",
+    "Raised",
     "ReasonCount",
     "Redriven",
     "Rehearsal",
+    "Repaired",
     "RetryBacklog",
     "State",
     "Status",
@@ -113,10 +119,9 @@ RATE_SECONDS = 60.0
 LATE_SECONDS = 300.0
 STUCK_ATTEMPTS = 3  # of a head: fewer are no sign of anything
 SHOWN = 100
-PRUNE_BATCH = 1000
-PRUNE_BATCHES = 100
-ARCHIVED_FILES = 10  # in one round
-WORKER_KEPT = 86_400.0
+ADOPTED_MAX = 1000  # in one round
+ARCHIVED_FILES = 10
+CLEAN_SECONDS = 6.0  # a tenth of a minute
 
 
 class Operations:
@@ -230,6 +235,14 @@ class Operations:
         """What is wrong or will be, and what to do about it. Changes nothing."""
         return doctor.examine(self._desk, self.status, self.stuck)
 
+    def repair(self, *, leap: bool = False, why: str | None = None) -> Repaired:
+        """Raise the sequences that a switch-over or a restore has left behind what is stored. Never lowers anything.
+
+        `leap`: raise all of them, also those that are not behind: after a failover that may have lost commits, so that
+        no number is given twice.
+        """
+        return repair(self._desk, leap=leap, why=why)
+
     # -- failures
 
     def poison_candidates(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Delivery]:
@@ -269,33 +282,39 @@ class Operations:
 
     # -- housekeeping
 
-    def housekeeping(self) -> Housekept:
-        """One round: end lapsed leases, adopt what waited for a subscriber, remove what nobody needs. Never work."""
-        desk, settings = self._desk, self._desk.settings
+    def housekeeping(self, *, seconds: float = CLEAN_SECONDS) -> Housekept:
+        """One round: end lapsed leases, adopt what waited for a subscriber, remove what nobody needs. Never work.
+
+        What is to be removed is removed for so many seconds; `more` says that not all of it is gone.
+        """
+        counts, rest = Cleaning().run(self._desk, seconds)
+        recovered, adopted, redriven, archived = self.chores()  # an archive that fails stops nothing else
         return Housekept(
-            recovered=desk.order(lambda now: desk.plans.recover(now), "Leases"),
-            adopted=desk.order(lambda now: desk.plans.adopt(PRUNE_BATCH, now), "Unrouted messages"),
-            history=self._prune("history", settings.history),
-            dedupe=self._prune("dedupe", settings.dedupe),
-            streams=self._prune("streams", None),
-            workers=self._prune("workers", WORKER_KEPT),
-            deaths=self._prune("deaths", settings.history),
-            redriven=self.dead.recover(),
-            archived=self.files.archive(files=ARCHIVED_FILES, ordered=False).count if settings.archive else 0,
-            audit=self._prune("audit", settings.audit),
-            alerts=self._prune("alerts", settings.history),
+            recovered=recovered,
+            adopted=adopted,
+            redriven=redriven,
+            archived=archived,
+            more=rest.more,
+            **counts,
         )
 
-    def _prune(self, what: str, age: float | None) -> int:
-        total = 0
-        for _ in range(PRUNE_BATCHES):
-            gone = self._desk.order(
-                lambda now: plans.prune(self._desk.plans, what, age, PRUNE_BATCH, now), what.capitalize()
-            )
-            total += gone
-            if gone < PRUNE_BATCH:
-                break
-        return total
+    def chores(self) -> tuple[int, int, int, int]:
+        """Leases that were ended, messages adopted, dead letters redriven by their policies, and archived."""
+        desk, settings = self._desk, self._desk.settings
+        return (
+            desk.order(lambda now: desk.plans.recover(now), "Leases"),
+            desk.order(lambda now: desk.plans.adopt(ADOPTED_MAX, now), "Unrouted messages"),
+            self.dead.recover(),
+            self.files.archive(files=ARCHIVED_FILES, ordered=False).count if settings.archive else 0,
+        )
+
+    def clean(self, cleaning: Cleaning) -> Rest:
+        """A stretch of cleaning, if it is this process's turn."""
+        return cleaning.in_turn(self._desk)
+
+    def overdue(self) -> dict[str, float]:
+        """How many seconds housekeeping is behind with lines of history and dedupe keys."""
+        return overdue(self._desk)
 
 
 def late(at: datetime, since: datetime | None) -> bool:

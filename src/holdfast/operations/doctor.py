@@ -12,12 +12,14 @@ from ..store import alert_plans
 from ..store import dead_queries as letters
 from ..store import operator_queries as queries
 from ..store.installed import compare, other, words
-from . import database
+from . import database, repair
+from .cleaning import overdue
 from .desk import Desk
 from .results import Finding, Status, Stuck
 
 SHOWN = 20
 LATE_ARCHIVE_SECONDS, LATE_ARCHIVE_COUNT = 86_400.0, 2000  # housekeeping may take a while
+LATE_CLEANING = 3600.0
 LAPSED_SECONDS = 300.0
 BLOCKED_SECONDS = 3600.0
 ENDLESS_LEASES = 20  # leases: nobody needs so long a one
@@ -33,6 +35,7 @@ def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence
     if any(each.severity == "error" for each in findings):
         return findings
     findings += database.examine(desk)
+    findings += repair.examine(desk)
     findings += _order(desk)
     status = look()
     findings += _work(status)
@@ -42,6 +45,7 @@ def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence
     findings += _flow(desk, status)
     findings += _leases(desk)
     findings += _troubles(desk)
+    findings += _cleaning(desk)
     findings += _news(desk)
     rank = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda each: rank[each.severity])
@@ -100,7 +104,8 @@ def _order(desk: Desk) -> Iterator[Finding]:
             "error",
             "stranded-stream",
             f"Stream {row['stream']} of queue {row['queue']} has {text}.",
-            "`holdfast streams halt` and then `resume` makes the first message its head; please report it as a bug.",
+            "`holdfast repair` makes the first message of one without a head its head; a head of a halted one: "
+            "`holdfast streams resume`. Unless a sequence was behind, please report it as a bug.",
         )
 
 
@@ -279,6 +284,22 @@ def _troubles(desk: Desk) -> Iterator[Finding]:
         else:
             yield Finding(
                 "note", "worker-waited", f"Worker {row['name']} {said}", "Nothing, if you know that moment."
+            )
+
+
+def _cleaning(desk: Desk) -> Iterator[Finding]:
+    """Housekeeping that does not keep up, or that nobody does."""
+    kept = {"history": desk.settings.history, "dedupe": desk.settings.dedupe}
+    words = {"history": "lines of history", "dedupe": "dedupe keys"}
+    for what, seconds in overdue(desk).items():
+        if seconds > LATE_CLEANING:
+            yield Finding(
+                "warning",
+                "housekeeping-behind",
+                f"Housekeeping is {seconds / 3600:.1f} h behind: the oldest {words[what]} should have gone "
+                f"{kept[what] / 86_400:g} days after the end of their message, and the table grows.",
+                "Workers clean for a tenth of the time of one process: let one run. If it does not catch up, "
+                "`app.operations.housekeeping(seconds=600)` cleans for longer.",
             )
 
 

@@ -14,7 +14,6 @@ import gzip
 import hashlib
 import os
 import re
-import tempfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from uuid import UUID
 
 import msgspec
 
-from ..archive import Archive, open_archive
+from ..archive import Archive, open_archive, scratch
 from ..errors import ArchiveFailed, InvalidMessage, UsageError
 from ..rules import retention
 from ..store import dead_queries as letters
@@ -116,7 +115,7 @@ class LetterFiles:
         Letters that are here already are left as they are, so a file may be imported twice. Those that have ended since
         are left out; `force` brings them back, too.
         """
-        with tempfile.TemporaryFile() as copy:
+        with scratch() as copy:
             for line in _whole_lines(_unzipped(file)):
                 copy.write(line)
             return self._load(copy, Entry("dead.import", why=_forced(force)), force, progress)
@@ -214,7 +213,7 @@ class LetterFiles:
     def _write(self, place: Archive, rows: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
         """Put letters into a file of the archive: its name, and the digest of its lines. None: not all are here."""
         digest, count = hashlib.sha256(), 0
-        with tempfile.TemporaryFile() as file:
+        with scratch() as file:
             # No time and no name inside: the same letters make the same file.
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
                 for line in self._lines(rows):
@@ -252,7 +251,7 @@ class LetterFiles:
         Those that have ended since are left out, as in an import; `force` brings them back, too.
         """
         place, name = self._found(what)
-        with tempfile.TemporaryFile() as copy:
+        with scratch() as copy:
             digest, count = hashlib.sha256(), 0
             for line in _whole_lines(_inflated(place.read(name))):
                 digest.update(line)

@@ -90,6 +90,8 @@ def survey(operations: Any, breakers: Breakers) -> list[Sample]:
         Sample("holdfast_workers", ("alive",), (float(alive),)),
         Sample("holdfast_workers", ("silent",), (float(len(workers) - alive),)),
     ]
+    for what, seconds in operations.overdue().items():
+        samples.append(Sample("holdfast_housekeeping_lag_seconds", (what,), (seconds,)))
     for breaker in breakers.list():
         samples += [
             Sample("holdfast_breaker_state", (breaker.name, state.value), (float(breaker.state is state),))

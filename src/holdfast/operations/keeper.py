@@ -6,9 +6,13 @@ import threading
 from collections.abc import Callable
 
 from ..logs import Log
+from ..rules.housekeeping import Rest
 from . import Operations
+from .cleaning import Cleaning
 
 log = Log("holdfast.alerts")
+
+STRETCHES = 12  # of cleaning, each with its rest: about a minute
 
 
 class Keeper:
@@ -20,11 +24,33 @@ class Keeper:
     def __init__(self, operations: Callable[[], Operations]) -> None:
         self._operations = operations
         self._telling: threading.Thread | None = None
+        self._cleaning = Cleaning()
+        self._stretches = 0  # of cleaning alone, since the last whole round
 
-    def __call__(self) -> None:
+    def __call__(self) -> Rest:
+        """A round. The answer says how long to rest at least, and whether there is more to clean then.
+
+        As long as there is more, most rounds only clean: they come every few seconds.
+        """
         operations = self._operations()
+        if self._stretches:
+            return self._clean(operations)
         try:
-            operations.housekeeping()
+            return self._clean(operations)
+        finally:
+            self._look_after(operations)
+
+    def _clean(self, operations: Operations) -> Rest:
+        rest = Rest(0.0, more=False)
+        try:
+            rest = operations.clean(self._cleaning)
+            return rest
+        finally:
+            self._stretches = (self._stretches + 1) % STRETCHES if rest.more else 0
+
+    def _look_after(self, operations: Operations) -> None:
+        try:
+            operations.chores()
         finally:
             operations.alerts.look()
             if self._telling is None or not self._telling.is_alive():

@@ -448,6 +448,24 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
+    more: bool = False  # there was no time for all that is to be removed
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """A sequence that was raised: of messages, positions, workers, orders or news."""
+
+    name: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair did. `streams`: those (queue, stream) of which messages got their turn back."""
+
+    raised: tuple[Raised, ...]
+    streams: tuple[tuple[str, str], ...]
 
 
 # -- for sentences

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from ..errors import Refused
@@ -109,9 +111,61 @@ PRUNED = {
 }
 
 
-def prune(plans: Plans, what: str, age: float | None, limit: int, now: Any) -> Plan[int]:
-    """A batch of what is not needed any more goes, never work. `age` in seconds."""
+OVERDUE = {"history": "op_overdue_history", "dedupe": "op_overdue_dedupe"}
+PAGE_LINES = 16  # a page of history holds some sixty lines; a batch may have a few times as many as others
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a batch removed. `mark`: where the next one goes on."""
+
+    count: int
+    more: bool
+    mark: Any = None
+
+
+def prune(plans: Plans, what: str, age: float | None, limit: int, now: Any, mark: Any = None) -> Plan[Pruned]:
+    """A batch of what is not needed any more goes, never work. `age` in seconds; `mark` of the batch before."""
     params: dict[str, object] = {"limit": limit}
+    before = None
     if age is not None:
-        params["before"] = yield from ago(plans, age, now)
-    return len((yield sql(plans, PRUNED[what], **params)))
+        before = params["before"] = yield from ago(plans, age, now)
+    if what == "history" and isinstance(plans, PostgresPlans):
+        return (yield from _prune_history(plans, before, limit, mark))
+    if what == "streams":
+        params["queue"], params["name"] = mark or ("", "")
+    elif what == "dedupe":
+        params["since"] = mark or ("-infinity" if isinstance(plans, PostgresPlans) else -(2**62))
+    gone = yield sql(plans, PRUNED[what], **params)
+    if what == "streams":
+        mark = max(gone, default=None)
+    elif what == "dedupe":
+        mark = max((ended_at for (ended_at,) in gone), default=None)
+    return Pruned(len(gone), len(gone) >= limit, mark)
+
+
+def _prune_history(plans: PostgresPlans, before: Any, limit: int, page: int | None) -> Plan[Pruned]:
+    """The index finds the first old line, and from there it goes from page to page as long as there are others."""
+    yield plans.sql("op_by_index")
+    if page is None:
+        found = yield plans.sql("op_prune_history_from", before=before)
+        if not found:
+            return Pruned(0, more=False)
+        page = int(found[0][0])
+    pages = max(1, limit // PAGE_LINES)
+    gone = yield plans.sql("op_prune_history", page=page, pages=pages, before=before)
+    return Pruned(len(gone), more=True, mark=page + pages if gone else None)
+
+
+def overdue(plans: Plans, what: str, age: float, now: Any) -> Plan[float]:
+    """For how many seconds the oldest has been beyond its age: how far cleaning is behind. 0: it is not."""
+    before = yield from ago(plans, age, now)
+    if what == "history" and isinstance(plans, PostgresPlans):
+        yield plans.sql("op_by_index")
+        rows = [(ended_at,) for _, ended_at in (yield plans.sql("op_prune_history_from", before=before))]
+    else:
+        rows = list((yield sql(plans, OVERDUE[what], before=before)))
+    if not rows:
+        return 0.0
+    late = before - rows[0][0]
+    return late.total_seconds() if isinstance(late, timedelta) else late / 1_000_000

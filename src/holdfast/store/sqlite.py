@@ -133,6 +133,8 @@ class SqliteStore:
             try:
                 result = drive(make(self.now()), lambda s: execute(connection, s))
             except Exception as error:  # told to the one who asked; the others' work stands
+                if not connection.in_transaction:
+                    raise  # of a full or broken disk SQLite rolls back everything: nobody's work stands
                 connection.execute("rollback to holdfast")
                 results.append((future, None, as_ours(error, self.path)))
             else:
@@ -434,4 +436,15 @@ def as_ours(error: Exception, path: str) -> Exception:
             f"{path} has been locked for {BUSY_SECONDS:.0f} s by another connection that writes: "
             "end its transaction."
         )
-    return StoreUnavailable(f"{path} cannot be used: {text}.") if sqlite_waits(code) else error
+    return StoreUnavailable(f"{path} cannot be used: {text}.{advice(text)}") if sqlite_waits(code) else error
+
+
+def advice(text: str) -> str:
+    """What to do about a disk."""
+    if "full" in text:
+        return (
+            " Make room on its disk; nothing of this transaction was stored, and workers go on by themselves."
+        )
+    if "readonly" in text or "unable to open" in text:
+        return " Its file, its folder and their file system must be writable."
+    return " Look at the disk and at the system's log."

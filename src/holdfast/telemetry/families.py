@@ -61,6 +61,8 @@ LOOKED_UP = (  # in the database
     Family("holdfast_unrouted", "gauge", "Messages of types that nobody subscribes to."),
     Family("holdfast_workers", "gauge", "Workers, alive or silent.", ("state",)),
     Family("holdfast_breaker_state", "gauge", "1 for the state in which a breaker is.", ("breaker", "state")),
+    Family("holdfast_housekeeping_lag_seconds", "gauge",
+           "By how much the oldest that housekeeping is to remove has been kept too long.", ("where",)),
     Family("holdfast_survey_seconds", "gauge", "How long the last look at the database took."),
     Family("holdfast_survey_age_seconds", "gauge", "How long ago that look was: the numbers above are as old."),
 )  # fmt: skip

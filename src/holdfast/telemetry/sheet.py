@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ..board import reserved
 from .families import FAMILIES, Sample
 
 SIZE = 1 << 20
@@ -40,9 +40,7 @@ class Sheet:
 
     @classmethod
     def create(cls, size: int = SIZE) -> Sheet:
-        with tempfile.TemporaryFile(prefix="holdfast-") as file:
-            file.truncate(size)
-            return cls(os.dup(file.fileno()), size)
+        return cls(reserved(size), size)
 
     def add(self, changes: Iterable[tuple[int, float]]) -> None:
         """To the numbers at which places, how much."""

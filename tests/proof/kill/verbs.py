@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -21,6 +22,7 @@ from holdfast.message import NewMessage
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
+from holdfast.rules.numbers import raised
 from holdfast.settings import Settings
 from holdfast.store import (
     SqliteStore,
@@ -33,10 +35,11 @@ from holdfast.store import (
     operator_plans,
     operator_queues,
     plans,
+    sequence_plans,
 )
 from holdfast.store.audit_plans import Entry
 from holdfast.store.runners import recognise
-from holdfast.store.statement import Plan
+from holdfast.store.statement import Plan, Statement
 from holdfast.work import Report, Settlement, Want
 from tests.proof.contents import Contents
 from tests.store.box import cancelled, dead, done, failed, given_back, released
@@ -219,6 +222,18 @@ def unwanted(h: Hands) -> None:
     h.order(lambda now: operator_queues.empty(h.store.plans, "m", 10, now))
 
 
+def repair(h: Hands) -> None:
+    """A message that a sequence which was behind has placed before the head of its stream goes behind it again."""
+
+    def misplaced(now: Any) -> Plan[Any]:
+        if not h.sqlite:
+            yield Statement(f"update holdfast.message set position = -1 where seq = {h.contents.seq('f2')}")
+        return (yield from sequence_plans.mend(h.store.plans, partial(raised, leap=True), now))
+
+    mended = h.run(misplaced)
+    needs(h.sqlite or mended.streams == (("q", "f"),), "stream f")
+
+
 def trip(h: Hands) -> None:
     def opened(row: Any, now: Any) -> Any:
         return row._replace(state="open", opened_at=now, until=now + timedelta(seconds=30))
@@ -396,6 +411,7 @@ def verbs() -> dict[str, Verb]:
         "queue_empty": unwanted,
         "queue_unsubscribe": lambda h: h.order(lambda _: q.unsubscribe(h.store.plans, "r")),
         "queue_forget": lambda h: h.order(lambda _: q.forget(h.store.plans, "nobody")),
+        "repair": repair,
         "prune_history": prune("history"),
         "prune_dedupe": prune("dedupe"),
         "prune_streams": prune("streams"),

@@ -1,8 +1,8 @@
--- Dedupe keys whose message ended before a moment and has no delivery left, pending or dead. A producer that uses the
--- key at this instant waits for us and then takes it anew.
-delete from holdfast.dedupe d where (d.scope, d.key) in (
-    select k.scope, k.key from holdfast.dedupe k
-     where k.ended_at < :before::timestamptz
+-- Dedupe keys whose message ended before a moment and has no delivery left, pending or dead; from where the batch before
+-- ended. A producer that uses a key at this instant waits for us and then takes it anew; we wait for nobody.
+delete from holdfast.dedupe d where d.ctid = any (array(
+    select k.ctid from holdfast.dedupe k
+     where k.ended_at >= :since::timestamptz and k.ended_at < :before::timestamptz
        and not exists (select 1 from holdfast.message m where m.id = k.id)
        and not exists (select 1 from holdfast.dead x where x.id = k.id)
-     order by k.scope, k.key limit :limit::int for update skip locked) returning 1
+     order by k.ended_at limit :limit::int for update skip locked)) returning d.ended_at

@@ -1,8 +1,9 @@
 -- Rows of streams with nothing in their order that are not halted; they come back with the next message. A producer
 -- who counts a message in holds the row, so it is passed over here; one who comes while we hold it waits, finds no row
 -- and inserts a new one with the right count. The condition is checked again under the lock, so a message that was
--- counted in meanwhile saves its row.
-delete from holdfast.stream s where (s.queue, s.name) in (
-    select x.queue, x.name from holdfast.stream x where x.open = 0 and x.halted_by is null
-     order by x.queue, x.name limit :limit::int for update skip locked)
-   and s.open = 0 and s.halted_by is null returning 1
+-- counted in meanwhile saves its row. From where the batch before ended.
+delete from holdfast.stream s where s.ctid = any (array(
+    select x.ctid from holdfast.stream x
+     where x.open = 0 and x.halted_by is null and (x.queue, x.name) > (:queue::text, :name::text)
+     order by x.queue, x.name limit :limit::int for update skip locked))
+   and s.open = 0 and s.halted_by is null returning s.queue, s.name

@@ -1,0 +1,93 @@
+"""What goes by itself when it has been kept long enough: lines of history, dedupe keys, rows that nobody needs.
+
+One process at a time does it for all, for a share of the time (`rules/housekeeping.py`). Each batch is a transaction of
+its own, and one of each kind follows the other, so that no kind waits until another one is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..rules import housekeeping
+from ..rules.housekeeping import Rest
+from ..settings import Settings
+from ..store import alert_plans as turns
+from ..store import operator_queues as plans
+from .desk import Desk
+
+BATCH = 1000
+ROUNDS_MAX = 100_000  # however the clock stands
+WORKER_KEPT = 86_400.0
+TURN, TURN_SECONDS = "cleaning", 5.0
+NEXT_SECONDS = 45.0  # until another process may begin when there is nothing left: workers come once a minute
+
+
+def kept(settings: Settings) -> dict[str, float | None]:
+    """What is cleaned up, and for how many seconds it is kept; None: as long as somebody needs it."""
+    return {
+        "history": settings.history,
+        "dedupe": settings.dedupe,
+        "streams": None,
+        "workers": WORKER_KEPT,
+        "deaths": settings.history,
+        "audit": settings.audit,
+        "alerts": settings.history,
+    }
+
+
+@dataclass
+class Cleaning:
+    """Remembers where it was, so that the next stretch need not look for it."""
+
+    marks: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, desk: Desk, seconds: float) -> tuple[dict[str, int], Rest]:
+        """Clean for so long: how many of each kind went. What goes wrong with one kind does not stop the others."""
+        begun = desk.store.clock.monotonic()
+        counts, left, failure = dict.fromkeys(kept(desk.settings), 0), kept(desk.settings), None
+        spent = 0.0
+        for _ in range(ROUNDS_MAX):
+            for what, age in list(left.items()):
+                try:
+                    done = self._batch(desk, what, age)
+                except Exception as error:  # raised when the others had their turn
+                    failure = failure or error
+                    del left[what]
+                    continue
+                counts[what] += done.count
+                if not done.more:
+                    del left[what]
+            spent = desk.store.clock.monotonic() - begun
+            if not left or not housekeeping.goes_on(spent, seconds):
+                break
+        if failure is not None:
+            raise failure
+        return counts, housekeeping.rest(spent, bool(left))
+
+    def _batch(self, desk: Desk, what: str, age: float | None) -> plans.Pruned:
+        mark = self.marks.pop(what, None)
+        done = desk.order(lambda now: plans.prune(desk.plans, what, age, BATCH, now, mark), what.capitalize())
+        if done.more:
+            self.marks[what] = done.mark
+        return done
+
+    def in_turn(self, desk: Desk) -> Rest:
+        """A stretch, unless another process cleans."""
+        name = "The turn to clean up"
+        if not desk.order(lambda now: turns.take_turn(desk.plans, TURN, TURN_SECONDS, now), name):
+            return Rest(0.0, more=False)
+        _, rest = self.run(desk, housekeeping.STRETCH_SECONDS)
+        until = rest.seconds if rest.more else max(NEXT_SECONDS, rest.seconds)
+        desk.order(lambda now: turns.put_off(desk.plans, TURN, until, now), name)
+        return rest
+
+
+def overdue(desk: Desk) -> dict[str, float]:
+    """How many seconds cleaning is behind, of what becomes more with every message."""
+    settings = desk.settings
+
+    def late(what: str, age: float) -> float:
+        return desk.ask(lambda now: plans.overdue(desk.plans, what, age, now), one=False)
+
+    return {"history": late("history", settings.history), "dedupe": late("dedupe", settings.dedupe)}

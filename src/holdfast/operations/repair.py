@@ -1,0 +1,81 @@
+"""What a switch-over, a restore or a failover leaves behind: sequences below the numbers that are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..logs import Log
+from ..rules.numbers import raised
+from ..store import sequence_plans as plans
+from ..store.audit_plans import Entry
+from ..store.statement import Plan
+from .desk import Desk, said
+from .results import Finding, Raised, Repaired
+
+log = Log("holdfast.operations")
+
+ROUNDS_MAX = 10_000
+SHOWN = 20
+
+
+def repair(desk: Desk, *, leap: bool, why: str | None) -> Repaired:
+    """Raise what is behind, and give the messages that it misplaced their turn back. May be run while all work."""
+    text = said(why, desk.settings.error_chars)
+    done = Repaired((), ())
+    for n in range(ROUNDS_MAX):
+        mended = desk.order(partial(_mended, desk, leap and n == 0, text), "Sequences")
+        numbers = tuple(Raised(name, before, after) for name, before, after in mended.raised)
+        done = replace(done, raised=done.raised + numbers, streams=done.streams + mended.streams)
+        if len(mended.streams) < plans.STREAMS_MAX:
+            break
+    if done.raised or done.streams:
+        log.info(
+            "repaired",
+            "raised %(count)d sequences, put messages of %(streams)d streams behind older ones",
+            count=len(done.raised),
+            streams=len(done.streams),
+        )
+    return done
+
+
+def _mended(desk: Desk, leap: bool, why: str | None, now: Any) -> Plan[plans.Mended]:
+    mending = plans.mend(desk.plans, partial(raised, leap=leap), now)
+    return desk.noted(mending, lambda mended: _entry(mended, why), now)
+
+
+def _entry(mended: plans.Mended, why: str | None) -> Entry | None:
+    if not mended.raised and not mended.streams:
+        return None
+    return Entry(
+        "repair",
+        count=len(mended.raised) + len(mended.streams),
+        before={name: before for name, before, _ in mended.raised},
+        after={name: after for name, _, after in mended.raised},
+        why=why,
+        ids=[f"{queue}/{stream}" for queue, stream in mended.streams],
+    )
+
+
+def examine(desk: Desk) -> Iterator[Finding]:
+    """What the doctor says about it."""
+    for each in desk.ask(lambda _: plans.look(desk.plans)):
+        if raised(each.last, each.stored) is not None:
+            yield Finding(
+                "error",
+                "sequence-behind",
+                f"The sequence of {each.name} has drawn {each.last}, and {each.stored} is stored, as after a "
+                "switch-over or a restore: numbers would be given twice, publishing fails, and new messages stand "
+                "before older ones.",
+                "Run `holdfast repair` before anybody publishes.",
+            )
+    for row in desk.ask(lambda _: plans.before_head(desk.plans, SHOWN)):
+        yield Finding(
+            "error",
+            "stream-order",
+            f"{row['count']} messages of stream {row['stream']} of queue {row['queue']} stand before its head, where "
+            "they would wait for ever: they were placed by a sequence that was behind.",
+            "`holdfast repair` puts them behind the others.",
+        )

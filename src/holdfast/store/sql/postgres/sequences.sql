@@ -1,0 +1,16 @@
+-- What gives numbers: the last one drawn, and the highest that is stored anywhere. It reads all that is pending or dead.
+select u.name, u.sequence::oid::bigint, coalesce(pg_sequence_last_value(u.sequence), 0), u.stored
+  from (values
+        ('messages', pg_get_serial_sequence('holdfast.message', 'seq')::regclass,
+         (select coalesce(greatest((select max(m.seq) from holdfast.message m), (select max(d.seq) from holdfast.dead d),
+                                   (select max(l.seq) from holdfast.lease l)), 0))),
+        ('positions', 'holdfast.position'::regclass,
+         (select coalesce(greatest((select max(m.position) from holdfast.message m), (select max(s.last) from holdfast.stream s),
+                                   (select max(d.position) from holdfast.dead d), (select max(l.run_end) from holdfast.lease l)), 0))),
+        ('workers', pg_get_serial_sequence('holdfast.worker', 'id')::regclass,
+         (select coalesce(greatest((select max(w.id) from holdfast.worker w), (select max(l.worker) from holdfast.lease l)), 0))),
+        ('orders', pg_get_serial_sequence('holdfast.audit', 'number')::regclass,
+         (select coalesce(max(a.number), 0) from holdfast.audit a)),
+        ('news', pg_get_serial_sequence('holdfast.alert_news', 'number')::regclass,
+         (select coalesce(greatest((select max(a.number) from holdfast.alert_news a), (select max(a.episode) from holdfast.alert a)), 0))))
+       u (name, sequence, stored)

@@ -1,0 +1,14 @@
+-- What gives numbers: the last one drawn, and the highest that is stored, as far as a look at the newest rows can tell.
+select u.name, u.sequence::oid::bigint, coalesce(pg_sequence_last_value(u.sequence), 0), u.stored
+  from (values
+        ('messages', pg_get_serial_sequence('holdfast.message', 'seq')::regclass,
+         (select coalesce(max(m.seq), 0) from holdfast.message m)),
+        ('positions', 'holdfast.position'::regclass,
+         (select coalesce(max(n.position), 0)
+            from (select m.position from holdfast.message m order by m.seq desc limit 1000) n)),
+        ('workers', pg_get_serial_sequence('holdfast.worker', 'id')::regclass,
+         (select coalesce(max(w.id), 0) from holdfast.worker w)),
+        ('orders', pg_get_serial_sequence('holdfast.audit', 'number')::regclass,
+         (select coalesce(max(a.number), 0) from holdfast.audit a)),
+        ('news', pg_get_serial_sequence('holdfast.alert_news', 'number')::regclass,
+         (select coalesce(max(a.number), 0) from holdfast.alert_news a))) u (name, sequence, stored)

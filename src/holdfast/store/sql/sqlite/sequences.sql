@@ -1,0 +1,14 @@
+-- What gives numbers: the last one drawn, and the highest that is stored anywhere. It reads all that is pending or dead.
+-- A position is the number of its message.
+select u.name, u.sequence, coalesce((select q.seq from sqlite_sequence q where q.name = u.sequence), 0), u.stored
+  from (select 'messages' as name, 'holdfast_message' as sequence,
+               max(coalesce((select max(seq) from holdfast_message), 0), coalesce((select max(position) from holdfast_message), 0),
+                   coalesce((select max(seq) from holdfast_dead), 0), coalesce((select max(position) from holdfast_dead), 0),
+                   coalesce((select max(seq) from holdfast_lease), 0), coalesce((select max(run_end) from holdfast_lease), 0)) as stored
+         union all
+        select 'workers', 'holdfast_worker',
+               max(coalesce((select max(id) from holdfast_worker), 0), coalesce((select max(worker) from holdfast_lease), 0))
+         union all select 'orders', 'holdfast_audit', (select coalesce(max(number), 0) from holdfast_audit)
+         union all
+        select 'news', 'holdfast_alert_news',
+               max(coalesce((select max(number) from holdfast_alert_news), 0), coalesce((select max(episode) from holdfast_alert), 0))) u
