@@ -39,7 +39,7 @@ ORDER = [
     ["orchestrations", "schedules", "requests", "housekeeping"],
     ["sinks"],
     ["operations"],
-    ["letters"],
+    ["letters", "by_hand"],
     ["transports"],
     ["testing"],
     ["app"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from msgspec import structs
 
 from . import names
 from .breakers import Breaker, Breakers
+from .by_hand import ByHand
 from .clock import Clock, SystemClock, wall_clock
 from .drafts import draft
 from .embedded import Running
@@ -96,7 +96,7 @@ class Holdfast:
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
         self._stored: int | None = None  # how many handlers had their subscriptions stored
-        self._hand_worker: int | None = None
+        self._hands: ByHand | None = None
 
     def __repr__(self) -> str:
         return f"Holdfast({names.display_url(self.url)!r})"
@@ -416,11 +416,13 @@ class Holdfast:
         """Hand in what ended and get new work, in one round trip: the exchange that our own worker makes.
 
         `want` maps queues to how many heads to lease, for `lease` seconds; with nothing there it polls for `wait`
-        seconds. Settling a part of a run gives the rest of it back.
+        seconds. Settling a part of a run gives the rest of it back. A message whose last worker never came back is
+        handed out alone, when everything else has been handed in (docs/handlers.md).
         """
+        hands = self._by_hand()
         wants = [Want(queue, count) for queue, count in (want or {}).items()]
         report = Report(
-            worker=self._by_hand(),
+            worker=hands.number,
             settlements=settlements,
             want=wants,
             total=self.settings.claim,
@@ -428,30 +430,18 @@ class Holdfast:
             run=run or self.settings.run,
             bytes_max=self.settings.claim_bytes,
         )
-        end = self.clock.monotonic() + wait
-        pause = self.settings.poll_min
-        batch = self.store.run(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
-        empty = Report(
-            worker=report.worker, want=wants, total=report.total, lease=report.lease, run=report.run
-        )
-        while wants and not batch.work and self.clock.monotonic() < end:
-            threading.Event().wait(min(pause, max(0.0, end - self.clock.monotonic())))
-            pause = min(pause * 1.5, self.settings.poll_max)
-            found = self.store.run(lambda now: self.store.plans.exchange(empty, now), one=True)  # type: ignore[arg-type]
-            batch = replace(found, lost=batch.lost)
-        return replace(batch, work=list(batch.work))  # read, so that it is data like any other
+        return hands.process(report, wait)
 
-    def _by_hand(self) -> int:
-        if self._hand_worker is None:
+    def _by_hand(self) -> ByHand:
+        if self._hands is None:
             self.prepare()
             tell_mended(
                 self.store.run(lambda now: sequence_plans.mend(self.store.plans, raised, now, quick=True))
             )
             name = f"{socket.gethostname()}:{os.getpid()}:by-hand"
-            self._hand_worker = self.store.run(
-                lambda now: plans.register_worker(self.store.plans, name, [], now)
-            )
-        return self._hand_worker
+            number = self.store.run(lambda now: plans.register_worker(self.store.plans, name, [], now))
+            self._hands = ByHand(self.store, self.settings, self.clock, number, self._policy, self._conclude)
+        return self._hands
 
     def done(self, leased: Leased, *emits: NewMessage) -> Settlement:
         """The settlement of a message that was handled."""
@@ -471,13 +461,16 @@ class Holdfast:
         return delivery.give_back(leased, delay, refund)
 
     def _conclude(self, leased: Leased, ending: delivery.Ending) -> Settlement:
-        told = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
-        policy = delivery.HandlerPolicy(redact=self.redact, after_death=told)
-        if leased.message.queue in self.handlers.subscriptions():
-            policy = self.handlers[leased.message.queue].policy
+        policy = self._policy(leased.message.queue)
         settlement = delivery.conclude(leased, ending, policy, wall_clock(), self.clock.roll())
         assert settlement is not None
         return settlement
+
+    def _policy(self, queue: str) -> delivery.HandlerPolicy:
+        if queue in self.handlers.subscriptions():
+            return self.handlers[queue].policy
+        told = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
+        return delivery.HandlerPolicy(redact=self.redact, after_death=told)
 
     # -- operating and testing
 
@@ -516,13 +509,13 @@ class Holdfast:
         before = self.store, self.clock, self.url
         self.url, self.clock = url, clock
         self.store = open_store(url, self.settings, clock)
-        self._stored, self._hand_worker = None, None
+        self._stored, self._hands = None, None
         try:
             yield
         finally:
             self.store.close()
             self.store, self.clock, self.url = before
-            self._stored, self._hand_worker = None, None
+            self._stored, self._hands = None, None
 
     def close(self) -> None:
         """Close the connections that this process has."""

@@ -31,7 +31,7 @@ from .logs import Log
 from .message import Reason
 from .rules import delivery
 from .rules.blame import ending_of
-from .rules.delivery import Ending, conclude, goes_alone, verdict
+from .rules.delivery import Ending, conclude, goes_alone, is_doubtful, unfit
 from .rules.lanes import Lane, Stop
 from .rules.pacing import Pacing
 from .telemetry import Watch
@@ -132,14 +132,14 @@ class Calls:
     def _before(self, lane: Lane, leased: Leased, handler: Handler[Any, Any]) -> Ending | None:
         """What is decided before any code of the user runs: poison, a deadline that has passed, a cancellation."""
         message = leased.message
-        if leased.attempt > 1 and verdict(leased, handler.policy) is not None:
-            log.warning(
-                "message.poison",
-                "Message %(message_id)s of type %(type)s is poison in %(queue)s: attempt %(attempt)d, "
-                "%(attempts_max)d allowed",
-                **_named(leased), attempts_max=handler.policy.retry.starts_max,
-            )  # fmt: skip
-            return delivery.StartsSpent()
+        if is_doubtful(leased) and (ending := unfit(leased, handler.policy)) is not None:
+            if isinstance(ending, delivery.StartsSpent):
+                log.warning(
+                    "message.poison", "Message %(message_id)s of type %(type)s is poison in %(queue)s: "
+                    "attempt %(attempt)d, %(attempts_max)d allowed",
+                    **_named(leased), attempts_max=handler.policy.retry.starts_max,
+                )  # fmt: skip
+            return ending
         if (deadline := message.deadline) is not None and self.now() > deadline:
             return delivery.Expired()
         if lane.stop is Stop.CANCELLED:

@@ -66,4 +66,8 @@ def micros(instant: datetime) -> int:
 
 
 def from_micros(value: int) -> datetime:
-    return EPOCH + timedelta(0, 0, value)
+    """The reverse. A time that Python does not know is the last or the first that it does."""
+    try:
+        return EPOCH + timedelta(0, 0, value)
+    except OverflowError:
+        return (datetime.max if value > 0 else datetime.min).replace(tzinfo=UTC)

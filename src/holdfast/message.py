@@ -14,8 +14,11 @@ Y2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def from_raw(micros: int) -> datetime:
-    """A time as PostgreSQL sends it."""
-    return Y2000 + timedelta(0, 0, micros)
+    """A time as PostgreSQL sends it. One that Python does not know is the last or the first that it does."""
+    try:
+        return Y2000 + timedelta(0, 0, micros)
+    except OverflowError:
+        return (datetime.max if micros > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 class Flag(IntFlag):

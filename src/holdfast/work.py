@@ -36,6 +36,12 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
         return (self.message.seq, self.epoch)
 
 
+class Unfit(Leased, frozen=True, gc=False):
+    """A row that could not be read: what of it could be, and what could not. It is settled, never started."""
+
+    why: str = ""
+
+
 class Outcome(StrEnum):
     """What becomes of a message when an attempt has ended."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import DeadLetter, FailureDescription
 from holdfast.operations.results import failure
+from holdfast.work import Report, Want
 from tests.worker.lab import Lab, settled
 
 QUICK = {"lease": 2.0, "heartbeat": 0.5}
@@ -87,9 +88,13 @@ async def test_the_store_only_counts_and_the_worker_judges(lab: Lab) -> None:
 
     app.publish("a", {"n": 1})
     for attempt in range(1, 21):
-        (leased,) = app.process_work_batch(want={"judged": 1}).work
+        asks = Report(1, want=[Want("judged", 1)], total=1)
+        (leased,) = app.store.run(
+            lambda now, report=asks: app.store.plans.exchange(report, now), one=True
+        ).work
         assert leased.attempt == attempt
-        app.process_work_batch([app.give_back(leased, refund=False)])
+        ends = Report(1, [app.give_back(leased, refund=False)])
+        app.store.run(lambda now, report=ends: app.store.plans.exchange(report, now), one=True)
     async with lab.working(app):
         await settled(lab)
     assert started == []

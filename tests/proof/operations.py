@@ -122,12 +122,13 @@ def publish_after(level: str, *streams: str) -> Callable[[World], Body]:
     return body
 
 
-def insert(w: World) -> Body:
-    """A producer that knows nothing but SQL."""
+def insert(w: World, queue: str | None = None) -> Body:
+    """A producer that knows nothing but SQL, and perhaps the queue that its message is for."""
     message = w.new("new", stream="a")
     yield Statement(
-        "insert into holdfast.message (id, type, body, stream, claimable_at) values (:id::uuid, 't', '1', 'a', :now)",
-        {"id": str(message.id), "now": w.now},
+        "insert into holdfast.message (id, type, body, stream, claimable_at, queue)"
+        " values (:id::uuid, 't', '1', 'a', :now, :queue::text)",
+        {"id": str(message.id), "now": w.now, "queue": queue},
     )
     return Outcome(published=[message.id])
 
@@ -297,6 +298,7 @@ def operations() -> dict[str, Operation]:
         Operation("transaction_last", publish_in(RC, [G]), passed=PLACE),
         Operation("transaction_last_rr", publish_in(RR, [G]), (SERIALIZE,), PLACE),
         Operation("insert", insert),
+        Operation("insert_for_one", lambda w: insert(w, "q")),
         Operation("transaction_ab", publish_in(RC, [A], [B]), passed=PLACE),
         Operation("transaction_ab_serializable", publish_in(SERIALIZABLE, [A], [B]), (SERIALIZE,), PLACE),
         Operation("transaction_ba", publish_in(RC, [B], [A]), passed=PLACE),

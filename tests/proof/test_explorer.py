@@ -71,6 +71,8 @@ FOUND = {
     "a stream whose row comes and goes": ("transaction_new_rr", "complete_emit_rr", "prune_streams", "publish_new"),
     # The key of a settled message was ended before the keys of what it emits were taken.
     "keys are taken together": ("keys_cross", "keys_cross_back", "fan_one", "fan_two", "publish_keys"),
+    # A plain INSERT that names its queue has a place in its stream like any other.
+    "a producer that names a queue": ("insert_for_one", "insert", "publish", "done_last"),
     # Housekeeping gave a key up between the two looks of a producer, whose message then held none.
     "a key that is given up": ("publish_old_key", "prune_dedupe", "transaction_old_key"),
 }  # fmt: skip

@@ -89,7 +89,7 @@ def test_a_producer_with_an_old_snapshot_does_not_believe_a_row_that_is_gone(sto
     with closing(psycopg.connect(store.url)) as db:
         db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         recognise(db).run(store.plans.append([message(stream="s")], None))
-        assert store.run(lambda now: operator_queues.prune(store.plans, "streams", None, 10, now)) == 1
+        assert store.run(lambda now: operator_queues.prune(store.plans, "streams", None, 10, now)).count == 1
         with pytest.raises(psycopg.errors.SerializationFailure):
             db.commit()
         db.rollback()

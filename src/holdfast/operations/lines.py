@@ -10,12 +10,15 @@ from uuid import UUID
 import msgspec
 
 from ..errors import InvalidMessage
+from ..rules.delivery import NUMBER_MAX
 
 VERSION = 1
 LINE_MAX = 64 * 1024 * 1024  # bytes: a body of 1 MiB with its copies in earlier deaths is far below
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-Large = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# What a counter, a status and a place can be. Beyond, no worker could count it up, or bring it back to its place.
+Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+Status = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+Large = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 Small = Annotated[int, msgspec.Meta(ge=0, le=32_767)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -49,7 +52,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     position: Large | None
     subject: str | None
     dedupe: str | None
-    status: Number
+    status: Status
     epoch: Number
     attempts: Number
     failures: Number

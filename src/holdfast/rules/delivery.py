@@ -23,7 +23,7 @@ import msgspec
 from ..errors import InvalidSettings, LeaseLost
 from ..failure import STARTS_SPENT, Category, FailureDescription, category_of, is_retryable, serialized
 from ..message import Flag, NewMessage, Reason
-from ..work import Leased, Outcome, Settlement
+from ..work import Leased, Outcome, Settlement, Unfit
 from .aftermath import HOLD, AfterDeath, aftermath
 from .classify import Failure, classify, describe
 from .fingerprint import fingerprint
@@ -34,6 +34,8 @@ from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
 SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until a body is tried to be opened again
 DELAY_MAX = 10 * 366 * 86_400.0
 PROGRESS = int(Flag.FAILED) - 1
+NUMBER_MAX = 2_000_000_000  # no counter of ours gets there, and from there on it cannot rise any more
+PLACE_MAX = 2**62  # the same for the place in a stream
 PUBLISHED = int(Flag.PUBLISHED)
 
 Ordering = Literal["strict", "available"]
@@ -295,6 +297,32 @@ def verdict(leased: Leased, policy: HandlerPolicy) -> Settlement | None:
     if leased.attempt <= _starts_allowed(leased, policy):
         return None
     return _timeless(leased, StartsSpent(), policy)
+
+
+def is_doubtful(leased: Leased) -> bool:
+    """Whether `unfit` must look at it: it was handed out before, or its numbers cannot be right."""
+    return leased.attempt != 1 or leased.epoch > NUMBER_MAX or (leased.message.position or 0) >= PLACE_MAX
+
+
+def unfit(leased: Leased, policy: HandlerPolicy) -> StartsSpent | Died | None:
+    """Why this message must not be started, decided before any code of the user runs; None: it may be."""
+    if (why := impossible(leased)) is not None:
+        text = f"its row cannot be read as a message, so it was set aside: {why}."
+        return Died(text, reason=Reason.SERIALIZATION_ERROR)
+    return None if verdict(leased, policy) is None else StartsSpent()
+
+
+def impossible(leased: Leased) -> str | None:
+    """What of a stored row cannot be, wherever it came from: an older release, an import, somebody's SQL."""
+    if isinstance(leased, Unfit):
+        return leased.why
+    for name, value in (("attempts", leased.attempt - 1), ("epoch", leased.epoch - 1)):
+        if type(value) is not int or not 0 <= value < NUMBER_MAX:
+            return f"{name} is {value}, and can be 0 to {NUMBER_MAX}"
+    place = leased.message.position
+    if place is not None and not 0 <= place < PLACE_MAX:
+        return f"position is {place}, and can be 0 to {PLACE_MAX}"
+    return None
 
 
 def goes_alone(leased: Leased) -> bool:

@@ -17,8 +17,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from ..clock import from_micros
 from ..errors import NotFound, Refused
 from . import plans_sqlite
@@ -185,7 +183,7 @@ def poison(plans: Plans, seq: int, why: str, now: Any, fingerprint: str | None =
     if isinstance(plans, PostgresPlans):
         yield plans.sql("op_bury", seq=seq, why=why, fingerprint=fingerprint, keep=plans.errors_kept, now=now)
     else:
-        known = msgspec.json.decode(held.errors) if held.errors else []
+        known = plans_sqlite.decoded_errors(held.errors)
         known.append({"at": from_micros(now).isoformat(), "reason": 7, "text": why})
         errors = plans_sqlite.encode(known[-plans.errors_kept :])
         yield plans_sqlite.sql("op_bury", seq=seq, errors=errors, fingerprint=fingerprint, now=now)
@@ -302,7 +300,12 @@ def at(plans: Plans, value: Any) -> datetime | None:
 
 
 def as_id(value: Any) -> UUID:
-    return value if isinstance(value, UUID) else UUID(str(value))
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(str(value))
+    except ValueError:  # SQLite keeps whatever it is given: it is shown as an id that nobody has
+        return UUID(int=0)
 
 
 def statement(plans: Plans, prefix: str, name: str, tail: str, **params: object) -> Statement:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from ..clock import EPOCH
 from . import installed
 from .installed import Installed
 from .migrate import latest, release
 from .operator_plans import ago, as_id, many, statement
 from .plans import Plans, sql
 from .plans_postgres import PostgresPlans
-from .plans_sqlite import when
+from .plans_sqlite import as_text, decoded_errors, when
 from .statement import Plan, Statement
 
 Row = dict[str, Any]
@@ -40,6 +42,18 @@ DEATH = "id queue died_at type reason last_reason fingerprint worker error body"
 
 BOOLEANS = {"head", "halts", "asleep", "stopping"}
 INSTANTS = {"until", "deadline"}
+NUMBERS = {
+    "status",
+    "epoch",
+    "attempts",
+    "failures",
+    "vanished",
+    "refunds",
+    "redrives",
+    "reason",
+    "last_reason",
+}
+REASON_MAX = 32_767
 
 
 def shape(plans: Plans, names: str, rows: Sequence[tuple[Any, ...]]) -> list[Row]:
@@ -55,17 +69,41 @@ def _value(plans: Plans, name: str, value: Any) -> Any:
         return None
     if name in ("id", "head_id") and not isinstance(value, int):
         return as_id(value)
-    if name in ("errors", "queues") and isinstance(value, str):
+    if name == "failed_at":  # out of an error history: text
+        return value if _is_time(value) else None
+    if name == "errors":
+        return [_trouble(each) for each in decoded_errors(value)]
+    if name == "queues" and isinstance(value, str):
         return msgspec.json.decode(value)
     if name in BOOLEANS:
         return bool(value)
-    if (
-        (name.endswith("_at") or name in INSTANTS)
-        and isinstance(value, int)
-        and not isinstance(plans, PostgresPlans)
-    ):
-        return when(value)
-    return value
+    if isinstance(plans, PostgresPlans):
+        return value
+    # SQLite keeps whatever it is given in any column: what cannot be is shown as nothing, or as text.
+    if name.endswith("_at") or name in INSTANTS:
+        return when(value) if isinstance(value, int) else EPOCH
+    if name in NUMBERS:
+        return value if isinstance(value, int) else 0
+    return as_text(value) if isinstance(value, bytes) else value
+
+
+def _trouble(entry: Any) -> dict[str, Any]:
+    """An entry of an error history, whoever wrote it."""
+    known = entry if isinstance(entry, dict) else {"text": entry}
+    if not _is_time(known.get("at")):
+        known = {**known, "at": EPOCH.isoformat()}
+    reason = known.get("reason")
+    if not (reason is None or (type(reason) is int and 0 <= reason <= REASON_MAX)):
+        known = {**known, "reason": None}
+    text = known.get("text")
+    return known if isinstance(text, str) else {**known, "text": msgspec.json.encode(text).decode()}
+
+
+def _is_time(text: Any) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
 
 
 # -- messages

@@ -12,7 +12,7 @@ import msgspec
 from ..clock import from_micros, micros
 from ..errors import VersionConflict
 from ..message import Y2000, Message, NewMessage, Published
-from ..work import Batch, Leased, Outcome, Report, Settlement
+from ..work import Batch, Leased, Outcome, Report, Settlement, Unfit
 from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import admissible
 from .statement import Dialect, Plan, Rows, Statement, load
@@ -21,6 +21,8 @@ TIMER = "holdfast/timer"
 SIZE = 19  # in a row of work: the bytes of its body
 TAKEABLE = 20  # in that of a follower: whether it may be handed out
 PARKED = 9_223_372_036_854_775_807
+FIRST = -PARKED - 1  # nothing is claimable before
+PLACE_MAX = 2**62
 AT_2000 = micros(Y2000)
 FLAG_BITS = 16
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
@@ -263,7 +265,7 @@ class SqlitePlans:
             )
 
     def _with_error(self, errors: str | None, s: Settlement, now: int) -> str:
-        known = msgspec.json.decode(errors) if errors else []
+        known = decoded_errors(errors)
         known.append(
             {"at": from_micros(now).isoformat(), "reason": s.last_reason or s.reason, "text": s.error}
         )
@@ -314,7 +316,7 @@ class SqlitePlans:
                 queue=want.queue,
                 heads=room,
                 now=now,
-                after_at=instant(after_at) or -1,
+                after_at=FIRST if after_at is None else instant(after_at),
                 after_seq=after_seq,
             ).until(budget.take)
         if not heads:
@@ -420,7 +422,10 @@ def _count(
         return
     stream = streams.setdefault((message.queue, message.stream), _Stream())
     stream.removed += removed
-    stream.start = message.position if stream.start is None else min(stream.start, message.position)
+    place = (
+        message.position if message.position < PLACE_MAX else 0
+    )  # else no place of ours: the others come before it
+    stream.start = place if stream.start is None else min(stream.start, place)
     stream.halt = stream.halt or halt
 
 
@@ -477,7 +482,74 @@ class _Budget:
         return self.left <= 0
 
 
+def decoded_errors(errors: Any) -> list[Any]:
+    """A stored error history. What is none, whoever wrote it, is kept as the text of one entry."""
+    if not isinstance(errors, str | bytes):  # PostgreSQL's are read already
+        return errors if isinstance(errors, list) else [] if errors is None else [{"text": str(errors)}]
+    try:
+        found = msgspec.json.decode(errors) if errors else []
+    except (msgspec.DecodeError, UnicodeError):
+        found = as_text(errors)
+    return found if isinstance(found, list) else [{"text": str(found)}]
+
+
+class Row(msgspec.Struct, array_like=True):
+    """A row of work as it must be: SQLite itself keeps whatever it is given in any column."""
+
+    seq: int
+    id: UUID
+    queue: str
+    type: str
+    body: str
+    stream: str | None
+    position: int | None
+    subject: str | None
+    headers: str | None
+    status: int
+    attempts: int
+    failures: int
+    vanished: int
+    refunds: int
+    created_at: int
+    due_at: int | None
+    deadline: int | None
+    epoch: int
+
+
 def _leased(rows: Rows) -> list[Leased]:
+    try:
+        return _leased_all(rows)
+    except Exception:  # one of them is not what it must be: each by itself
+        epochs = {row[SEQ]: row[EPOCH] for row in rows}
+        return [each for row in rows for each in _leased_one(row, epochs[row[RUN]])]
+
+
+def _leased_one(row: tuple[Any, ...], run_epoch: int) -> list[Leased]:
+    """One row; if it cannot be read, then what is needed to settle it, and why."""
+    try:
+        msgspec.convert(row[: EPOCH + 1], Row)
+        (found,) = _leased_all([(*row[:RUN], row[SEQ], *row[RUN + 1 :])])
+        return [msgspec.structs.replace(found, run=row[RUN], run_epoch=run_epoch)]
+    except Exception as error:
+        why = str(error).replace("$[", "column [")
+    try:
+        id = UUID(as_text(row[ID]))
+    except ValueError:
+        id = UUID(int=row[SEQ])
+    names = [None if row[n] is None else as_text(row[n]) for n in (2, 3, 4, 5, 7, 8)]
+    queue, type, body, stream, subject, headers = names
+    message = Message(
+        row[SEQ], id, queue or "", type or "", body or "", stream, row[POSITION], subject, headers,
+        0, 0, 0, 0, 0, 0, None, None,
+    )  # fmt: skip
+    return [Unfit(message, row[EPOCH], 0, row[RUN], run_epoch, why)]
+
+
+def as_text(value: Any) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _leased_all(rows: Rows) -> list[Leased]:
     epochs = {row[SEQ]: row[EPOCH] for row in rows}
     ids = msgspec.convert([row[ID] for row in rows], list[UUID])  # a tenth of what one by one takes
     return [

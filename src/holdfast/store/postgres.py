@@ -12,7 +12,7 @@ import select
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar, cast, overload
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,7 @@ try:
     import psycopg
     from psycopg import pq
     from psycopg.types.array import ListBinaryDumper
+    from psycopg.types.datetime import TimestamptzBinaryLoader
     from psycopg.types.numeric import Int8BinaryLoader
 except ImportError as missing:  # pragma: no cover - shown by a test that hides the driver
     raise ImportError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from missing
@@ -291,10 +292,22 @@ class PostgresStore:
         self.close()
 
 
+class Instants(TimestamptzBinaryLoader):
+    """Times that Python does not know, infinity for one, are the last or the first that it does."""
+
+    def load(self, data: Any) -> datetime:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            late = int.from_bytes(data, "big", signed=True) > 0
+            return (datetime.max if late else datetime.min).replace(tzinfo=UTC)
+
+
 def tune(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     connection.prepare_threshold = 2
     # Lists of text in binary form: as text, each element is searched for what must be quoted.
     connection.adapters.register_dumper(list, ListBinaryDumper)
+    connection.adapters.register_loader("timestamptz", Instants)
 
 
 def is_alive(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:

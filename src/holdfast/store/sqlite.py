@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -413,6 +414,23 @@ def prepare(path: Path) -> None:
 
 
 def execute(connection: sqlite3.Connection, statement: Statement) -> Rows:
+    try:
+        return fetched(connection, statement)
+    except sqlite3.OperationalError as error:
+        if "Could not decode to UTF-8" not in str(error) or not READS.match(statement.sql):
+            raise
+    # One text among the rows is none. Read again, with what cannot be read as \xff: no JSON, and no name of ours.
+    connection.text_factory = lambda data: data.decode(errors="backslashreplace")
+    try:
+        return fetched(connection, statement)
+    finally:
+        connection.text_factory = str
+
+
+READS = re.compile(r"(\s|--[^\n]*\n)*(select|with)\b", re.IGNORECASE)
+
+
+def fetched(connection: sqlite3.Connection, statement: Statement) -> Rows:
     cursor = connection.execute(statement.sql, statement.params)
     if statement.enough is None:
         return cursor.fetchall()

@@ -24,10 +24,10 @@ begin
                xact = case when not h.head then pg_current_xact_id() end
           from (select m.stream is null or not holdfast.keeps_order(v_queues[1]) as head) h
          where t.seq = m.seq;
-        insert into holdfast.message (claimable_at, created_at, due_at, deadline, id, xact, status, head, queue, type,
+        insert into holdfast.message (claimable_at, created_at, due_at, deadline, id, xact, status, head, queue, plain, type,
                                       stream, subject, dedupe, headers, body)
         select greatest(m.claimable_at, v_now), m.created_at, m.due_at, m.deadline, m.id,
-               case when not h.head then pg_current_xact_id() end, m.status, h.head, q, m.type,
+               case when not h.head then pg_current_xact_id() end, m.status, h.head, q, null, m.type,
                m.stream, m.subject, m.dedupe, m.headers, m.body
           from unnest(v_queues[2:]) q
          cross join lateral (select m.stream is null or not holdfast.keeps_order(q) as head) h;

@@ -42,9 +42,9 @@ begin
     if p_drafts is not null then
         -- step: advance_emit
         insert into holdfast.message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at,
-                                      due_at, deadline, queue, target, status, position, head)
+                                      due_at, deadline, queue, plain, target, status, position, head)
         select x.id, x.type, x.body, x.stream, x.subject, x.headers, x.dedupe, x.claimable_at, p_now, x.due_at,
-               x.deadline, x.queue, x.target, x.status,
+               x.deadline, x.queue, null, x.target, x.status,
                case when x.ordered and x.queue is not null then nextval('holdfast.position') end,
                case when x.ordered then x.nth = 1 and x.count = s.open and s.halted_by is null else true end
           from (select d.*, row_number() over (partition by d.ordered, d.queue, d.stream order by d.n) as nth,

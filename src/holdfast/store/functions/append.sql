@@ -42,9 +42,9 @@ begin
     -- step: append_insert
     with m as (
         insert into holdfast.message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at,
-                                      due_at, deadline, queue, target, status, head, xact)
+                                      due_at, deadline, queue, plain, target, status, head, xact)
         select d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, v_now,
-               d.due_at, d.deadline, d.queue, d.target, d.status, not d.ordered,
+               d.due_at, d.deadline, d.queue, null, d.target, d.status, not d.ordered,
                case when d.ordered and d.queue is not null then pg_current_xact_id() end
           from holdfast.drafts(p_id, p_type, p_body, p_stream, p_subject, p_headers, p_dedupe, p_due, p_delay,
                                p_deadline, p_queue, p_status, v_now) d

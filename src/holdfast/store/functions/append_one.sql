@@ -26,24 +26,24 @@ begin
                 perform holdfast.guess_no_more();
             end if;
             -- step: append_one_ordered
-            insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue, head, xact, position)
-            values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, v_queue, false, pg_current_xact_id(),
+            insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue, plain, head, xact, position)
+            values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, v_queue, null, false, pg_current_xact_id(),
                     nullif(set_config('holdfast.unplaced',
                         case when coalesce(current_setting('holdfast.unplaced', true), '') in ('', 'placed')
                                   and current_setting('transaction_isolation') = 'read committed'
                              then nextval('holdfast.position')::text else 'many' end, true), 'many')::bigint);
         else
             -- step: append_one
-            insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue)
-            values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, v_queue);
+            insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, queue, plain)
+            values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, v_queue, null);
         end if;
         if v_asleep then
             perform pg_notify('holdfast', '');
         end if;
     end loop;
     if not found then
-        insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, head)
-        values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, p_stream is null);
+        insert into holdfast.message (id, type, body, stream, subject, headers, claimable_at, created_at, plain, head)
+        values (p_id, p_type, p_body, p_stream, p_subject, p_headers, v_now, v_now, null, p_stream is null);
     end if;
 end
 $$;

@@ -14,8 +14,8 @@ begin
     end if;
     foreach v_queue in array v_queues loop
         -- step: append_plain
-        insert into holdfast.message (id, type, body, subject, headers, claimable_at, created_at, queue)
-        select u.id, p_type, u.body, u.subject, u.headers, v_now, v_now, v_queue
+        insert into holdfast.message (id, type, body, subject, headers, claimable_at, created_at, queue, plain)
+        select u.id, p_type, u.body, u.subject, u.headers, v_now, v_now, v_queue, null
           from unnest(p_id, p_body, p_subject, p_headers) u (id, body, subject, headers);
     end loop;
     perform holdfast.nudge(v_queues);

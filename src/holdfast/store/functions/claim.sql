@@ -2,13 +2,14 @@
 -- another worker is taking are passed over, which passes over their streams. Followers are looked up in a new
 -- statement, when their head is locked: nobody can change them then. Answers what is handed out, under which heads, and
 -- how much of which queue that is, so that the worker can ask again before it reads it: [queue, messages, heads, whether
--- they are ordered, bytes, when and which the last head is].
+-- they are ordered, bytes, when and which the last head is]. `missed`: all that was found had been leased by others in
+-- the meantime, so nothing is handed out although more may be there: `exchange` looks again, with a new snapshot.
 -- The plan is pinned, here and by `exchange`: keys first through the claim index, the lease looked up one by one (a
 -- scalar subquery cannot become a hash join).
 create or replace function holdfast.claim(
     p_worker bigint, p_queue text[], p_heads int[], p_runs int[], p_after_at timestamptz[], p_after_seq bigint[],
     p_total int, p_lease float8, p_bytes bigint, p_now timestamptz,
-    out seqs bigint[], out runs bigint[], out shares json)
+    out seqs bigint[], out runs bigint[], out shares json, out missed boolean)
 language plpgsql set search_path = pg_catalog, pg_temp
 set enable_sort = off
 as $$
@@ -36,7 +37,7 @@ begin
           from unnest(p_queue, p_heads, p_runs, p_after_at, p_after_seq) with ordinality u (name, heads, run, at, seq, n)
          where u.name = any (v_found);
     end if;
-    select array_agg(h.seq), array_agg(h.epoch + 1), array_agg(h.position), count(h.position), array_agg(h.run),
+    select array_agg(h.seq), array_agg(least(h.epoch, 2147483646) + 1), array_agg(h.position), count(h.position), array_agg(h.run),
            array_agg(h.bytes), sum(h.bytes), array_agg(h.want), array_agg(h.claimable_at)
       into v_head, v_epoch, v_end, v_streams, v_runs, v_sizes, v_bytes, v_want, v_at
       from (select h.*, w.run, w.want
@@ -79,6 +80,10 @@ begin
                with ordinality u (seq, run_end, epoch, size, want, at, behind, behind_bytes, n) where u.seq <> all (v_leased);
         select array_agg(u.seq order by u.n), array_agg(u.run order by u.n) into seqs, runs
           from unnest(seqs, runs) with ordinality u (seq, run, n) where u.run <> all (v_leased);
+        if v_head is null then
+            missed := true;
+            return;
+        end if;
         v_bytes := (select sum(u.size) from unnest(v_sizes) u (size));
     end if;
     -- step: claim_insert

@@ -19,7 +19,7 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[]; v_paused text[];
     v_timers json; v_seq bigint[]; v_run bigint[]; v_shares json;
-    v_began timestamptz; v_took bigint;
+    v_began timestamptz; v_took bigint; v_missed boolean;
 begin
     -- Whoever lost the answer to an exchange waits here until it has ended, before it looks what became of it.
     perform pg_advisory_xact_lock(hashtext('holdfast.exchange'), p_worker::int);
@@ -44,6 +44,22 @@ begin
         v_queue := array(select case when u.name <> all (v_paused) then u.name end
                            from unnest(p_queue) with ordinality u (name, n) order by u.n);
     end if;
+    if p_suspects then
+        v_seq := holdfast.claim_suspect(p_worker, v_queue, p_lease, v_now);
+        v_run := v_seq;
+    elsif v_queue is not null and p_total > 0 then
+        v_began := clock_timestamp();
+        select c.seqs, c.runs, c.shares, c.missed into v_seq, v_run, v_shares, v_missed
+          from holdfast.claim(p_worker, v_queue, p_heads, p_runs, p_after_at, p_after_seq, p_total, p_lease, p_bytes, v_now) c;
+        if v_missed then  -- an empty answer says that nothing was claimable, not that others were quicker
+            for v_try in 1..20 loop
+                select c.seqs, c.runs, c.shares, c.missed into v_seq, v_run, v_shares, v_missed
+                  from holdfast.claim(p_worker, v_queue, p_heads, p_runs, p_after_at, p_after_seq, p_total, p_lease, p_bytes, v_now) c;
+                exit when v_missed is null;
+            end loop;
+        end if;
+        v_took := extract(epoch from clock_timestamp() - v_began) * 1e6;
+    end if;
     if p_peek then
         select nullif(min(x.at), 'infinity'), bool_or(x.suspect) into v_next, v_suspects
           from unnest(v_queue || 'holdfast/timer'::text) w (queue)
@@ -58,15 +74,17 @@ begin
              union all
             (select null, true from holdfast.message m
               where m.queue = w.queue and m.head and m.vanished > 0 and m.claimable_at <= v_now limit 1)) x;
-    end if;
-    if p_suspects then
-        v_seq := holdfast.claim_suspect(p_worker, v_queue, p_lease, v_now);
-        v_run := v_seq;
-    elsif v_queue is not null and p_total > 0 then
-        v_began := clock_timestamp();
-        select c.seqs, c.runs, c.shares into v_seq, v_run, v_shares
-          from holdfast.claim(p_worker, v_queue, p_heads, p_runs, p_after_at, p_after_seq, p_total, p_lease, p_bytes, v_now) c;
-        v_took := extract(epoch from clock_timestamp() - v_began) * 1e6;
+        if v_seq is null and p_total > 0 and not p_suspects and exists (
+            select 1 from unnest(v_queue, p_heads, p_after_at, p_after_seq) w (queue, heads, at, seq)
+             cross join lateral (
+                select 1 from holdfast.message m
+                 where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at <= v_now
+                   and (m.claimable_at, m.seq) > (coalesce(w.at, '-infinity'), coalesce(w.seq, 0))
+                   and (select l.epoch from holdfast.lease l where l.seq = m.seq) is null limit 1) m
+             where w.heads > 0) then
+            -- Somebody holds it at this moment without having leased it, and may leave it: look again soon.
+            v_next := least(v_next, v_now + interval '10 milliseconds');
+        end if;
     end if;
     return query select null::bigint, null::uuid, null::text, null::text,
         case when cardinality(v_paused) > 0 then to_json(v_paused)::text end, null::text, v_took,
@@ -79,7 +97,7 @@ begin
         -- step: claim_read
         return query
         select m.seq, m.id, m.queue, m.type, m.body, m.stream, m.position, m.subject, m.headers, m.status, m.attempts,
-               m.failures, m.vanished, m.refunds, m.created_at, m.due_at, m.deadline, m.epoch + 1, u.run, m.claimable_at
+               m.failures, m.vanished, m.refunds, m.created_at, m.due_at, m.deadline, least(m.epoch, 2147483646) + 1, u.run, m.claimable_at
           from unnest(v_seq, v_run) with ordinality u (seq, run, n) join holdfast.message m on m.seq between u.seq and u.seq
          order by u.n;
     end if;

@@ -30,9 +30,9 @@ begin
         v_count := v_count + 1;
         -- step: recover_messages
         update holdfast.message t
-           set attempts = t.attempts + case when p_worker is null or t.seq = any (p_running || p_ended) then 1 else 0 end,
-               vanished = t.vanished + case when not l.stopping and (p_worker is null or t.seq = any (p_running)) then 1 else 0 end,
-               epoch = t.epoch + 1,
+           set attempts = least(t.attempts, 2147483646) + case when p_worker is null or t.seq = any (p_running || p_ended) then 1 else 0 end,
+               vanished = least(t.vanished, 2147483646) + case when not l.stopping and (p_worker is null or t.seq = any (p_running)) then 1 else 0 end,
+               epoch = least(t.epoch, 2147483646) + 1,
                claimable_at = case when t.head then greatest(t.claimable_at, v_now) else t.claimable_at end
          where t.seq = any (array(
                 select l.seq

@@ -42,7 +42,8 @@ begin
     if v_queue is not null then
         select array_agg(t.queue), array_agg(t.stream), array_agg(t.removed), array_agg(t.start), array_agg(t.halt)
           into v_queue, v_stream, v_removed, v_start, v_halt
-          from (select u.queue, u.stream, count(*) filter (where u.removed) as removed, min(u.place) as start,
+          from (select u.queue, u.stream, count(*) filter (where u.removed) as removed,
+                       case when min(u.place) < 4611686018427387904 then min(u.place) else 0 end as start,  -- else no place of ours
                        max(u.halt) as halt
                   from unnest(v_queue, v_stream, v_place, v_left, v_halt) u (queue, stream, place, removed, halt)
                  group by u.queue, u.stream) t;
@@ -51,7 +52,7 @@ begin
     if p_move_from is not null then
         -- A run is looked for from the beginning of its array, which for some hundred is cheaper than any join.
         insert into holdfast.lease (seq, until, worker, run_end, epoch)
-        select m.seq, l.until, l.worker, l.run_end, m.epoch + 1
+        select m.seq, l.until, l.worker, l.run_end, least(m.epoch, 2147483646) + 1
           from unnest(p_move_from, p_move_to) v (run, next)
           join holdfast.lease l on l.seq between v.run and v.run and l.epoch = v_epochs[array_position(v_runs, v.run)]
           join holdfast.message m on m.seq between v.next and v.next

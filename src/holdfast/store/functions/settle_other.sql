@@ -23,10 +23,10 @@ begin
         select * into m from holdfast.message t where t.seq = o.seq for update;
         continue when not found;
         m.status := m.status | o.flags;
-        m.epoch := m.epoch + 1;
-        m.attempts := m.attempts + o.counted::int;
-        m.failures := m.failures + o.failed::int;
-        m.refunds := m.refunds + o.refunded::int;
+        m.epoch := least(m.epoch, 2147483646) + 1;  -- no number fails the turn, however it came in
+        m.attempts := least(m.attempts, 2147483646) + o.counted::int;
+        m.failures := least(m.failures, 2147483646) + o.failed::int;
+        m.refunds := least(m.refunds, 2147483646) + o.refunded::int;
         m.vanished := case when o.started then 0 else m.vanished end;
         m.errors := holdfast.with_error(m.errors, p_now, coalesce(o.last_reason, o.reason), o.error, p_keep);
         seq := o.seq; run := o.run; epoch := o.epoch; queue := m.queue; stream := m.stream; place := m.position; halt := null;

@@ -10,3 +10,10 @@ alter table holdfast.schema_version
     add column number          integer not null default 0,
     add column compatible_from integer not null default 0,
     add column made            text[] not null default '{}';
+-- Plain SQL: an INSERT that does not say otherwise is a producer's, whether it names a queue or not, and is checked and
+-- routed by `receive`. The engine's own inserts say `plain = null`: they were checked before, and pay nothing for it.
+alter table holdfast.message add column plain boolean;
+alter table holdfast.message alter column plain set default true;   -- of new rows only: nothing is written again
+drop trigger message_receive on holdfast.message;
+create trigger message_receive before insert on holdfast.message
+    for each row when (new.queue is null or new.plain) execute function holdfast.receive();

@@ -5,7 +5,8 @@ select y.queue, y.stream, y.since, y.open, y.head_id, y.halted_by, y.count from 
     select x.*, count(*) over (partition by x.queue) as count,
            row_number() over (partition by x.queue order by x.since, x.stream) as n
       from (select s.queue, s.name as stream, s.open, s.halted_by, h.id as head_id,
-                   coalesce(s.halted_at, (h.errors -> 0 ->> 'at'::text)::timestamptz, h.created_at) as since
+                   coalesce(s.halted_at, case when h.errors -> 0 ->> 'at'::text ~ '^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:' then (h.errors -> 0 ->> 'at'::text)::timestamptz end,
+                            h.created_at) as since
               from moment t cross join holdfast.stream s
               left join holdfast.message h on h.queue = s.queue and h.stream = s.name and h.head
                                            and h.position is not null

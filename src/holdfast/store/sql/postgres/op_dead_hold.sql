@@ -1,5 +1,5 @@
 -- An operator holds a dead letter, or lets it go (`held` is false). Whoever has seen it before sees another epoch.
 update holdfast.dead
    set held_at = case when :held::boolean then coalesce(:now::timestamptz, clock_timestamp()) end, held_why = :why::text,
-       epoch = epoch + 1
+       epoch = least(epoch, 2147483646) + 1
  where id = :id::uuid and queue = :queue returning id

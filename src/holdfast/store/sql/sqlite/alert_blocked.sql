@@ -5,7 +5,7 @@ select y.queue, y.stream, y.since, y.open, y.head_id, y.halted_by, y.count from 
            row_number() over (partition by x.queue order by x.since, x.stream) as n
       from (select s.queue, s.name as stream, s.open, s.halted_by, h.id as head_id,
                    coalesce(s.halted_at,
-                       cast((julianday(json_extract(h.errors, '$[0].at')) - 2440587.5) * 86400000000 as integer),
+                       cast((julianday(case when json_valid(h.errors) then json_extract(h.errors, '$[0].at') end) - 2440587.5) * 86400000000 as integer),
                        h.created_at) as since
               from holdfast_stream s
               left join holdfast_message h on h.queue = s.queue and h.stream = s.name and h.head

@@ -1,9 +1,9 @@
 -- Store new messages, one row for each queue they go to. Those of a stream wait for their place (place_*).
 insert into holdfast_message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at, due_at,
-                              deadline, queue, target, status, head, xact)
+                              deadline, queue, plain, target, status, head, xact)
 select m.id, m.type, m.body, m.stream, m.subject, m.headers, m.dedupe, max(coalesce(m.due, :now), :now), :now, m.due,
        m.deadline,
-       case when m.timer then 'holdfast/timer' else coalesce(m.queue, s.queue) end,
+       case when m.timer then 'holdfast/timer' else coalesce(m.queue, s.queue) end, null,
        case when m.timer then m.queue end,
        m.status, m.stream is null or m.timer or not coalesce(q.ordered, 1),
        case when m.stream is not null and not m.timer and coalesce(m.queue, s.queue) is not null

@@ -3,10 +3,10 @@
 insert into holdfast_dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts, failures,
                            vanished, refunds, redrives, reason, last_reason, created_at, due_at, deadline, died_at,
                            errors, headers, body, fingerprint)
-select id, queue, seq, type, stream, position, subject, dedupe, status | 32768, epoch + 1, attempts, failures,
+select id, queue, seq, type, stream, position, subject, dedupe, status | 32768, min(epoch, 2147483646) + 1, attempts, failures,
        vanished, refunds, redrives, 7, 7, created_at, due_at, deadline, :now, :errors, headers, body,
        :fingerprint
-  from holdfast_message where seq = :seq
+  from holdfast_sound where seq = :seq
     on conflict (id, queue) do update set
         seq = excluded.seq, type = excluded.type, stream = excluded.stream, position = excluded.position, subject = excluded.subject,
         dedupe = excluded.dedupe, status = excluded.status, epoch = excluded.epoch, attempts = excluded.attempts, failures = excluded.failures,

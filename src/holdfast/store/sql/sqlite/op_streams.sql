@@ -7,7 +7,7 @@ select x.* from (
                 when h.vanished > 0 or l.seq is not null then 'suspect' when h.claimable_at <= :now then 'ready'
                 when h.failures > 0 then 'retrying' else 'scheduled' end as state,
            nullif(h.claimable_at, 9223372036854775807), h.attempts, h.failures, h.vanished, h.status, h.reason, h.created_at,
-           json_extract(h.errors, '$[#-1].text'), json_extract(h.errors, '$[#-1].at'),
+           case when json_valid(h.errors) then json_extract(h.errors, '$[#-1].text') end, case when json_valid(h.errors) then json_extract(h.errors, '$[#-1].at') end,
            coalesce(w.name, 'worker ' || l.worker), l.until,
            (select m.created_at from holdfast_message m where m.queue = s.queue and m.stream = s.name
                and m.position is not null order by m.position desc limit 1)

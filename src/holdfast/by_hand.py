@@ -1,0 +1,185 @@
+"""A worker written by hand (`app.process_work_batch`): what it needs beside the exchange itself.
+
+It is often the only kind of worker that a database has, so it does here what our own worker does beside its loop.
+Leases that lapsed are ended, at most once a second. A message whose last worker never came back is handed out alone: in
+a batch of its own, while this process holds nothing else, and while it is held nothing else is handed out. What was
+started as often as its policy allows becomes a dead letter before any code of the user sees it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from .clock import Clock
+from .logs import Log
+from .rules import delivery
+from .rules.delivery import HandlerPolicy
+from .settings import Settings
+from .store import Store, plans
+from .work import Batch, Leased, Report, Settlement, Want
+
+log = Log("holdfast.worker")
+
+LOOK = 1.0  # seconds between two looks for leases that lapsed, at least
+Lease = tuple[int, int]
+
+
+class ByHand:
+    """The hands of one process: what they hold, and whether that is a suspect."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Clock,
+        number: int,
+        policy: Callable[[str], HandlerPolicy],
+        conclude: Callable[[Leased, delivery.Ending], Settlement],
+    ) -> None:
+        self.store, self.settings, self.clock, self.number = store, settings, clock, number
+        self.policy, self.conclude = policy, conclude
+        self._lock = threading.Lock()
+        self._held: dict[Lease, float] = {}  # leases and when they lapse; monotonic
+        self._asking = 0  # exchanges on their way that may bring ordinary work
+        self._alone: Lease | bool = False  # the lease of a suspect in hand, or that one is being asked for
+        self._suspects = False  # somebody waits to be handed out alone
+        self._had_suspect = (
+            False  # the last one that was handed out was a suspect: the others have their turn
+        )
+        self._looked_at = float("-inf")
+
+    def process(self, report: Report, wait: float) -> Batch:
+        """Hand in and get work; with nothing there, look again for `wait` seconds."""
+        end = self.clock.monotonic() + wait
+        pause = self.settings.poll_min
+        batch = self._turn(report)
+        asks = replace(report, settlements=())
+        while report.want and not batch.work and self.clock.monotonic() < end:
+            threading.Event().wait(min(pause, max(0.0, end - self.clock.monotonic())))
+            pause = min(pause * 1.5, self.settings.poll_max)
+            batch = replace(self._turn(asks), lost=batch.lost)
+        return batch
+
+    def _turn(self, report: Report) -> Batch:
+        """One look: at the ordinary work, or at the suspects, or at both, until something is found."""
+        if not report.want:
+            return self._exchange(replace(report, total=0))
+        self._look(report.want)
+        batch: Batch | None = None
+        for alone in (False, True) if self._had_suspect else (True, False):
+            if not self._may_ask(report, alone):
+                continue
+            found = self._ask(report, alone)
+            batch = found if batch is None else replace(found, lost=batch.lost)
+            if batch.work:
+                return batch
+            report = replace(report, settlements=())
+        # A suspect is in hand: nothing is handed out beside it.
+        return batch or self._exchange(replace(report, want=(), total=0))
+
+    def _look(self, want: Sequence[Want]) -> None:
+        """End leases that lapsed, and find out whether somebody waits to be handed out alone."""
+        now = self.clock.monotonic()
+        if now - self._looked_at < LOOK:
+            return
+        self._looked_at, queues = now, [each.queue for each in want]
+        count = self.store.run(lambda at: self.store.plans.recover(at), one=True)  # type: ignore[arg-type]
+        if count:
+            log.warning(
+                "leases.recovered",
+                "%(count)d leases had lapsed: their messages are handed out again, alone",
+                count=count,
+            )
+        self._suspects = self.store.run(
+            lambda at: plans.suspects_wait(self.store.plans, queues, at), one=True
+        )
+
+    def _may_ask(self, report: Report, alone: bool) -> bool:
+        """Whether work of this kind may come into this process now; if so, it is on its way from here on."""
+        ended = {(each.leased.run, each.leased.run_epoch) for each in report.settlements}
+        now = self.clock.monotonic()
+        with self._lock:
+            self._held = {lease: until for lease, until in self._held.items() if until > now}
+            if isinstance(self._alone, tuple) and (self._alone in ended or self._alone not in self._held):
+                self._alone = False
+            if self._alone:
+                return False
+            if not alone:
+                self._asking += 1
+                return True
+            if not self._suspects or self._asking or self._held.keys() - ended:
+                return False
+            self._alone = True
+            return True
+
+    def _ask(self, report: Report, alone: bool) -> Batch:
+        work: Sequence[Leased] = ()
+        asked_at = self.clock.monotonic()
+        try:
+            batch = self._exchange(replace(report, suspects=alone))
+            while batch.shares and not batch.work:  # what came was settled here: there may be more behind it
+                batch = replace(
+                    self._exchange(replace(report, settlements=(), suspects=alone)), lost=batch.lost
+                )
+            work = batch.work
+        finally:
+            with self._lock:
+                self._held.update(((each.run, each.run_epoch), asked_at + report.lease) for each in work)
+                if alone:
+                    self._alone = (work[0].run, work[0].run_epoch) if work else False
+                    self._suspects = bool(work)
+                else:
+                    self._asking -= 1
+        if work:
+            self._had_suspect = alone
+        return batch
+
+    def _exchange(self, report: Report) -> Batch:
+        """One exchange. What must not be started is settled, and not handed out."""
+        batch = self.store.run(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
+        ended = {(each.leased.run, each.leased.run_epoch) for each in report.settlements}
+        with self._lock:
+            for lease in ended:
+                self._held.pop(lease, None)
+                if self._alone == lease:
+                    self._alone = False
+        work, spent = self._judged(batch.work)
+        if spent:
+            self._settle(spent)
+        return replace(batch, work=work)
+
+    def _settle(self, spent: list[Settlement]) -> None:
+        last = Report(self.number, settlements=spent)
+        try:
+            self.store.run(lambda now: self.store.plans.exchange(last, now), one=True)  # type: ignore[arg-type]
+        except Exception as error:  # what else was handed out counts more; these lapse and are judged again
+            for message in (each.leased.message for each in spent):
+                log.error(
+                    "settlement.refused",
+                    "The database refused to settle message %(message_id)s, which must not be started: %(error)s",
+                    message_id=message.id, type=message.type, queue=message.queue, error=type(error).__name__,
+                )  # fmt: skip
+
+    def _judged(self, work: Sequence[Leased]) -> tuple[list[Leased], list[Settlement]]:
+        """What may be handed out, and the endings of what may not.
+
+        The rest of its run, settled around, is given back: it comes again with the next of them as its head.
+        """
+        if not any(delivery.is_doubtful(each) for each in work):
+            return list(work), []
+        fit: list[Leased] = []
+        spent: list[Settlement] = []
+        closed: set[int] = set()  # runs of which nothing more is handed out
+        for each in work:
+            if each.run in closed:
+                continue
+            ending = delivery.unfit(each, self.policy(each.message.queue))
+            if ending is None:
+                fit.append(each)
+                continue
+            closed.add(each.run)
+            if each.run == each.message.seq:
+                spent.append(self.conclude(each, ending))
+        return fit, spent
