@@ -234,7 +234,7 @@ class Holdfast:
         if on is None:
             self._subscribe()
             return self.store.run(
-                lambda now: self._plan_own(drafts, now), one=not any(m.event for m in drafts)
+                lambda now: self._plan_own(drafts, now), one=not any(m.event or m.id_is_given for m in drafts)
             )
         handle = recognise(on)
         plan = self._plan_in(handle, drafts)
@@ -257,7 +257,7 @@ class Holdfast:
             if not self._subscribed:
                 await asyncio.to_thread(self._subscribe)
             return await self.store.arun(
-                lambda now: self._plan_own(drafts, now), one=not any(m.event for m in drafts)
+                lambda now: self._plan_own(drafts, now), one=not any(m.event or m.id_is_given for m in drafts)
             )
         handle = recognise(on)
         plan = self._plan_in(handle, drafts)

@@ -51,6 +51,7 @@ def draft(
         queue=None if queue is None else names.queue_name(queue),
         event=event,
         expect=expect,
+        id_is_given=id is not None,
     )
 
 

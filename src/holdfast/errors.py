@@ -13,6 +13,7 @@ HoldfastError
 ├── BodySealed               a stored body is encrypted, and the keys here do not open it
 ├── LeaseLost                another worker holds the message now; roll back what you did
 ├── VersionConflict          the event stream is not at the version you expected
+├── IdTaken                  another message has the id that was given, in the same queue
 ├── Refused                  an operator's verb that would break a promise, with the reason
 ├── NotFound                 no such message, queue or stream
 ├── ArchiveFailed            an archive cannot be written or read, or is not whole; nothing was deleted
@@ -26,6 +27,7 @@ never contains a payload.
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from uuid import UUID
 
 
 class HoldfastError(Exception):
@@ -110,6 +112,39 @@ class VersionConflict(HoldfastError):
             f"Event stream {stream!r} was expected at version {expected} and is at {found}: "
             "read it again and decide anew."
         )
+
+
+class IdTaken(HoldfastError):
+    """Another message has the id that was given, in the same queue; nothing of this call was stored.
+
+    `state` says what the other one is: pending, scheduled, unrouted or dead; `number` tells messages of one id apart.
+    """
+
+    category = "application"
+
+    def __init__(
+        self, id: UUID, queue: str | None = None, state: str = "pending", number: int | None = None
+    ) -> None:
+        self.id, self.queue, self.state, self.number = id, queue, state, number
+        where = "" if queue is None else f" in queue {queue}"
+        which = "another message" if number is None else f"another message, number {number},"
+        super().__init__(
+            f"A message with id {id} cannot be stored: {which} has this id and is {_STATES[state].format(where=where)} "
+            f"Nothing of this call was stored."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IdTaken, (self.id, self.queue, self.state, self.number)
+
+
+_STATES = {
+    "pending": "pending{where}. Wait until it has ended, cancel it, give another id, or leave id= out.",
+    "scheduled": "scheduled{where}. Wait until it has ended, cancel it, give another id, or leave id= out.",
+    "unrouted": "kept until somebody subscribes to its type. Cancel it, give another id, or leave id= out.",
+    "dead": "a dead letter{where}. Redrive or discard it first, give another id, or leave id= out.",
+    "stored": "just being stored{where}. Roll back, and give another id or leave id= out.",
+    "given": "given in the same call. Give each message an id of its own, or leave id= out.",
+}
 
 
 class Refused(HoldfastError):

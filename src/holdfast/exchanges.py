@@ -24,6 +24,7 @@ from .rules.lanes import Fence, Lane, Stop, stamped
 from .rules.ordering import rest_of_run
 from .rules.pacing import Pacing
 from .store import Store, plans
+from .store.given import taken
 from .store.moments import moment_of
 from .trouble import Trouble
 from .work import Batch, Report, Settlement
@@ -119,7 +120,9 @@ class Exchanges:
                 return await self.store.arun(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
             except Exception as error:
                 tries += 1
-                match moment_of(error):
+                # A timer fired while its id was just being stored: the next try finds that message and gives way.
+                is_taken = taken(error) is not None and tries <= CONFLICTS_MAX
+                match "again" if is_taken else moment_of(error):
                     case "again" if tries > CONFLICTS_MAX:
                         raise StoreUnavailable(
                             f"An exchange was in conflict with others {tries} times."

@@ -44,6 +44,7 @@ PERMANENT = frozenset(  # another try is useless, unless a retry policy says oth
         Reason.NO_HANDLER,
         Reason.CANCELLED,
         Reason.PAYLOAD_TOO_LARGE,
+        Reason.ID_TAKEN,
     }
 )
 

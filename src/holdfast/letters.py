@@ -148,5 +148,7 @@ def _completed(operations: Operations, letter: DeadLetter) -> DeadLetter:
 
 def _known(operations: Operations, letter: DeadLetter) -> list[Content]:
     dossier = operations.messages.find_out(letter.id)
-    dead = [content for each, content in dossier.dead if each.queue == letter.queue]
+    # Several letters may have its id: the one that died then comes first.
+    letters = sorted(dossier.dead, key=lambda each: abs(each[0].died_at - letter.died_at))
+    dead = [content for each, content in letters if each.queue == letter.queue]
     return dead + [content for each, content in dossier.pending if each.queue == letter.queue]

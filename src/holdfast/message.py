@@ -47,6 +47,7 @@ class Reason(IntEnum):
     NO_HANDLER = 9
     CANCELLED = 10
     PAYLOAD_TOO_LARGE = 11
+    ID_TAKEN = 12
     UNKNOWN = 99
 
 
@@ -66,6 +67,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     queue: str | None = None
     event: bool = False
     expect: int | None = None
+    id_is_given: bool = False  # by the publisher: it is looked up before the message is stored
 
 
 class Published(NamedTuple):

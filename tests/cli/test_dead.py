@@ -63,7 +63,7 @@ def test_redrive_of_several_and_rehearsal(world: World, holdfast: Shell) -> None
     assert len(world.operations.dead.list()) == 4
     answer = holdfast("dead", "redrive", one, two, four)
     assert (answer.code, answer.out) == (1, "2 redriven\n")
-    assert "1 of them are no dead letters here, or are held" in answer.err
+    assert "1 of them are no dead letters here, are held, or their id is pending" in answer.err
     assert holdfast("dead", "redrive", one, two, "--reason", "1").code == 2
     assert holdfast("dead", "redrive", three, "--over", "soon").code == 2
     answer = holdfast("dead", "redrive", three, "--over", "1h", "--json")

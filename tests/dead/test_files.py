@@ -261,7 +261,7 @@ def test_an_import_that_waits_for_a_redrive_sees_what_it_did(world: World) -> No
     """The insert waits for the redrive to end, and then nothing is in its way but a message that it cannot see."""
     id = world.publish(queue="q")
     world.die(world.claim()[0])
-    file, letter = exported(world), (id, "q")
+    file, letter = exported(world), (id, "q", world.operations.dead.list()[0].seq)
     within, imported = threading.Event(), []
 
     def bring_back(now: Any) -> Plan[None]:

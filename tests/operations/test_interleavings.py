@@ -119,7 +119,9 @@ def halted(world: World) -> tuple[UUID, UUID, int]:
 def test_a_message_that_came_back_before_the_first_is_noticed(world: World, postgres_dsn: str) -> None:
     """Else the order would overlook the lease of a run that begins with the one that came back."""
     first, second, seq = halted(world)
-    redrive = Transaction(postgres_dsn, operator_dead.redrive(plans_of(world), [(first, "q")], False, NOON))
+    ((letter, _),) = world.operations.dead.show(first)
+    key = (first, "q", letter.seq)
+    redrive = Transaction(postgres_dsn, operator_dead.redrive(plans_of(world), [key], False, NOON))
     redrive.finish()
     cancel = Transaction(postgres_dsn, operator_plans.cancel(plans_of(world), seq, NOON))
     cancel.step()  # looks

@@ -142,15 +142,18 @@ def test_move_keeps_the_order_behind_what_is_there(
     assert [id for id in claimed if id in ids[1:6:2]] == [ids[1], ids[3], ids[5]]
 
 
-def test_move_ends_what_is_pending_in_the_target_anyway(world: World) -> None:
+def test_move_ends_what_is_pending_in_the_target_anyway_or_has_ended_there(world: World) -> None:
+    """What had ended there was started again."""
     for queue in ("old", "new"):
         world.subscribe(queue, "order.*")
     first, second = (world.publish("order.placed", "s", dedupe=key) for key in ("k1", "k2"))
     world.done(world.claim("new", name="w2")[0])
     moved = world.operations.queues.move("old", "new", progress=None)
-    assert (moved.moved, moved.ended) == (1, 1)
-    assert world.outcome(second) == ["cancelled"]
-    assert world.order("s", "new") == [second, first]
+    assert (moved.moved, moved.ended, moved.over) == (0, 2, 1)
+    assert (world.outcome(first), world.outcome(second)) == (["done", "cancelled"], ["cancelled"])
+    whys = {each.why for id in (first, second) for each in world.operations.messages.show(id).ended}
+    assert whys == {None, "moved: it has ended in queue new", "moved: queue new has it, too"}
+    assert world.order("s", "new") == [second]
     assert world.published("order.placed", dedupe="k2").duplicate
     world.healthy()
 

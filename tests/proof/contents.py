@@ -46,12 +46,16 @@ class Contents:
     held: dict[str, Leased] = field(default_factory=dict)  # a1@q: as its worker has it
     workers: dict[str, int] = field(default_factory=dict)
     seqs: dict[tuple[str, str | None], int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)  # of dead letters of q
     audited: int = 0  # the number of the order
     news: int = 0  # the number of what is being told, once so far
     fixed: bool = False  # ids of new messages follow from their names
 
     def seq(self, name: str, queue: str = "q") -> int:
         return self.seqs[name, queue]
+
+    def letter(self, name: str) -> operator_dead.Key:
+        return self.ids[name], "q", self.numbers[name]
 
     def new(self, name: str, **fields: Any) -> NewMessage:
         """A message that an operation publishes; its id is remembered under its name."""
@@ -80,6 +84,7 @@ def fill(box: Box) -> Contents:
     for part in (_dead_letters, _fan_out, _streams, _loose, _beside):
         part(box, contents)
     contents.seqs = {(contents.names[m.id], m.queue): m.seq for m in box.messages()}
+    contents.numbers = {contents.names[d.id]: d.seq for d in box.read("dead")}
     box.clock.advance(seconds=60)
     contents.now = box.now
     return contents
@@ -107,11 +112,12 @@ def _dead_letters(box: Box, c: Contents) -> None:
     _send(box, c, "old", dedupe="old")
     (old,) = box.claim("q")
     box.settle(dead(old))
-    plans, edited = box.store.plans, next(row for row in box.read("dead") if row.id == c.ids["d2"])
-    box.store.run(lambda now: operator_dead.redrive(plans, [(c.ids["old"], "q")], False, now))
+    plans, rows = box.store.plans, {c.names[row.id]: row for row in box.read("dead")}
+    keys = {name: (row.id, "q", row.seq) for name, row in rows.items()}
+    box.store.run(lambda now: operator_dead.redrive(plans, [keys["old"]], False, now))
     (old,) = box.claim("q")
     box.settle(done(old))
-    box.store.run(lambda _: operator_dead.edit(plans, edited.id, "q", edited.epoch, '"mended"'))
+    box.store.run(lambda _: operator_dead.edit(plans, keys["d2"], rows["d2"].epoch, '"mended"'))
 
 
 def _fan_out(box: Box, c: Contents) -> None:
@@ -150,6 +156,8 @@ def _loose(box: Box, c: Contents) -> None:
     _send(box, c, "t2", stream="b", delay=120)
     _send(box, c, "m1", "m2", type="moved", stream="a")
     _send(box, c, "m3", type="moved", stream="b")
+    # Another message has the id of m3, in a queue that nobody takes from.
+    box.publish(new("same", id=c.ids["m3"], queue="z", delay=1.0))
     _send(box, c, "unrouted", type="new", stream="a")
 
 

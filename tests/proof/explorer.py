@@ -392,7 +392,7 @@ class Explorer:
         text = str(error).splitlines()[0] if str(error) else repr(error)
         run.trace.append(f"{session.number} fails: {state} {text}")
         assert session.operation is not None
-        if state == "40001" and any(known in text for known in session.operation.conflicts):
+        if state in ("40001", "23505") and any(known in text for known in session.operation.conflicts):
             self._again(session, text)
             return
         session.faults.append(f"{state} {text}")

@@ -12,6 +12,7 @@ from tests.proof.operations import Outcome
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
 Key = tuple[str, str | None]
 TIMER = "holdfast/timer"
+ID_TAKEN = 12
 
 
 def broken(before: Tables, after: Tables, results: Sequence[Any], names: Mapping[UUID, str]) -> list[str]:
@@ -73,11 +74,17 @@ def places(before: Tables, after: Tables, named: Mapping[str, str]) -> Iterator[
     """Nothing is lost and nothing is in two places: pending, dead or ended."""
     ended = Counter((h["id"], h["queue"]) for h in after["history"])
     pending = Counter((m["id"], m["queue"]) for m in after["message"])
-    dead = Counter((d["id"], d["queue"]) for d in after["dead"])
+    dead = Counter((d["id"], d["queue"]) for d in after["dead"] if d["reason"] != ID_TAKEN)
     for key, count in (ended + pending + dead).items():
         if count > 1:
             where = f"{ended[key]} ended, {pending[key]} pending, {dead[key]} dead"
             yield f"{named.get(key[0])} in {key[1]} is in {count} places: {where}"
+    # Another message may have its id (reason 12): both are there, with their bodies.
+    kept = {(row["id"], row["body"]) for row in (*after["message"], *after["dead"])}
+    over = {id for id, _ in ended}
+    for m in before["message"]:
+        if (m["id"], m["body"]) not in kept and m["id"] not in over:
+            yield f"{named.get(m['id'])} is lost, with its body"
     now = {id for id, _ in (*ended, *pending, *dead)}
     keys = ended.keys() | pending.keys() | dead.keys()
     for row in (*before["message"], *before["dead"]):

@@ -20,6 +20,7 @@ from tests.store.box import cancelled, dead, done, failed, given_back, released
 
 TAKEN_OVER = "a lease was taken over while it was being settled"
 SERIALIZE = "could not serialize access"
+SAME_ID = 'unique constraint "message_id"'  # an id that was just being stored: a worker looks again
 
 
 @dataclass
@@ -251,6 +252,18 @@ def adopt(w: World) -> Body:
     return Outcome(note=str(count))
 
 
+def same_id(name: str) -> Callable[[World], Body]:
+    """Somebody stores another message under the id of one that is to come into its queue, by plain SQL."""
+    text = """insert into holdfast.message (id, type, body, queue) values (:id::uuid, 't', '"same"', 'q')
+              on conflict do nothing"""
+
+    def body(w: World) -> Body:
+        yield from own(sql(text, id=str(w.ids[name])))
+        return Outcome()
+
+    return body
+
+
 def prune(what: str) -> Callable[[World], Body]:
     def body(w: World) -> Body:
         plan = operator_queues.prune(w.plans, what, 0.0 if what == "dedupe" else None, 100, later(w.now, 1))
@@ -358,9 +371,12 @@ def operations() -> dict[str, Operation]:
         Operation("report_death", report_death),
         Operation("take_over", take_over, RACE, (*SETTLE, *CLAIM)),
         # the rest
-        Operation("fire", fire, passed=("exchange_claim",)),
-        Operation("fire_settle", fire_settle("a1"), RACE, SETTLE),
-        Operation("fire_settle_other", fire_settle("b1"), RACE, SETTLE),
+        Operation("fire", fire, (SAME_ID,), passed=("exchange_claim",)),
+        Operation("fire_settle", fire_settle("a1"), (*RACE, SAME_ID), SETTLE),
+        Operation("fire_settle_other", fire_settle("b1"), (*RACE, SAME_ID), SETTLE),
+        Operation("same_id_timer", same_id("t1")),
+        Operation("same_id_unrouted", same_id("unrouted")),
+        Operation("same_id_moved", same_id("m1")),
         Operation("adopt", adopt),
         Operation("prune_streams", prune("streams")),
         Operation("prune_dedupe", prune("dedupe")),
@@ -416,17 +432,17 @@ def orders() -> list[Operation]:
             f"order_{name}", lambda w: order(lambda: make(w, w.seq(message)), "message", w.ids[message])
         )
 
-    def stream(name: str, make: Callable[[World], Plan[Any]]) -> Operation:
-        return Operation(f"order_{name}", lambda w: order(lambda: make(w), "message", w.ids["u2"]))
+    def stream(name: str, make: Callable[[World], Plan[Any]], *conflicts: str) -> Operation:
+        return Operation(f"order_{name}", lambda w: order(lambda: make(w), "message", w.ids["u2"]), conflicts)
 
     def redrive(name: str, *letters: str, out: bool = False) -> Operation:
         def plan(w: World) -> Plan[Any]:
-            return d.redrive(w.plans, [(w.ids[each], "q") for each in letters], out, w.now)
+            return d.redrive(w.plans, [w.contents.letter(each) for each in letters], out, w.now)
 
         return Operation(f"order_{name}", lambda w: order(lambda: plan(w), "dead", w.ids[letters[0]]))
 
     def discard(w: World) -> Body:
-        return order(lambda: d.discard(w.plans, w.ids["h1"], "q", w.now), "dead", w.ids["h1"])
+        return order(lambda: d.discard(w.plans, w.contents.letter("h1"), w.now), "dead", w.ids["h1"])
 
     return [
         about("cancel", "f1", lambda w, seq: o.cancel(w.plans, seq, w.now)),
@@ -444,7 +460,7 @@ def orders() -> list[Operation]:
         stream("halt", lambda w: o.halt(w.plans, "q", "a", "me", w.now)),
         stream("halt_free", lambda w: o.halt(w.plans, "q", "f", "me", w.now)),
         stream("resume", lambda w: o.resume(w.plans, "q", "h", w.now)),
-        stream("move", lambda w: operator_queues.move(w.plans, "m", "q", 10, w.now)),
+        stream("move", lambda w: operator_queues.move(w.plans, "m", "q", 10, {}, w.now, w.now), SAME_ID),
         stream("empty", lambda w: operator_queues.empty(w.plans, "m", 10, w.now)),
         redrive("redrive", "d1"),
         redrive("redrive_empty", "d2"),

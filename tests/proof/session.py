@@ -21,8 +21,9 @@ News = tuple[Literal["paused", "rows", "error"], Any]
 class Operation:
     """Something that a process does to the store.
 
-    `conflicts`: texts of serialization failures (40001) that are documented for it; it is then begun anew and must
-    succeed. `passed`: points at which nothing has happened since the one before, so that holding it there is idle.
+    `conflicts`: texts of serialization failures (40001) and of ids that are taken (23505) that are documented for it;
+    it is then begun anew and must succeed. `passed`: points at which nothing has happened since the one before, so that
+    holding it there is idle.
     """
 
     name: str

@@ -71,6 +71,7 @@ def test_the_numbers() -> None:
         (9, "NO_HANDLER"),
         (10, "CANCELLED"),
         (11, "PAYLOAD_TOO_LARGE"),
+        (12, "ID_TAKEN"),
         (99, "UNKNOWN"),
     ]
 

@@ -112,7 +112,7 @@ def test_a_reason_may_have_its_own_policy() -> None:
 
 
 def test_what_is_hopeless_and_how_to_change_it() -> None:
-    assert {reason.value for reason in Reason if RetryPolicy().hopeless(reason)} == {3, 5, 9, 10, 11}
+    assert {reason.value for reason in Reason if RetryPolicy().hopeless(reason)} == {3, 5, 9, 10, 11, 12}
     assert not any(RetryPolicy(never=frozenset()).hopeless(reason) for reason in Reason)
     explicit = RetryPolicy(per_reason={Reason.VALIDATION_FAILURE: policy("steady")})
     assert not explicit.hopeless(Reason.VALIDATION_FAILURE)

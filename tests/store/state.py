@@ -27,7 +27,7 @@ COLUMNS = {
     "dead": "id queue seq type stream position subject dedupe status epoch attempts failures vanished refunds redrives "
     "reason last_reason worker errors headers body created_at due_at deadline died_at fingerprint held_at "
     "held_why stored_at",
-    "death": "id queue died_at type reason last_reason fingerprint worker error body",
+    "death": "id queue died_at seq type reason last_reason fingerprint worker error body",
     "history": "id queue type stream subject status attempts failures outcome due_at started_at ended_at why",
     "dedupe": "scope key id ended_at",
     "worker": "id name asleep stopping started_at seen_at",
@@ -193,7 +193,9 @@ def _broken_leases(messages: list[Row], leases: list[Row]) -> Iterator[str]:
 
 
 def _broken_ends(messages: list[Row], dead: list[Row], dedupe: list[Row]) -> Iterator[str]:
-    both = {(m.id, m.queue) for m in messages} & {(d.id, d.queue) for d in dead}
+    # Messages of one id are told apart by their times; one whose id was taken (reason 12) came at any time.
+    both = {(m.id, m.queue, m.due_at or m.created_at) for m in messages}
+    both &= {(d.id, d.queue, d.due_at or d.created_at) for d in dead if d.reason != 12}
     if both:
         yield f"pending and dead at once: {both}"
     keys = {(k.scope, k.key): k.id for k in dedupe}

@@ -195,8 +195,9 @@ def test_what_the_engine_may_store_is_never_refused(empty_box: Box, fields: dict
     assert [m.deadline or m.due_at for m in box.messages(QUEUE)] == [LAST]
 
 
-def test_one_id_twice_while_nobody_subscribes_is_adopted_once(empty_box: Box) -> None:
-    """Found in review: the first who subscribed was refused, for ever."""
+@pytest.mark.covers("X61")
+def test_one_id_twice_while_nobody_subscribes_is_adopted_once_and_kept_twice(empty_box: Box) -> None:
+    """Found in review: the first who subscribed was refused, for ever. Then one of them was deleted."""
     box, first = empty_box, new("first", stream="s")
     box.publish(first)
     box.publish(replace(new("second", stream="s"), id=first.id))
@@ -205,3 +206,5 @@ def test_one_id_twice_while_nobody_subscribes_is_adopted_once(empty_box: Box) ->
     box.subscribe("late", "order.*")
     assert names(box.claim()) == ["first", "third"]
     assert [m.queue for m in box.messages()] == [QUEUE, QUEUE]
+    (kept,) = box.read("dead")
+    assert (kept.id, kept.queue, kept.body, kept.reason) == (first.id, QUEUE, '"second"', 12)

@@ -323,7 +323,7 @@ def test_a_guess_that_was_overtaken_does_not_hold(pg_box: Box, between: str) -> 
             case "emitted":
                 box.settle(done(work, early))
             case "redriven":
-                keys = [(letter.message.id, QUEUE)]
+                keys = [(letter.message.id, QUEUE, letter.message.seq)]
                 box.store.run(lambda now: operator_dead.redrive(box.store.plans, keys, False, now))
         other.commit()
         db.commit()

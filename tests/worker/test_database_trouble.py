@@ -441,7 +441,7 @@ def with_a_taken_id(lab: Lab, app: Holdfast) -> Any:
     return taken
 
 
-@pytest.mark.covers("C7", "C25")
+@pytest.mark.covers("C7", "C25", "X61")
 async def test_an_emission_that_the_database_refuses_fails_only_its_own_message(lab: Lab) -> None:
     app, starts = lab.app(), []
     taken = with_a_taken_id(lab, app)
@@ -458,6 +458,8 @@ async def test_an_emission_that_the_database_refuses_fails_only_its_own_message(
         await auntil(lambda: len(lab.rows("history")) == 36, lab.describe)
     assert Counter(starts) == {n: 3 if n % 10 == 3 else 1 for n in range(40)}
     assert {(row.reason, row.failures) for row in lab.rows("dead")} == {(7, 3)}
+    texts = {error["text"].split(":")[0] for row in lab.rows("dead") for error in row.errors}
+    assert texts == {"IdTaken"}, "the driver's own words"
     assert {row.attempts for row in lab.rows("history")} == {1}
 
 

@@ -22,11 +22,12 @@ from .messages import (
     Type,
     _with_content,
     changes,
+    numbered,
     readable,
     reason_number,
     show_content,
 )
-from .show import Id, Json, Limit, Queue, Yes
+from .show import Id, Json, Limit, Number, Queue, Yes
 from .target import App, As, Url, operations
 
 if TYPE_CHECKING:
@@ -145,10 +146,11 @@ def list_(
         show.document(letters)
         return
     show.table(
-        ("id", "queue", "type", "died", "reason", "last failure", "cause", "attempts", "stream", "halts it", "held"),
+        ("id", "queue", "type", "died", "reason", "last failure", "cause", "attempts", "stream", "halts it", "held",
+         "number"),
         (
             (e.id, e.queue, e.type, e.died_at, e.reason, e.last_reason, e.fingerprint, e.attempts, e.stream, e.halts,
-             e.held_at is not None)
+             e.held_at is not None, e.seq)
             for e in letters
         ),
         "No dead letter matches.",
@@ -213,7 +215,7 @@ def show_(id: Id, reveal: Reveal = False, app: App = None, url: Url = None, json
         )
         return
     for each, content in letters:
-        show.pairs([(name, value) for name, value in show.fields(each).items() if name != "error"])
+        show.pairs(numbered(each))
         show_content(content)
         show.plain("")
 
@@ -232,6 +234,7 @@ def redrive(
     text: Text = None,
     redriven: Redriven = None,
     all: All = False,
+    number: Number = None,
     now: Now = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come back.")] = False,
     canary: Annotated[
@@ -269,8 +272,10 @@ def redrive(
                 show_groups(told.groups)
             return
         if ids and len(ids) == 1 and not canary and over is None:
-            changes(found.dead.redrive(ids[0], queue=queue, now=now), json)
+            changes(found.dead.redrive(ids[0], queue=queue, number=number, now=now), json)
             return
+        if number is not None:
+            raise UsageError("--number goes with one ID, and neither with --canary nor with --over.")
         with show.counting("redriving", json) as progress:
             done = found.dead.redrive_many(
                 filter, now=now, over=0.0 if over is None else seconds(over), canary=canary,
@@ -279,7 +284,10 @@ def redrive(
     tell_redriven(done, json)
     if ids and done.changed < len(set(ids)):
         missing = len(set(ids)) - done.changed
-        typer.echo(f"holdfast: {missing} of them are no dead letters here, or are held.", err=True)
+        typer.echo(
+            f"holdfast: {missing} of them are no dead letters here, are held, or their id is pending.",
+            err=True,
+        )
         raise typer.Exit(show.FAILED)
 
 
@@ -308,6 +316,7 @@ def edit(
         typer.FileText | None, typer.Option("--file", help="A file with the new body; - is standard input.")
     ] = None,
     queue: Queue = None,
+    number: Number = None,
     redrive: Annotated[bool, typer.Option("--redrive", help="Also bring it back.")] = False,
     now: Now = False,
     by: As = None,
@@ -320,25 +329,38 @@ def edit(
         raise UsageError("Give the new body with --body or with --file.")
     text = body if file is None else file.read()
     with operations(app, url, by=by) as found:
-        changes(found.dead.edit(id, text or "", queue=queue, redrive=redrive, now=now), json)
+        changes(found.dead.edit(id, text or "", queue=queue, number=number, redrive=redrive, now=now), json)
 
 
 @app.command()
 def hold(
-    id: Id, why: Why, queue: Queue = None, by: As = None, app: App = None, url: Url = None, json: Json = False
+    id: Id,
+    why: Why,
+    queue: Queue = None,
+    number: Number = None,
+    by: As = None,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
 ) -> None:
     """Keep a dead letter: no filter or policy redrives it, and it is not archived."""
     with operations(app, url, by=by) as found:
-        changes(found.dead.hold(id, why, queue=queue), json)
+        changes(found.dead.hold(id, why, queue=queue, number=number), json)
 
 
 @app.command()
 def unhold(
-    id: Id, queue: Queue = None, by: As = None, app: App = None, url: Url = None, json: Json = False
+    id: Id,
+    queue: Queue = None,
+    number: Number = None,
+    by: As = None,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
 ) -> None:
     """Let a dead letter go that was held."""
     with operations(app, url, by=by) as found:
-        changes(found.dead.unhold(id, queue=queue), json)
+        changes(found.dead.unhold(id, queue=queue, number=number), json)
 
 
 @app.command("export")
@@ -484,6 +506,7 @@ def discard(
     id: Id,
     why: Why,
     queue: Queue = None,
+    number: Number = None,
     yes: Yes = False,
     by: As = None,
     app: App = None,
@@ -493,4 +516,4 @@ def discard(
     """End a dead letter for good and free its dedupe key. The reason is kept in the history."""
     show.confirm(f"Discard dead letter {id}? It cannot be brought back.", yes)
     with operations(app, url, by=by) as found:
-        changes(found.dead.discard(id, why, queue=queue), json)
+        changes(found.dead.discard(id, why, queue=queue, number=number), json)

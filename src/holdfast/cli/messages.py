@@ -9,7 +9,7 @@ import typer
 
 from ..errors import UsageError
 from . import show
-from .show import Id, Json, Limit, Queue, Yes
+from .show import Id, Json, Limit, Number, Queue, Yes
 from .target import App, As, Url, operations
 
 if TYPE_CHECKING:
@@ -118,14 +118,18 @@ def show_(id: Id, reveal: Reveal = False, app: App = None, url: Url = None, json
         )
         return
     for each, content in [*pending, *dead]:
-        show.pairs(
-            [(name, value) for name, value in show.fields(each).items() if name not in ("seq", "error")]
-        )
+        show.pairs(numbered(each))
         show_content(content)
         show.plain("")
     for ended in dossier.ended:
         show.pairs([("id", dossier.id), *show.fields(ended).items()])
         show.plain("")
+
+
+def numbered(each: object) -> list[tuple[str, Any]]:
+    """Everything about a message but its error, with the number that tells it from others with its id."""
+    told = show.fields(each)
+    return [("number", told["seq"]), *((n, value) for n, value in told.items() if n not in ("seq", "error"))]
 
 
 def readable(found: Operations, each: Any, content: Content, reveal: bool, json: bool) -> Content:
@@ -177,6 +181,7 @@ def retry(
     state: StateOption = None,
     reason: ReasonOption = None,
     all: All = False,
+    number: Number = None,
     reset: Annotated[bool, typer.Option("--reset", help="Set all counters to 0 and clear Failed.")] = False,
     why: Why = None,
     by: As = None,
@@ -191,8 +196,10 @@ def retry(
         if type or stream or state or reason or all:
             raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
         with operations(app, url, by=by) as found:
-            changes(found.messages.retry(id, queue=queue, reset=reset, why=why), json)
+            changes(found.messages.retry(id, queue=queue, number=number, reset=reset, why=why), json)
         return
+    if number is not None:
+        raise UsageError("--number goes with an ID.")
     wanted = Filter(queue, type, stream, state.value if state else None, reason_number(reason))
     if wanted.is_empty and not all:
         raise UsageError("Give an ID, a filter, or --all for everything that waits for a retry or is parked.")
@@ -205,6 +212,7 @@ def retry(
 def park(
     id: Id,
     queue: Queue = None,
+    number: Number = None,
     why: Why = None,
     by: As = None,
     app: App = None,
@@ -213,13 +221,14 @@ def park(
 ) -> None:
     """Hold a message back until `retry`. In a stream it holds up what stands behind it."""
     with operations(app, url, by=by) as found:
-        changes(found.messages.park(id, queue=queue, why=why), json)
+        changes(found.messages.park(id, queue=queue, number=number, why=why), json)
 
 
 @app.command()
 def cancel(
     id: Id,
     queue: Queue = None,
+    number: Number = None,
     yes: Yes = False,
     why: Why = None,
     by: As = None,
@@ -230,7 +239,7 @@ def cancel(
     """End a message without handling it. If a worker holds it, that one is asked."""
     show.confirm(f"Cancel message {id}?", yes)
     with operations(app, url, by=by) as found:
-        changes(found.messages.cancel(id, queue=queue, why=why), json)
+        changes(found.messages.cancel(id, queue=queue, number=number, why=why), json)
 
 
 @app.command()
@@ -238,6 +247,7 @@ def poison(
     id: Id,
     why: Annotated[str, typer.Option("--why", help="Kept with the dead letter.")],
     queue: Queue = None,
+    number: Number = None,
     yes: Yes = False,
     by: As = None,
     app: App = None,
@@ -247,7 +257,7 @@ def poison(
     """Make a message a dead letter by hand; its stream goes on."""
     show.confirm(f"Make message {id} a dead letter?", yes)
     with operations(app, url, by=by) as found:
-        changes(found.messages.poison(id, why, queue=queue), json)
+        changes(found.messages.poison(id, why, queue=queue, number=number), json)
 
 
 def changes(done: object, json: bool) -> None:

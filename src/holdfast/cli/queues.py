@@ -90,7 +90,10 @@ def move(
     show.confirm(f"Move everything pending in queue {queue} to {to}, and unsubscribe {queue}?", yes)
     with operations(app, url, by=by) as found, show.counting("moving", json) as progress:
         done = found.queues.move(queue, to, why=why, progress=progress)
-    emptied(done, json, f"{done.moved} moved to {to}, {done.ended} were there already")
+    what = f"{done.moved} moved to {to}, {done.ended - done.over} were there already"
+    what += f", {done.over} had ended there" if done.over else ""
+    what += f", {done.taken} became dead letters there, their ids being taken" if done.taken else ""
+    emptied(done, json, what)
 
 
 @app.command()

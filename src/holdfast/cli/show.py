@@ -23,6 +23,9 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on standar
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most.")]
 Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Only in this queue.")]
+Number = Annotated[
+    int | None, typer.Option("--number", help="Which one, if several messages have the id: see `show`.")
+]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the message.")]
 
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")

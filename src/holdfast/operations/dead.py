@@ -17,7 +17,7 @@ from ..store import operator_queries as queries
 from ..store.audit_plans import Entry
 from ..store.statement import Plan
 from . import results
-from .desk import Desk, Tally, as_id, log, needed, spoken
+from .desk import Desk, Tally, as_id, log, needed, refuse_several, spoken
 from .results import Canary, Changed, Content, Deaths, Filter, Group, Letter, Redriven, Rehearsal
 
 BATCH = 200
@@ -67,32 +67,70 @@ class DeadLetters:
             raise self._missing(as_id(id), None)
         return found
 
-    def _of(self, id: UUID, queue: str | None = None) -> Sequence[tuple[Letter, Content]]:
+    def _of(
+        self, id: UUID, queue: str | None = None, number: int | None = None
+    ) -> Sequence[tuple[Letter, Content]]:
         _, dead, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
         found = [(results.letter(row), results.content(row)) for row in dead]
-        return [(each, content) for each, content in found if queue in (None, each.queue)]
+        return [
+            (each, content)
+            for each, content in found
+            if queue in (None, each.queue) and number in (None, each.seq)
+        ]
+
+    def _meant(self, id: UUID, queue: str | None, number: int | None) -> Sequence[tuple[Letter, Content]]:
+        """The letters that an order is about; refused if several messages with one id are dead, and none is named."""
+        found = self._of(id, queue, number)
+        if not found:
+            raise self._missing(id, queue, number)
+        names = ("seq", "queue", "type", "created_at", "due_at", "died_at")
+        refuse_several(id, [{name: getattr(each, name) for name in names} for each, _ in found], "dead")
+        return found
 
     # -- bringing back
 
-    def redrive(self, id: UUID | str, *, queue: str | None = None, now: bool = False) -> Sequence[Changed]:
-        """It is pending again: at the front of a stream that it halts, else at the end; with `now` out of the order."""
-        found = [each for each, _ in self._of(as_id(id), queue)]
+    def redrive(
+        self, id: UUID | str, *, queue: str | None = None, number: int | None = None, now: bool = False
+    ) -> Sequence[Changed]:
+        """It is pending again: at the front of a stream that it halts, else at the end; with `now` out of the order.
+
+        Here and below: `number` says which letter is meant, if several have the id.
+        """
+        found = [each for each, _ in self._meant(as_id(id), queue, number)]
         for each in found:
             _refuse_held(each)
+        self._refuse_taken(found)
         tally = Tally(
             self._desk,
             Entry("dead.redrive", queue, str(id), before=facts(*found), after={"what": "redriven"}),
         )
-        done = self._redrive([(each.id, each.queue) for each in found], now, tally=tally) if found else ()
+        done = self._redrive([_key(each) for each in found], now, tally=tally)
         if not done:
-            raise self._missing(as_id(id), queue)
+            self._refuse_taken(found)
+            raise self._missing(as_id(id), queue, number)
         log.info(
             "dead.redriven",
             "redrove message %(message_id)s in queues %(queues)s",
             message_id=id,
-            queues=[name for _, name in done],
+            queues=[name for _, name, _ in done],
         )
-        return [Changed(each, name, "redriven") for each, name in done]
+        return [Changed(each, name, "redriven") for each, name, _ in done]
+
+    def _refuse_taken(self, found: Sequence[Letter]) -> None:
+        """Refused while another message has the id: two with one id cannot be pending in one queue."""
+        for each in found:
+            number = self._pending(each.id, each.queue)
+            if number is not None:
+                raise Refused(
+                    f"Dead letter {each.id} of queue {each.queue} (number {each.seq}) cannot come back: another "
+                    f"message with this id is pending there, number {number}. Wait until that one has ended, or "
+                    f"cancel it: `holdfast messages cancel {each.id} --number {number}`."
+                )
+
+    def _pending(self, id: UUID, queue: str) -> int | None:
+        """The number of the message that has an id in a queue."""
+        rows = self._desk.ask(lambda _: queries.pending(self._desk.plans, id, queue))
+        return rows[0]["seq"] if rows else None
 
     def _redrive(
         self,
@@ -109,7 +147,7 @@ class DeadLetters:
 
         if tally is None:
             return desk.order(plan, "Dead letters")
-        return tally.order(plan, "Dead letters", lambda done: (len(done), [str(id) for id, _ in done]))
+        return tally.order(plan, "Dead letters", lambda done: (len(done), [str(id) for id, _, _ in done]))
 
     def rehearse(self, filter: Filter) -> Rehearsal:
         """What `redrive_many` would bring back now. Changes nothing."""
@@ -148,7 +186,7 @@ class DeadLetters:
         if canary:
             first, place = self._next(wanted, None, canary)
             tried = self._redrive(first, now, tally=tally) if first else ()
-            changed, bird = len(tried), self._watch(tried, patience)
+            changed, bird = len(tried), self._watch(tried, patience, wanted["until"])
             log.info(
                 "dead.canary",
                 "canary: %(count)d dead letters redriven, %(ended)d ended, %(died)d died again, %(pending)d pending",
@@ -179,16 +217,16 @@ class DeadLetters:
             return [], place
         last = rows[-1]
         return (
-            [(row["id"], row["queue"]) for row in rows],
+            [(row["id"], row["queue"], row["seq"]) for row in rows],
             (last["place"], last["seq"], str(last["id"]), last["queue"]),
         )
 
-    def _watch(self, tried: Sequence[plans.Key], patience: float) -> Canary:
-        """Wait until all have ended, or one has died again, or patience is over."""
+    def _watch(self, tried: Sequence[plans.Key], patience: float, since: Any) -> Canary:
+        """Wait until all have ended, or one has died again since a moment, or patience is over."""
         desk, clock = self._desk, self._desk.store.clock
         end = clock.monotonic() + patience
         while True:
-            rows = desk.ask(lambda _: letters.standing(desk.plans, tried)) if tried else []
+            rows = desk.ask(lambda _: letters.standing(desk.plans, tried, since)) if tried else []
             pending = sum(waits for _, _, waits, _ in rows)
             died = sum(dead for _, _, _, dead in rows)
             seen = Canary(len(tried), len(rows) - pending - died, died, pending)
@@ -228,13 +266,18 @@ class DeadLetters:
     # -- mending, holding, ending
 
     def edit(
-        self, id: UUID | str, body: str, *, queue: str | None = None, redrive: bool = False, now: bool = False
+        self,
+        id: UUID | str,
+        body: str,
+        *,
+        queue: str | None = None,
+        number: int | None = None,
+        redrive: bool = False,
+        now: bool = False,
     ) -> Sequence[Changed]:
         """It gets another body, as JSON text; the one it died with is kept. `redrive`: and comes back with it."""
         id, desk = as_id(id), self._desk
-        found = self._of(id, queue)
-        if not found:
-            raise self._missing(id, queue)
+        found = self._meant(id, queue, number)
         if len(found) > 1:
             names = ", ".join(each.queue for each, _ in found)
             raise UsageError(
@@ -251,17 +294,18 @@ class DeadLetters:
             text = desk.keys.seal(id, letter.type, text)
         if redrive:
             _refuse_held(letter)
+            self._refuse_taken([letter])
 
         def plan(at: Any) -> Plan[bool]:
             edited = yield from desk.noted(
-                plans.edit(desk.plans, id, letter.queue, letter.epoch, text),
+                plans.edit(desk.plans, _key(letter), letter.epoch, text),
                 lambda done: Entry("dead.edit", letter.queue, str(id)) if done else None,
                 at,
             )
             if edited and redrive:
                 before, after = facts(letter), {"what": "redriven"}
                 yield from desk.noted(
-                    plans.redrive(desk.plans, [(id, letter.queue)], now, at),
+                    plans.redrive(desk.plans, [_key(letter)], now, at),
                     lambda done: Entry("dead.redrive", letter.queue, str(id), before=before, after=after),
                     at,
                 )
@@ -287,48 +331,53 @@ class DeadLetters:
                 f"Handler {handler.queue} cannot read this body, so it is not stored: {error}."
             ) from None
 
-    def hold(self, id: UUID | str, why: str, *, queue: str | None = None) -> Sequence[Changed]:
+    def hold(
+        self, id: UUID | str, why: str, *, queue: str | None = None, number: int | None = None
+    ) -> Sequence[Changed]:
         """It stays: no filter or policy redrives it, and it is not archived, until `unhold`."""
         text = needed(why, self._desk.settings.error_chars)
-        return self._hold(as_id(id), text, queue, f"held: {text}")
+        return self._hold(self._meant(as_id(id), queue, number), text, f"held: {text}")
 
-    def unhold(self, id: UUID | str, *, queue: str | None = None) -> Sequence[Changed]:
-        return self._hold(as_id(id), None, queue, "not held any more")
+    def unhold(
+        self, id: UUID | str, *, queue: str | None = None, number: int | None = None
+    ) -> Sequence[Changed]:
+        return self._hold(self._meant(as_id(id), queue, number), None, "not held any more")
 
-    def _hold(self, id: UUID, why: str | None, queue: str | None, what: str) -> Sequence[Changed]:
+    def _hold(self, found: Sequence[tuple[Letter, Content]], why: str | None, what: str) -> Sequence[Changed]:
         done = []
-        for name in [each.queue for each, _ in self._of(id, queue)]:
-            if self._hold_one(id, name, why):
+        for each, _ in found:
+            if self._hold_one(_key(each), why):
                 text = "dead letter %(message_id)s of queue %(queue)s: %(what)s"
-                log.info("dead.held", text, message_id=id, queue=name, what=what)
-                done.append(Changed(id, name, what))
+                log.info("dead.held", text, message_id=each.id, queue=each.queue, what=what)
+                done.append(Changed(each.id, each.queue, what))
         if not done:
-            raise self._missing(id, queue)
+            raise self._missing(found[0][0].id, None)
         return done
 
-    def _hold_one(self, id: UUID, queue: str, why: str | None) -> bool:
-        desk = self._desk
+    def _hold_one(self, key: plans.Key, why: str | None) -> bool:
+        desk, (id, queue, _) = self._desk, key
         action = "dead.unhold" if why is None else "dead.hold"
         return desk.order(
             lambda now: desk.noted(
-                plans.hold(desk.plans, id, queue, why, now),
+                plans.hold(desk.plans, key, why, now),
                 lambda done: Entry(action, queue, str(id), why=why) if done else None,
                 now,
             ),
             f"Message {id}",
         )
 
-    def discard(self, id: UUID | str, why: str, *, queue: str | None = None) -> Sequence[Changed]:
+    def discard(
+        self, id: UUID | str, why: str, *, queue: str | None = None, number: int | None = None
+    ) -> Sequence[Changed]:
         """It ends for good and frees its dedupe key. The reason is kept in the history."""
         id, text = as_id(id), needed(why, self._desk.settings.error_chars)
-        found = [each for each, _ in self._of(id, queue)]
-        if not found:
-            raise self._missing(id, queue)
+        found = [each for each, _ in self._meant(id, queue, number)]
         for each in found:
             _refuse_held(each)
         done = []
-        for name in [each.queue for each in found]:
-            halted = self._discard(id, name, text, facts(*(each for each in found if each.queue == name)))
+        for each in found:
+            name = each.queue
+            halted = self._discard(_key(each), text, facts(each))
             what = "discarded"
             if halted is not None:
                 what += f"; stream {halted} is still halted: `holdfast streams resume` lets it go on"
@@ -342,19 +391,24 @@ class DeadLetters:
             done.append(Changed(id, name, what))
         return done
 
-    def _discard(self, id: UUID, queue: str, why: str, before: dict[str, Any]) -> str | None:
-        desk = self._desk
+    def _discard(self, key: plans.Key, why: str, before: dict[str, Any]) -> str | None:
+        desk, (id, queue, _) = self._desk, key
         entry = Entry("dead.discard", queue, str(id), before=before, after={"what": "discarded"}, why=why)
         return desk.order(
-            lambda now: desk.noted(plans.discard(desk.plans, id, queue, now, why), lambda _: entry, now),
+            lambda now: desk.noted(plans.discard(desk.plans, key, now, why), lambda _: entry, now),
             f"Message {id}",
         )
 
-    def _missing(self, id: UUID, queue: str | None) -> NotFound:
+    def _missing(self, id: UUID, queue: str | None, number: int | None = None) -> NotFound:
         where = f" in queue {queue}" if queue is not None else ""
+        where += f" with number {number}" if number is not None else ""
         return NotFound(
             f"There is no dead letter {id}{where}: `holdfast why {id}` says what became of the message."
         )
+
+
+def _key(letter: Letter) -> plans.Key:
+    return letter.id, letter.queue, letter.seq
 
 
 def facts(*found: Letter) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ..store import Store
 from ..store import audit_plans as audit
 from ..store import operator_queries as queries
 from ..store.audit_plans import Entry
+from ..store.given import taken
 from ..store.operator_plans import OrderMoved, hold
 from ..store.operator_queries import Row
 from ..store.plans import Plans
@@ -71,7 +72,7 @@ class Desk:
             except OrderMoved:
                 continue
             except Exception as error:
-                if getattr(error, "sqlstate", None) not in AGAIN:
+                if getattr(error, "sqlstate", None) not in AGAIN and taken(error) is None:
                     raise
         raise Refused(f"{what} moved {TRIES} times while the order was being given: try again.")
 
@@ -84,41 +85,45 @@ class Desk:
         *,
         action: str,
         why: str | None = None,
+        number: int | None = None,
         tally: Tally | None = None,
     ) -> list[Changed]:
         """Give an order about each pending delivery of a message, one transaction for each.
 
-        Each is written down by itself, or counted where an order about many keeps its `tally`.
+        Each is written down by itself, or counted where an order about many keeps its `tally`. Of several messages with
+        one id the `number` says which is meant.
         """
         why = said(why, self.settings.error_chars)
-        done: dict[str | None, Changed] = {}
-        refused: dict[str | None, Refused] = {}
+        done: dict[int, Changed] = {}
+        refused: dict[int, Refused] = {}
         for _ in range(TRIES):
-            rows = self.ask(lambda _: queries.pending(self.plans, id, queue))
-            left = [(seq, name) for seq, name in rows if name not in done and name not in refused]
+            rows = self.ask(lambda _: queries.pending(self.plans, id, queue, number))
+            left = [row for row in rows if row["seq"] not in done and row["seq"] not in refused]
             if not left:
                 break
-            for seq, name in left:
+            if not done and not refused:
+                refuse_several(id, left, "pending")
+            for seq, name in [(row["seq"], row["queue"]) for row in left]:
                 try:
                     entry = Entry(action, name, str(id), why=why)
-                    done[name] = Changed(id, name, self._once(plan, seq, tell, entry, tally))
+                    done[seq] = Changed(id, name, self._once(plan, seq, tell, entry, tally))
                     log.info(
                         "message.ordered",
                         "message %(message_id)s in queue %(queue)s: %(what)s",
                         message_id=id,
                         queue=name,
-                        what=done[name].what,
+                        what=done[seq].what,
                     )
                 except OrderMoved:
                     continue  # it ended, fired or was adopted meanwhile: look again
                 except Refused as error:
-                    refused[name] = error
+                    refused[seq] = error
                 except Exception as error:
                     if getattr(error, "sqlstate", None) not in AGAIN:
                         raise
         if refused:
             told = "; ".join(str(error) for error in refused.values())
-            others = f" Done in {', '.join(str(name) for name in done)}." if done else ""
+            others = f" Done in {', '.join(str(each.queue) for each in done.values())}." if done else ""
             raise Refused(told + others)
         if not done:
             raise self.missing(id, queue)
@@ -237,6 +242,23 @@ class Tally:
     ) -> T:
         """The same, begun anew when what it is about has moved."""
         return self.run(lambda plan: self.desk.order(plan, what), make, counted, after)
+
+
+def refuse_several(id: UUID, rows: Sequence[Row], state: str) -> None:
+    """Refused if these are several messages with one id, and not the deliveries of one message."""
+    messages = {row["due_at"] or row["created_at"] for row in rows}
+    if len(messages) > 1 or len({row["queue"] for row in rows}) < len(rows):
+        found = "; ".join(_candidate(row, state) for row in rows)
+        raise UsageError(
+            f"{len(rows)} messages have the id {id}: {found}. "
+            "Say which is meant, by its number (--number) or its queue."
+        )
+
+
+def _candidate(row: Row, state: str) -> str:
+    where = "in no queue yet" if row["queue"] is None else f"in queue {row['queue']}"
+    did, at = ("died", row["died_at"]) if "died_at" in row else ("stored", row["created_at"])
+    return f"number {row['seq']} {where}, {state}, {row['type']}, {did} {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def as_id(value: UUID | str) -> UUID:

@@ -26,6 +26,13 @@ def why(desk: Desk, id: UUID) -> list[str]:
     pending, dead, ended = desk.ask(lambda now: queries.show(desk.plans, id, now), one=False)
     told = [_pending(desk, results.delivery(row), at) for row in pending]
     told += [_dead(results.letter(row), at) for row in dead]
+    if len({row["due_at"] or row["created_at"] for row in (*pending, *dead)}) > 1:
+        numbers = [row["seq"] for row in (*pending, *dead)]
+        told = [
+            f"Number {number}: {text[0].lower()}{text[1:]}"
+            for number, text in zip(numbers, told, strict=True)
+        ]
+        told.insert(0, f"Several messages have the id {id}; commands take --number, too.")
     told += [_ended(results.ended(row), at) for row in ended]
     if not told:
         days = desk.settings.history / 86_400

@@ -42,6 +42,8 @@ KEYS = 5000  # of letters to be exported that are read at once; each time all ar
 FILES_MAX = 1000  # in one order
 BATCHES_MAX = 100_000
 NAME = re.compile(r"dead-\d{8}T\d{6}Z-(?P<count>\d+)-(?P<digest>[0-9a-f]{64})\.jsonl\.gz")
+PASS = 20_000  # letters of a file that are looked for in the history at once
+KNOWN_BY = ("id", "queue", "due_at", "created_at", "died_at")
 GZIP = b"\x1f\x8b"
 
 
@@ -101,11 +103,11 @@ class LetterFiles:
     def _lines(self, rows: Sequence[dict[str, Any]]) -> Iterator[bytes]:
         """The lines of these letters, read in pieces that fit in memory; those that are gone are left out."""
         for piece in _pieces(rows, lambda row: int(row["bytes"])):
-            keys = [(row["id"], row["queue"]) for row in piece]
+            keys = [(row["id"], row["queue"], row["seq"]) for row in piece]
             for row, deaths in self._whole(keys):
                 yield write_line(row, deaths)
 
-    def _whole(self, keys: Sequence[tuple[UUID, str]]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    def _whole(self, keys: Sequence[plans.Key]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
         desk = self._desk
         return desk.ask(lambda _: letters.whole(desk.plans, keys), one=False)
 
@@ -123,18 +125,26 @@ class LetterFiles:
     def _load(self, copy: BinaryIO, entry: Entry, force: bool, progress: Progress | None) -> Imported:
         """`copy` is ours: nobody changes it between the look and the storing."""
         copy.seek(0)
-        lines = 0
+        seen: list[dict[str, Any]] = []
+        lines, over = 0, set[int]()
+        since = self._moment()
         for number, line in enumerate(copy, 1):
             if line.strip():
-                _read(number, line)
+                row, _ = _read(number, line)
                 lines += 1
+                if not force:
+                    seen.append({name: row[name] for name in KNOWN_BY})
+                if len(seen) == PASS:
+                    over |= self._over(seen, lines)
+        over |= self._over(seen, lines)
         copy.seek(0)
         found = (_read(number, line) for number, line in enumerate(copy, 1) if line.strip())
-        stored, ended, tally = 0, 0, Tally(self._desk, entry)
-        for piece in _pieces(found, lambda each: len(each[0]["body"])):
-            put, over = self._put(piece, force, tally)
+        left = (each for n, each in enumerate(found) if n not in over)
+        stored, ended, tally = 0, len(over), Tally(self._desk, entry)
+        for piece in _pieces(left, lambda each: len(each[0]["body"])):
+            put, late = self._put(piece, since, force, tally)
             stored += len(put)
-            ended += sum((UUID(row["id"]), row["queue"]) in over for row, _ in piece)
+            ended += sum((UUID(row["id"]), row["queue"], row["seq"]) in late for row, _ in piece)
             if progress is not None:
                 progress(stored)
         log.info(
@@ -144,13 +154,30 @@ class LetterFiles:
         )  # fmt: skip
         return Imported(lines, stored, lines - stored - ended, ended)
 
+    def _moment(self) -> datetime:
+        desk = self._desk
+        return desk.plans.moment(desk.ask(lambda now: queries.moment(desk.plans, now)))
+
+    def _over(self, seen: list[dict[str, Any]], lines: int) -> set[int]:
+        """Which of the last lines that were read have ended in their queue and are not here: one pass over history."""
+        desk, first = self._desk, lines - len(seen)
+        found = sorted(desk.ask(lambda _: plans.over(desk.plans, seen))) if seen else []
+        ended = [seen[n] for n in found]
+        here = desk.ask(lambda _: plans.here(desk.plans, ended)) if ended else set()
+        seen.clear()
+        return {first + n for place, n in enumerate(found) if place not in here}
+
     def _put(
-        self, piece: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]], force: bool, tally: Tally
+        self,
+        piece: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]],
+        since: datetime,
+        force: bool,
+        tally: Tally,
     ) -> tuple[set[plans.Key], set[plans.Key]]:
         desk = self._desk
         rows, deaths = [row for row, _ in piece], [death for _, all_ in piece for death in all_]
         return tally.order(
-            lambda now: plans.put(desk.plans, rows, deaths, force, now),
+            lambda now: plans.put(desk.plans, rows, deaths, since, force, now),
             "Dead letters",
             lambda done: _counted(done[0]),
         )
@@ -231,7 +258,8 @@ class LetterFiles:
     def _delete(self, rows: Sequence[dict[str, Any]], where: str, tally: Tally | None) -> int:
         gone = 0
         for start in range(0, len(rows), BATCH):
-            seen = {(row["id"], row["queue"]): int(row["epoch"]) for row in rows[start : start + BATCH]}
+            piece = rows[start : start + BATCH]
+            seen = {(row["id"], row["queue"], row["seq"]): int(row["epoch"]) for row in piece}
             gone += len(self._archived(seen, where, tally))
         return gone
 
@@ -279,7 +307,7 @@ def _forced(force: bool) -> str | None:
 
 
 def _counted(done: Collection[plans.Key]) -> tuple[int, list[str]]:
-    return len(done), sorted(str(id) for id, _ in done)
+    return len(done), sorted(str(id) for id, _, _ in done)
 
 
 def _verify(place: Archive, name: str, digest: str, count: int) -> None:

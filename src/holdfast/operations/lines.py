@@ -38,6 +38,7 @@ class _Death(msgspec.Struct, forbid_unknown_fields=True):
     worker: str | None
     error: str | None
     body: str | None
+    seq: Large | None = None  # None: written before deaths had numbers
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -113,7 +114,9 @@ def read_line(line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         raise InvalidMessage("its queue or type is empty.")
     row = {name: getattr(found, name) for name in _FIELDS}
     earlier = [
-        {"id": str(found.id), "queue": found.queue} | {name: getattr(each, name) for name in _DEATH}
+        {"id": str(found.id), "queue": found.queue}
+        | {name: getattr(each, name) for name in _DEATH}
+        | {"seq": (found.seq if each.died_at == found.died_at else 0) if each.seq is None else each.seq}
         for each in found.deaths
     ]
     return row | {"id": str(found.id)}, earlier

@@ -76,10 +76,19 @@ class Messages:
         )
 
     def retry(
-        self, id: UUID | str, *, queue: str | None = None, reset: bool = False, why: str | None = None
+        self,
+        id: UUID | str,
+        *,
+        queue: str | None = None,
+        number: int | None = None,
+        reset: bool = False,
+        why: str | None = None,
     ) -> list[Changed]:
-        """Claimable now, as soon as it is its turn; also what unparks. `reset` sets all counters but the epoch to 0."""
-        return self._retry(as_id(id), queue, reset, why=why)
+        """Claimable now, as soon as it is its turn; also what unparks. `reset` sets all counters but the epoch to 0.
+
+        Here and below: `number` says which message is meant, if several have the id.
+        """
+        return self._retry(as_id(id), queue, reset, number=number, why=why)
 
     def _retry(self, id: UUID, queue: str | None, reset: bool, **note: Any) -> list[Changed]:
         what = "reset and claimable now" if reset else "claimable now"
@@ -120,7 +129,7 @@ class Messages:
                 if each.seq in done:
                     continue
                 try:
-                    self._retry(each.id, each.queue, reset, tally=tally)
+                    self._retry(each.id, each.queue, reset, number=each.seq, tally=tally)
                 except HoldfastError as error:
                     refused.append(Changed(each.id, each.queue, str(error)))
             changed = start + len(batch) - len(refused)
@@ -141,13 +150,17 @@ class Messages:
             lambda done: (len(done), [found[seq] for seq in sorted(done)]),
         )
 
-    def park(self, id: UUID | str, *, queue: str | None = None, why: str | None = None) -> list[Changed]:
+    def park(
+        self, id: UUID | str, *, queue: str | None = None, number: int | None = None, why: str | None = None
+    ) -> list[Changed]:
         """It keeps its place and is not handed out, until `retry`. In a stream it holds up what stands behind it."""
         return self._desk.each(
-            as_id(id), queue, plans.park, lambda _: "parked", action="messages.park", why=why
+            as_id(id), queue, plans.park, lambda _: "parked", action="messages.park", why=why, number=number
         )
 
-    def cancel(self, id: UUID | str, *, queue: str | None = None, why: str | None = None) -> list[Changed]:
+    def cancel(
+        self, id: UUID | str, *, queue: str | None = None, number: int | None = None, why: str | None = None
+    ) -> list[Changed]:
         """It ends without being handled. If a worker holds it, that one is asked, and the first settlement wins."""
         return self._desk.each(
             as_id(id),
@@ -156,9 +169,12 @@ class Messages:
             lambda ended: "cancelled" if ended else "worker asked to cancel",
             action="messages.cancel",
             why=why,
+            number=number,
         )
 
-    def poison(self, id: UUID | str, why: str, *, queue: str | None = None) -> list[Changed]:
+    def poison(
+        self, id: UUID | str, why: str, *, queue: str | None = None, number: int | None = None
+    ) -> list[Changed]:
         """It becomes a dead letter by hand, with reason 7; its stream goes on. No recovery policy brings it back."""
         text = needed(why, self._desk.settings.error_chars)
         return self._desk.each(
@@ -168,6 +184,7 @@ class Messages:
             lambda _: "dead letter",
             action="messages.poison",
             why=text,
+            number=number,
         )
 
 
@@ -177,11 +194,13 @@ def _bury(p: Plans, seq: int, why: str, now: Any) -> Plan[None]:
     held = yield from plans.poison(p, seq, why, now, name)
     if HOOK_QUEUE in (yield from queries.queue_names(p)):
         _, dead, _ = yield from queries.show(p, held.id, now)
-        for row in dead:
-            if row["queue"] == held.queue:
-                told = {**{field: row[field] for field in TOLD}, "id": str(held.id), "error": why}
-                told |= {field: row[field].isoformat() for field in ("created_at", "died_at")}
-                yield from p.append([news(held.id, f"{row['queue']}/{told['died_at']}", told)], now)
+        row = max(
+            (each for each in dead if each["queue"] == held.queue),
+            key=lambda each: (each["seq"] == seq, each["died_at"]),
+        )
+        told = {**{field: row[field] for field in TOLD}, "id": str(held.id), "error": why}
+        told |= {field: row[field].isoformat() for field in ("created_at", "died_at")}
+        yield from p.append([news(held.id, f"{row['queue']}/{seq}/{told['died_at']}", told)], now)
 
 
 def _checked(filter: Filter) -> Filter:

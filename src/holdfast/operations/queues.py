@@ -99,7 +99,8 @@ class Queues:
     ) -> Emptied:
         """All pending messages go to another queue, each stream in its order, behind what is there.
 
-        The source is no longer subscribed to anything. What is pending in the target anyway ends in the source.
+        The source is no longer subscribed to anything. What the target has, or has ended, ends in the source; where
+        another message has the id in the target, it becomes a dead letter there.
         """
         if source == target:
             raise UsageError(f"Queue {source} cannot be moved to itself.")
@@ -107,27 +108,38 @@ class Queues:
         self._idle(source)
         desk = self._desk
         tally, unsubscribed = self._begin("queues.move", source, target, why)
-        moved = twice = 0
+        since, known = desk.ask(lambda now: self._known_to(source, target, now), one=False)
+        total = plans.Moved(0, 0, 0, 0)
         for _ in range(BATCHES_MAX):
-            went, ended = tally.order(
-                lambda now: plans.move(desk.plans, source, target, BATCH, now),
+            batch = tally.order(
+                lambda now: plans.move(desk.plans, source, target, BATCH, known, since, now),
                 f"Queue {source}",
-                lambda both: (sum(both), ()),
+                lambda done: (sum(done), ()),
             )
-            if not went + ended:
+            if not sum(batch):
                 break
-            moved, twice = moved + went, twice + ended
+            total = plans.Moved(*map(sum, zip(total, batch, strict=True)))
             if progress is not None:
-                progress(moved + twice)
+                progress(sum(total))
         log.info(
             "queue.moved",
-            "moved %(count)d messages from queue %(queue)s to %(target)s, %(twice)d were there already",
-            count=moved,
+            "moved %(count)d messages from queue %(queue)s to %(target)s, %(twice)d were there already, %(over)d had "
+            "ended there, %(taken)d became dead letters because their ids were taken there",
+            count=total.moved,
             queue=source,
             target=target,
-            twice=twice,
+            twice=total.here,
+            over=total.over,
+            taken=total.taken,
         )
-        return Emptied(source, moved, twice, tuple(unsubscribed))
+        ended = total.here + total.over
+        return Emptied(source, total.moved, ended, tuple(unsubscribed), total.over, total.taken)
+
+    def _known_to(self, source: str, target: str, now: Any) -> Plan[tuple[Any, dict[int, str]]]:
+        """The moment, and which messages of a queue another one has or has ended: one pass over the history."""
+        p = self._desk.plans
+        since = yield from queries.moment(p, now)
+        return since, (yield from plans.known(p, source, target))
 
     def drop(
         self,

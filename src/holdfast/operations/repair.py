@@ -33,7 +33,7 @@ def repair(desk: Desk, *, leap: bool, why: str | None) -> Repaired:
             break
     if done.raised or done.streams:
         log.info(
-            "repaired",
+            "sequences.repaired",
             "raised %(count)d sequences, put messages of %(streams)d streams behind older ones",
             count=len(done.raised),
             streams=len(done.streams),

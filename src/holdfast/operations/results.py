@@ -96,7 +96,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter. `halts`: its stream stands still until it is redriven or the stream resumed."""
+    """A dead letter. `seq` is its number, which tells it from others with its id in its queue.
+
+    `halts`: its stream stands still until it is redriven or the stream resumed.
+    """
 
     id: UUID
     queue: str
@@ -124,6 +127,7 @@ class Letter:
     stored_at: datetime | None  # when it was imported or restored
     error: str | None
     halts: bool
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,12 +366,18 @@ class Many:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """What became of the messages of a queue. `ended`: discarded, or pending in the other queue anyway."""
+    """What became of the messages of a queue. `ended`: discarded, or the other queue has them anyway.
+
+    `over`: how many of those had ended in the other queue already. `taken`: how many became dead letters there,
+    because another message has their id.
+    """
 
     queue: str
     moved: int
     ended: int
     unsubscribed: tuple[str, ...]
+    over: int = 0
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,10 @@ class Streams:
             return None
         id = as_id(state.halted_by)
         _, dead, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
-        return next((results.letter(row) for row in dead if row["queue"] == state.queue), None)
+        found = [results.letter(row) for row in dead if row["queue"] == state.queue]
+        return max(
+            found, key=lambda each: each.halts, default=None
+        )  # of several with its id, the one that halts it
 
     def set_aside(self, queue: str, stream: str, *, why: str | None = None) -> Changed:
         """The head leaves the order, and what stood behind it goes on in its order."""

@@ -79,7 +79,7 @@ def aftermath(
 ) -> tuple[NewMessage, ...]:
     """The messages that this death leaves behind."""
     left = []
-    death = f"{leased.message.queue}/{leased.epoch}/{now.isoformat()}"
+    death = f"{leased.message.queue}/{leased.message.seq}/{leased.epoch}/{now.isoformat()}"
     if wish.copy is not None and (copied := _copy(leased, wish.copy, death, wish.moved)) is not None:
         left.append(copied)
     if wish.tell:

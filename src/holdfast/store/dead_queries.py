@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from . import plans_sqlite
 from .operator_plans import ago, as_id, many
-from .operator_queries import DEATH, LETTER, Row, shape
+from .operator_queries import DEATH, LETTER, Row, instant, shape
 from .plans import Plans, sql
 from .plans_postgres import PostgresPlans
 from .statement import Plan, Statement, in_schema
@@ -21,7 +20,7 @@ WHOLE = (
 GROUP = "fingerprint queue type reason count first_at last_at held id error"
 
 PLACE = "coalesce(d.position, d.seq), d.seq, d.id, d.queue"
-AGE = "coalesce(d.stored_at, d.died_at), d.id, d.queue"
+AGE = "coalesce(d.stored_at, d.died_at), d.id, d.queue, d.seq"
 CONDITIONS: Mapping[str, str] = {
     "queue": "d.queue = :queue",
     "type": "d.type = :type",
@@ -53,7 +52,7 @@ CHOICES = {
     "held": {True: "d.held_at is not null", False: "d.held_at is null"},
     "halts": {
         False: "not exists (select 1 from holdfast.stream s where s.queue = d.queue and s.name = d.stream"
-        " and s.halted_by = cast(d.id as text))"
+        " and s.halted_by = cast(d.id as text) and s.halted_at = d.died_at)"
     },
 }
 
@@ -87,11 +86,6 @@ def _ours(plans: Plans, text: str) -> str:
     return text.replace("holdfast.", "holdfast_")
 
 
-def instant(plans: Plans, value: datetime) -> Any:
-    """An instant as the database writes it."""
-    return value if isinstance(plans, PostgresPlans) else plans_sqlite.instant(value)
-
-
 def _asked(plans: Plans, name: str, wanted: Mapping[str, Any], tail: str = "") -> Statement:
     where, params = _where(plans, wanted)
     return Statement(f"{sql(plans, name).sql}\n where {where}\n{tail}", params)
@@ -123,16 +117,17 @@ def groups(plans: Plans, limit: int, **wanted: Any) -> Plan[list[Row]]:
     return shape(plans, GROUP, rows)
 
 
-def whole(plans: Plans, found: Sequence[tuple[UUID, str]]) -> Plan[list[tuple[Row, list[Row]]]]:
+def whole(plans: Plans, found: Sequence[tuple[UUID, str, int]]) -> Plan[list[tuple[Row, list[Row]]]]:
     """Dead letters with everything, and all their deaths; those that are gone are left out."""
     rows = yield sql(
         plans,
         "op_dead_whole",
-        ids=many(plans, [str(id) for id, _ in found]),
-        queues=many(plans, [queue for _, queue in found]),
+        ids=many(plans, [str(id) for id, _, _ in found]),
+        queues=many(plans, [queue for _, queue, _ in found]),
+        numbers=many(plans, [number for _, _, number in found]),
     )
     theirs: dict[tuple[UUID, str], list[Row]] = {}
-    for each in (yield from deaths(plans, [id for id, _ in found])):
+    for each in (yield from deaths(plans, [id for id, _, _ in found])):
         theirs.setdefault((each["id"], each["queue"]), []).append(each)
     return [(row, theirs.get((row["id"], row["queue"]), [])) for row in shape(plans, WHOLE, rows)]
 
@@ -149,12 +144,15 @@ def death_counts(plans: Plans, seconds: float, now: Any) -> Plan[list[Row]]:
     return shape(plans, "queue count last_at", (yield sql(plans, "op_death_count", since=since)))
 
 
-def standing(plans: Plans, found: Sequence[tuple[UUID, str]]) -> Plan[list[tuple[UUID, str, bool, bool]]]:
-    """Of each of these messages: whether it is pending, and whether it is dead."""
+def standing(
+    plans: Plans, found: Sequence[tuple[UUID, str, int]], since: Any
+) -> Plan[list[tuple[UUID, str, bool, bool]]]:
+    """Of each of these messages: whether it is pending, and whether it has died since a moment."""
     rows = yield sql(
         plans,
         "op_standing",
-        ids=many(plans, [str(id) for id, _ in found]),
-        queues=many(plans, [queue for _, queue in found]),
+        ids=many(plans, [str(id) for id, _, _ in found]),
+        queues=many(plans, [queue for _, queue, _ in found]),
+        since=since,
     )
-    return [(as_id(id), queue, bool(pending), died_at is not None) for id, queue, pending, died_at in rows]
+    return [(as_id(id), queue, bool(pending), bool(died)) for id, queue, pending, died in rows]

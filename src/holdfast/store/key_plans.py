@@ -27,8 +27,8 @@ class Bodies(NamedTuple):
 
 TABLES = {
     "message": Bodies("keys_next_message", "keys_set_message", (0,)),
-    "dead": Bodies("keys_next_dead", "keys_set_dead", (NOBODY, "")),
-    "death": Bodies("keys_next_death", "keys_set_death", (NOBODY, "", None)),
+    "dead": Bodies("keys_next_dead", "keys_set_dead", (NOBODY, "", 0)),
+    "death": Bodies("keys_next_death", "keys_set_death", (NOBODY, "", None, 0)),
     "event": Bodies("keys_next_event", "keys_set_event", ("", 0)),
 }
 
@@ -69,7 +69,7 @@ def reseal(
 def _named(plans: Plans, place: tuple[Any, ...]) -> dict[str, Any]:
     earliest = "-infinity" if isinstance(plans, PostgresPlans) else -1
     values = (earliest if each is None else str(each) if isinstance(each, UUID) else each for each in place)
-    return dict(zip("abc", values, strict=False))
+    return dict(zip("abcd", values, strict=False))
 
 
 def counts(plans: Plans, sealed: str) -> Plan[list[tuple[str, str | None, int]]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from . import plans_sqlite
@@ -18,11 +18,27 @@ from .statement import Plan
 
 ARCHIVED = "archived"  # an outcome in the history
 
-Key = tuple[UUID, str]  # id and queue
-Letter = tuple[UUID, str, str | None, int | None]  # id, queue, stream, old position
+Key = tuple[UUID, str, int]  # id, queue and number
 Halted = dict[
-    tuple[str, str], tuple[UUID, int | None]
+    tuple[str, str], tuple[Key, int | None]
 ]  # queue and stream: who halts it, the first in its order
+
+
+class Letter(NamedTuple):
+    """A dead letter that is locked. `taken`: a message with its id is pending in its queue."""
+
+    id: UUID
+    queue: str
+    number: int
+    stream: str | None
+    position: int | None
+    epoch: int
+    died_at: Any
+    taken: bool
+
+    @property
+    def key(self) -> Key:
+        return self.id, self.queue, self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +47,14 @@ class Back:
 
     id: UUID
     queue: str
+    number: int
     stream: str | None
     place: int | None
     head: bool
+
+    @property
+    def key(self) -> Key:
+        return self.id, self.queue, self.number
 
 
 def redrive(
@@ -41,25 +62,33 @@ def redrive(
 ) -> Plan[list[Key]]:
     """Dead letters come back, in the order of their old positions; the answer names those that did.
 
-    Those that are held stay. `delays` says which may be claimed only after so many seconds. One that halts its stream
+    Those that are held stay, and those whose id is pending in their queue; of several with one id the first comes back.
+    `delays` says which may be claimed only after so many seconds. One that halts its stream
     comes back as its head and lifts the halt; others go to the end of their stream, or with `out` beside it.
     The row of the stream is held before it is decided who is head, as a producer does.
     """
-    rows = yield sql(plans, "op_dead_lock", **_named(plans, keys))
-    if not rows:
+    locked = yield from _lock(plans, keys)
+    locked.sort(key=lambda each: (each.position or each.number, each.number))
+    first = {(each.id, each.queue): each for each in reversed(locked) if not each.taken}
+    letters = [each for each in locked if first.get((each.id, each.queue)) is each]
+    if not letters:
         return []
-    rows.sort(key=lambda row: (row[3] or row[4], row[4]))
-    letters = [(as_id(id), queue, stream, position) for id, queue, stream, position, *_ in rows]
     halted = yield from _halted(plans, letters)
     if out:
-        back = [Back(id, queue, stream, None, True) for id, queue, stream, _ in letters]
+        back = [Back(each.id, each.queue, each.number, each.stream, None, True) for each in letters]
     else:
         back = yield from _enter(plans, letters, halted)
     yield from _insert(plans, back, delays or {}, now)
-    yield sql(plans, "op_dead_delete", **_named(plans, [(each.id, each.queue) for each in back]))
+    yield sql(plans, "op_dead_delete", **_named(plans, [each.key for each in back]))
     if out:
         yield from _lift(plans, halted, now)
-    return [(each.id, each.queue) for each in back]
+    return [each.key for each in back]
+
+
+def _lock(plans: Plans, keys: Sequence[Key]) -> Plan[list[Letter]]:
+    """Those of these letters that are here and not held."""
+    rows = yield sql(plans, "op_dead_lock", **_named(plans, keys))
+    return [Letter._make((as_id(id), *rest, bool(taken))) for id, *rest, taken in rows]
 
 
 def _halted(plans: Plans, letters: Sequence[Letter]) -> Plan[Halted]:
@@ -68,20 +97,24 @@ def _halted(plans: Plans, letters: Sequence[Letter]) -> Plan[Halted]:
     It will be promoted, or another one comes back before it: an order that holds it must be over by then.
     """
     found: Halted = {}
-    for id, queue, stream, position in letters:
-        if stream is not None and position is not None:
-            rows = yield sql(plans, "op_stream_row", queue=queue, stream=stream)
-            if rows and rows[0][1] == str(id):
-                found[queue, stream] = id, None
-    for (queue, stream), (id, _) in sorted(found.items()):
-        found[queue, stream] = id, (yield from hold_first(plans, queue, stream))
+    for each in letters:
+        if each.stream is not None and each.position is not None and (yield from _halts(plans, each)):
+            found[each.queue, each.stream] = each.key, None
+    for (queue, stream), (key, _) in sorted(found.items()):
+        found[queue, stream] = key, (yield from hold_first(plans, queue, stream))
     return found
+
+
+def _halts(plans: Plans, letter: Letter) -> Plan[bool]:
+    """Whether its stream is halted by this letter: by its death, not by that of another one with its id."""
+    rows = yield sql(plans, "op_stream_row", queue=letter.queue, stream=letter.stream)
+    return bool(rows) and rows[0][1:3] == (str(letter.id), letter.died_at)
 
 
 def _lift(plans: Plans, halted: Halted, now: Any) -> Plan[None]:
     """The streams go on without those that halted them."""
-    for (queue, stream), (id, first) in sorted(halted.items()):
-        if not (yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=str(id))):
+    for (queue, stream), (key, first) in sorted(halted.items()):
+        if not (yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=str(key[0]))):
             raise OrderMoved
         yield from still_first(plans, queue, stream, first)
         yield from advance(plans, [(queue, stream, 0)], now)
@@ -89,7 +122,7 @@ def _lift(plans: Plans, halted: Halted, now: Any) -> Plan[None]:
 
 def _enter(plans: Plans, letters: Sequence[Letter], halted: Halted) -> Plan[list[Back]]:
     """Count letters into their streams and find out which of them are heads."""
-    counts = Counter((queue, stream) for _, queue, stream, _ in letters if stream is not None)
+    counts = Counter((each.queue, each.stream) for each in letters if each.stream is not None)
     rows: Iterable[tuple[Any, ...]] = ()
     if counts:
         streams = sorted(counts)
@@ -102,22 +135,26 @@ def _enter(plans: Plans, letters: Sequence[Letter], halted: Halted) -> Plan[list
         )
     state = {(queue, stream): (opened, halted_by) for queue, stream, opened, halted_by in rows}
     back, headed = [], set()
-    for id, queue, stream, position in letters:
-        if stream is not None and state[queue, stream][1] == str(id):
+    for letter in letters:
+        if letter.stream is None or state[letter.queue, letter.stream][1] != str(letter.id):
+            continue
+        if letter.position is not None and (yield from _halts(plans, letter)):
+            queue, stream = letter.queue, letter.stream
             if (queue, stream) not in halted:
                 raise OrderMoved
             yield from still_first(plans, queue, stream, halted[queue, stream][1])
-            yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=str(id))
-            back.append(Back(id, queue, stream, position, True))
+            yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=str(letter.id))
+            back.append(Back(*letter.key, stream, letter.position, True))
             headed.add((queue, stream))
-    returned = {(each.id, each.queue) for each in back}
-    for id, queue, stream, _ in letters:
-        if stream is None:
-            back.append(Back(id, queue, None, None, True))
-        elif (id, queue) not in returned:
+    returned = {each.key for each in back}
+    for letter in letters:
+        if letter.stream is None:
+            back.append(Back(*letter.key, None, None, True))
+        elif letter.key not in returned:
+            queue, stream = letter.queue, letter.stream
             opened, halted_by = state[queue, stream]
             head = (queue, stream) not in headed and halted_by is None and opened == counts[queue, stream]
-            back.append(Back(id, queue, stream, -1, head))
+            back.append(Back(*letter.key, stream, -1, head))
             headed.add((queue, stream))
     return back
 
@@ -128,9 +165,10 @@ def _insert(plans: Plans, back: Sequence[Back], delays: Mapping[Key, float], now
             "op_redrive",
             ids=[str(each.id) for each in back],
             queues=[each.queue for each in back],
+            numbers=[each.number for each in back],
             positions=[each.place or 0 for each in back],
             heads=[each.head for each in back],
-            delays=[delays.get((each.id, each.queue), 0.0) for each in back],
+            delays=[delays.get(each.key, 0.0) for each in back],
             now=now,
         )
         return
@@ -140,97 +178,139 @@ def _insert(plans: Plans, back: Sequence[Back], delays: Mapping[Key, float], now
             "op_redrive",
             id=str(each.id),
             queue=each.queue,
+            number=each.number,
             position=None if last else each.place,
             head=int(each.head and not last),
-            delay=round(delays.get((each.id, each.queue), 0.0) * 1_000_000),
+            delay=round(delays.get(each.key, 0.0) * 1_000_000),
             now=now,
         )
         if last:
             yield plans_sqlite.sql("op_redrive_place", seq=seq, head=int(each.head))
 
 
-def discard(plans: Plans, id: UUID, queue: str, now: Any, why: str | None = None) -> Plan[str | None]:
+def discard(plans: Plans, key: Key, now: Any, why: str | None = None) -> Plan[str | None]:
     """A dead letter leaves for the history and frees its dedupe key. The answer names a stream that it still halts."""
-    named = _named(plans, [(id, queue)])
-    rows = yield sql(plans, "op_dead_lock", **named)
-    if not rows:
+    named = _named(plans, [key])
+    locked = yield from _lock(plans, [key])
+    if not locked:
         raise OrderMoved
-    stream = rows[0][2]
+    (letter,) = locked
     yield sql(plans, "op_dead_ended", **named, outcome="discarded", why=why, now=now)
-    yield sql(plans, "op_dead_free", id=str(id), queue=queue)
+    yield sql(plans, "op_dead_free", **_one(key))
     yield sql(plans, "op_dead_delete", **named)
-    halted = (yield sql(plans, "op_stream_row", queue=queue, stream=stream)) if stream is not None else []
-    return stream if halted and halted[0][1] == str(id) else None
+    return letter.stream if letter.stream is not None and (yield from _halts(plans, letter)) else None
 
 
-def hold(plans: Plans, id: UUID, queue: str, why: str | None, now: Any) -> Plan[bool]:
+def hold(plans: Plans, key: Key, why: str | None, now: Any) -> Plan[bool]:
     """A dead letter stays where it is until it is let go (`why` is None then). False: it is gone."""
     held = plans.boolean(why is not None)
-    return bool((yield sql(plans, "op_dead_hold", id=str(id), queue=queue, held=held, why=why, now=now)))
+    return bool((yield sql(plans, "op_dead_hold", **_one(key), held=held, why=why, now=now)))
 
 
-def edit(plans: Plans, id: UUID, queue: str, epoch: int, body: str) -> Plan[bool]:
+def edit(plans: Plans, key: Key, epoch: int, body: str) -> Plan[bool]:
     """A dead letter gets another body; the one it died with is kept. False: it is not the one that was seen."""
-    yield sql(plans, "op_death_original", id=str(id), queue=queue)
-    return bool((yield sql(plans, "op_dead_edit", id=str(id), queue=queue, epoch=epoch, body=body)))
+    yield sql(plans, "op_death_original", **_one(key))
+    return bool((yield sql(plans, "op_dead_edit", **_one(key), epoch=epoch, body=body)))
 
 
 # -- files
 
 
 def put(
-    plans: Plans, letters: Sequence[Row], deaths: Sequence[Row], force: bool, now: Any
+    plans: Plans, letters: Sequence[Row], deaths: Sequence[Row], since: datetime, force: bool, now: Any
 ) -> Plan[tuple[set[Key], set[Key]]]:
-    """Dead letters from a file. Those that are here are left as they are, and what has ended since they died is left
-    out, unless by `force`. The answer names those that were stored, and those that have ended.
+    """Dead letters from a file, each message once. Those that are here are left as they are, and what has ended since a
+    moment is left out, unless by `force`: what ended before it the caller has looked up (`over`). The answer names
+    those that were stored, and those that have ended, by their numbers in the file.
 
     Both are looked at when the rows are in, by statements that begin then: an insert may have waited for an order that
     brought its letter back, and cannot see what that one did. From then on only our row could be brought back.
     """
-    sorted_ = sorted(letters, key=lambda row: (row["id"], row["queue"]))  # as an order locks them
+    if isinstance(plans, PostgresPlans):  # SQLite has one writer anyway
+        yield plans.sql("op_dead_import_alone")
+    files = {same(row): row for row in reversed(letters)}
+    sorted_ = sorted(files.values(), key=lambda row: (row["id"], row["queue"]))  # as an order locks them
     rows = yield sql(plans, "op_dead_import", letters=_written(plans, sorted_), now=now)
-    fresh = [(as_id(id), queue) for id, queue in rows]
-    died = {(as_id(row["id"]), row["queue"]): row["died_at"] for row in reversed(sorted_)}
-    back = yield from _pending(plans, fresh)
-    over = set() if force else (yield from _over(plans, {key: died[key] for key in fresh if key not in back}))
-    if back or over:
-        yield sql(plans, "op_dead_delete", **_named(plans, sorted(back | over)))
-        fresh = [key for key in fresh if key not in back and key not in over]
-    if fresh:
-        known = set(fresh)
-        theirs = {  # each once, although a file may have a letter twice
-            (each["id"], each["queue"], each["died_at"]): each
-            for each in deaths
-            if (as_id(each["id"]), each["queue"]) in known
-        }
-        yield sql(plans, "op_death_import", deaths=_written(plans, list(theirs.values())))
-        yield sql(plans, "op_dead_key_hold", **_named(plans, fresh))
-    return set(fresh), over
+    fresh = {
+        (as_id(id), queue, number): files[as_id(id), queue, plans.moment(due)]
+        for id, queue, number, due in rows
+    }
+    back = yield from _back(plans, list(fresh))
+    left = [key for key in fresh if key not in back]
+    ended = set() if force else (yield from over(plans, [fresh[key] for key in left], since))
+    gone = [left[n] for n in ended]
+    if back or gone:
+        yield sql(plans, "op_dead_delete", **_named(plans, sorted([*back, *gone])))
+    stored = {key: row for key, row in fresh.items() if key not in back and key not in gone}
+    if stored:
+        yield sql(plans, "op_death_import", deaths=_written(plans, _their(deaths, stored)))
+        yield sql(plans, "op_dead_key_hold", **_named(plans, list(stored)))
+    return {_in_file(row) for row in stored.values()}, {_in_file(fresh[key]) for key in gone}
 
 
-def _pending(plans: Plans, keys: Sequence[Key]) -> Plan[set[Key]]:
-    rows = (yield sql(plans, "op_standing", **_named(plans, keys))) if keys else []
-    return {(as_id(id), queue) for id, queue, pending, _ in rows if pending}
+def same(row: Row) -> tuple[UUID, str, datetime]:
+    """What tells a message from others with its id, whatever number it has by now: when it was due, or made."""
+    due: datetime = row["due_at"] or row["created_at"]
+    return as_id(row["id"]), row["queue"], due
 
 
-def _over(plans: Plans, died: Mapping[Key, datetime]) -> Plan[set[Key]]:
-    """Which of these letters have ended since they died. An archive is not the end of one: it can be restored."""
-    if not died:
+def _in_file(row: Row) -> Key:
+    return as_id(row["id"]), row["queue"], row["seq"]
+
+
+def _their(deaths: Sequence[Row], stored: Mapping[Key, Row]) -> list[Row]:
+    """The deaths of letters that were stored, each once, although a file may have a letter twice. The last one of a
+    letter has its number here."""
+    numbers = {_in_file(row): key[2] for key, row in stored.items()}
+    known = {key[:2] for key in stored}
+    found = {}
+    for each in deaths:
+        id, queue = as_id(each["id"]), each["queue"]
+        if (id, queue) in known:
+            number = numbers.get((id, queue, each["seq"]), each["seq"])
+            found[id, queue, each["died_at"], number] = {**each, "seq": number}
+    return list(found.values())
+
+
+def _back(plans: Plans, keys: Sequence[Key]) -> Plan[set[Key]]:
+    rows = (yield sql(plans, "op_dead_back", **_named(plans, keys))) if keys else []
+    return {(as_id(id), queue, number) for id, queue, number in rows}
+
+
+def over(plans: Plans, letters: Sequence[Row], since: datetime | None = None) -> Plan[set[int]]:
+    """Which of these letters have ended in their queue, by the history: since they died, or as done.
+
+    One pass over the history for all of them, or over what has ended since a moment. An archive is not the end of one:
+    it can be restored.
+    """
+    if not letters:
         return set()
-    rows = yield sql(
-        plans,
-        "op_dead_since",
-        **_named(plans, list(died)),
-        times=many(plans, [_value(plans, at) for at in died.values()]),
-        since=_value(plans, min(died.values())),
-    )
-    return {(as_id(id), queue) for id, queue, outcome in rows if outcome != ARCHIVED}
+    times = many(plans, [_value(plans, row["died_at"]) for row in letters])
+    named = _same(plans, letters)
+    if since is None:
+        rows = yield sql(plans, "op_dead_over", **named, times=times)
+    else:
+        rows = yield sql(plans, "op_dead_since", **named, times=times, since=_value(plans, since))
+    return {int(n) for (n,) in rows}
+
+
+def here(plans: Plans, letters: Sequence[Row]) -> Plan[set[int]]:
+    """Which of these letters are here, dead or pending again, whatever number they have."""
+    return {int(n) for (n,) in (yield sql(plans, "op_dead_here", **_same(plans, letters)))}
+
+
+def _same(plans: Plans, letters: Sequence[Row]) -> dict[str, object]:
+    keys = [same(row) for row in letters]
+    return {
+        "ids": many(plans, [str(id) for id, _, _ in keys]),
+        "queues": many(plans, [queue for _, queue, _ in keys]),
+        "dues": many(plans, [_value(plans, due) for _, _, due in keys]),
+    }
 
 
 def archived(plans: Plans, seen: Mapping[Key, int], where: str, now: Any) -> Plan[list[Key]]:
     """Dead letters that are safely archived go, if they are still as they were (by epoch); the answer names them."""
-    rows = yield sql(plans, "op_dead_lock", **_named(plans, list(seen)))
-    still = {(as_id(id), queue): epoch for id, queue, *_, epoch in rows}
+    still = {each.key: each.epoch for each in (yield from _lock(plans, list(seen)))}
     gone = [key for key, epoch in seen.items() if still.get(key) == epoch]
     for name, params in (
         ("op_dead_ended", {"outcome": ARCHIVED, "why": where, "now": now}),
@@ -243,9 +323,15 @@ def archived(plans: Plans, seen: Mapping[Key, int], where: str, now: Any) -> Pla
 
 def _named(plans: Plans, keys: Sequence[Key]) -> dict[str, object]:
     return {
-        "ids": many(plans, [str(id) for id, _ in keys]),
-        "queues": many(plans, [queue for _, queue in keys]),
+        "ids": many(plans, [str(id) for id, _, _ in keys]),
+        "queues": many(plans, [queue for _, queue, _ in keys]),
+        "numbers": many(plans, [number for _, _, number in keys]),
     }
+
+
+def _one(key: Key) -> dict[str, object]:
+    id, queue, number = key
+    return {"id": str(id), "queue": queue, "number": number}
 
 
 def _written(plans: Plans, rows: Sequence[Row]) -> str:

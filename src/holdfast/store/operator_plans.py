@@ -165,7 +165,7 @@ def cancel(plans: Plans, seq: int, now: Any) -> Plan[bool]:
 def end(plans: Plans, seqs: Sequence[int], outcome: str, now: Any) -> Plan[None]:
     """Messages leave for the history; discarded ones free their dedupe keys, others hold them for a while."""
     listed = many(plans, seqs)
-    yield sql(plans, "op_ended", seqs=listed, outcome=outcome, now=now)
+    yield sql(plans, "op_ended", seqs=listed, outcome=outcome, why=None, now=now)
     if outcome == "discarded":
         yield sql(plans, "op_dedupe_free", seqs=listed)
     else:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from ..clock import EPOCH
+from ..clock import EPOCH, micros
 from . import installed
 from .installed import Installed
 from .migrate import latest, release
@@ -27,8 +27,8 @@ DELIVERY = (
     " reason created_at due_at deadline claimable_at target worker until error"
 )
 LETTER = (
-    "id queue type stream position subject status epoch attempts failures vanished refunds redrives reason last_reason"
-    " worker created_at due_at deadline died_at fingerprint held_at held_why stored_at error halts"
+    "seq id queue type stream position subject status epoch attempts failures vanished refunds redrives reason"
+    " last_reason worker created_at due_at deadline died_at fingerprint held_at held_why stored_at error halts"
 )
 WHOLE = " errors headers body dedupe"
 STREAM = (
@@ -38,7 +38,7 @@ STREAM = (
 ENDED = "queue type stream subject outcome ended_at started_at due_at attempts failures status why"
 WORKER = "id name started_at seen_at queues asleep stopping leases"
 
-DEATH = "id queue died_at type reason last_reason fingerprint worker error body"
+DEATH = "id queue died_at seq type reason last_reason fingerprint worker error body"
 
 BOOLEANS = {"head", "halts", "asleep", "stopping"}
 INSTANTS = {"until", "deadline"}
@@ -106,6 +106,11 @@ def _is_time(text: Any) -> bool:
         return False
 
 
+def instant(plans: Plans, value: datetime) -> Any:
+    """An instant as the database writes it."""
+    return value if isinstance(plans, PostgresPlans) else micros(value)
+
+
 # -- messages
 
 
@@ -156,10 +161,10 @@ def poison_candidates(plans: Plans, attempts: int, limit: int, now: Any) -> Plan
     return shape(plans, DELIVERY, rows)
 
 
-def pending(plans: Plans, id: UUID, queue: str | None) -> Plan[list[tuple[int, str | None]]]:
+def pending(plans: Plans, id: UUID, queue: str | None, number: int | None = None) -> Plan[list[Row]]:
     """Which rows an order about a message means."""
-    rows = yield sql(plans, "op_pending", id=str(id), queue=queue)
-    return [(seq, name) for seq, name in rows]
+    rows = yield sql(plans, "op_pending", id=str(id), queue=queue, number=number)
+    return shape(plans, "seq queue type created_at due_at", rows)
 
 
 def show(plans: Plans, id: UUID, now: Any) -> Plan[tuple[list[Row], list[Row], list[Row]]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..clock import from_micros
 from ..errors import Refused
+from . import plans_sqlite
 from .operator_plans import OrderMoved, advance, ago, as_id, at, end, in_hands, many
 from .plans import Plans, sql
 from .plans_postgres import PostgresPlans
@@ -24,19 +26,46 @@ def unpause(plans: Plans, name: str) -> Plan[bool]:
     return bool((yield sql(plans, "op_queue_resume", name=name)))
 
 
-def move(plans: Plans, source: str, target: str, limit: int, now: Any) -> Plan[tuple[int, int]]:
+class Moved(NamedTuple):
+    """What became of a batch: moved; there already, pending or dead; ended there already; dead there, its id taken."""
+
+    moved: int
+    here: int
+    over: int
+    taken: int
+
+
+def known(plans: Plans, source: str, target: str) -> Plan[dict[int, str]]:
+    """Which messages of a queue another one has already (`here`), or had and ended (`over`): one pass over history."""
+    return dict((yield sql(plans, "op_queue_known", source=source, target=target)))
+
+
+def move(
+    plans: Plans, source: str, target: str, limit: int, before: Mapping[int, str], since: Any, now: Any
+) -> Plan[Moved]:
     """A batch of messages goes to another queue, each stream in its order, behind what is there.
 
-    The answer: how many went, and how many were ended because the same message is pending there anyway.
+    What that queue has, or has ended, ends here. `before` is what was known of that at the moment `since`, by one pass
+    over the history: of what ended later only the newest part of the history is looked at. Where another message has
+    the id, it becomes a dead letter there.
     """
     batch = yield from _batch(plans, source, limit, now)
     if not batch:
-        return 0, 0
+        return Moved(0, 0, 0, 0)
     seqs = [seq for seq, _, _ in batch]
-    twice = {seq for (seq,) in (yield sql(plans, "op_queue_twice", target=target, seqs=many(plans, seqs)))}
-    moved = [seq for seq in seqs if seq not in twice]
-    if twice:
-        yield sql(plans, "op_ended", seqs=many(plans, sorted(twice)), outcome="cancelled", now=now)
+    rows = yield sql(plans, "op_queue_later", target=target, seqs=many(plans, seqs), since=since)
+    later: dict[int, str] = dict(rows)
+    states = {seq: later.get(seq) or before[seq] for seq in seqs if seq in later or seq in before}
+    here, over = ([seq for seq, state in states.items() if state == each] for each in ("here", "over"))
+    left = [seq for seq in seqs if seq not in states]
+    taken = {seq for (seq,) in (yield sql(plans, "op_queue_twice", target=target, seqs=many(plans, left)))}
+    moved = [seq for seq in left if seq not in taken]
+    for ended, why in ((here, f"queue {target} has it, too"), (over, f"it has ended in queue {target}")):
+        if ended:
+            listed = many(plans, ended)
+            yield sql(plans, "op_ended", seqs=listed, outcome="cancelled", why=f"moved: {why}", now=now)
+    if taken:
+        yield from _bury(plans, sorted(taken), target, now)
     yield sql(plans, "op_queue_move", seqs=many(plans, moved), target=target, now=now)
     yield sql(plans, "op_delete", seqs=many(plans, seqs))
     # Rows of streams sorted, as everywhere: those of the queue whose name comes first.
@@ -45,7 +74,16 @@ def move(plans: Plans, source: str, target: str, limit: int, now: Any) -> Plan[t
     yield from advance(plans, _left(source, batch), now)
     if target > source:
         yield from _place(plans, now)
-    return len(moved), len(twice)
+    return Moved(len(moved), len(here), len(over), len(taken))
+
+
+def _bury(plans: Plans, seqs: Sequence[int], target: str, now: Any) -> Plan[None]:
+    listed = many(plans, seqs)
+    if isinstance(plans, PostgresPlans):
+        yield plans.sql("op_queue_taken", seqs=listed, target=target, keep=plans.errors_kept, now=now)
+    else:
+        moment = from_micros(now).isoformat()
+        yield plans_sqlite.sql("op_queue_taken", seqs=listed, target=target, at=moment, now=now)
 
 
 def empty(plans: Plans, queue: str, limit: int, now: Any) -> Plan[int]:

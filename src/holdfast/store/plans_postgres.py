@@ -14,6 +14,7 @@ import msgspec
 from ..errors import VersionConflict
 from ..message import Flag, Message, NewMessage, Published, from_raw
 from ..work import Batch, Leased, Mark, Outcome, Report, Settlement, Share
+from .given import given, look_up, raise_if_taken
 from .rows import ATTEMPTS, EPOCH, POSITION, RUN, SEQ, Unread, by_queue, share
 from .settling import Fence, admissible, fence
 from .statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
@@ -24,6 +25,8 @@ TIMER = "holdfast/timer"
 CREATED, DUE, CLAIMABLE_AT = 14, 15, 19  # in a row of work
 # Here once: each operation of an enum costs a microsecond. `settle_done` sets no other flags than these.
 DONE, FLAGS_OF_DONE = Outcome.DONE, (0, int(Flag.PUBLISHED))
+
+Emit = tuple[Settlement, NewMessage]  # what is emitted, and with what
 
 _json = msgspec.json.Encoder()
 
@@ -58,6 +61,23 @@ class PostgresPlans:
         self, messages: Sequence[NewMessage], now: datetime | None, *, place: bool = False
     ) -> Plan[list[Published]]:
         """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
+        if own := given(messages):
+            return self._append_given(messages, own, now, place)
+        return self._append(messages, now, place)
+
+    def _append_given(
+        self, messages: Sequence[NewMessage], own: Sequence[NewMessage], now: datetime | None, place: bool
+    ) -> Plan[list[Published]]:
+        yield from look_up(self.dialect, own, list, now, schema=self.schema)
+        try:
+            return (yield from self._append(messages, now, place))
+        except Exception as error:
+            raise_if_taken(error, own, self.schema)
+            raise
+
+    def _append(
+        self, messages: Sequence[NewMessage], now: datetime | None, place: bool
+    ) -> Plan[list[Published]]:
         if len(messages) == 1:
             (m,) = messages
             special = m.dedupe or m.event or m.queue or m.due_at or m.deadline or m.delay is not None
@@ -143,6 +163,8 @@ class PostgresPlans:
 
     def exchange(self, report: Report, now: datetime | None) -> Plan[Batch]:
         want, settlements = report.want, admissible(report.settlements)
+        emits = [(s, m) for s in settlements for m in s.emits]
+        own = (yield from self._look_up(emits, settlements, now)) if emits else []
         statement = self.sql(
             "exchange",
             worker=report.worker,
@@ -157,10 +179,14 @@ class PostgresPlans:
             suspects=report.suspects,
             peek=report.peek,
             asleep=report.asleep,
-            **self._settlements(settlements, report.moves),
+            **self._settlements(settlements, report.moves, emits),
             now=now,
         )
-        rows = yield statement.raw()
+        try:
+            rows = yield statement.raw()
+        except Exception as error:
+            raise_if_taken(error, own, self.schema)
+            raise
         turn = rows[0]
         shares, marks = _shares(turn[7]) if turn[7] is not None else _counted(rows[1:])
         lost: frozenset[int] = frozenset()
@@ -184,16 +210,32 @@ class PostgresPlans:
     def settle(
         self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: datetime | None
     ) -> Plan[set[int]]:
-        ((held,),) = yield self.sql("settle", **self._settlements(admissible(settlements), moves), now=now)
+        settlements = admissible(settlements)
+        emits = [(s, m) for s in settlements for m in s.emits]
+        own = yield from self._look_up(emits, settlements, now)
+        try:
+            ((held,),) = yield self.sql("settle", **self._settlements(settlements, moves, emits), now=now)
+        except Exception as error:
+            raise_if_taken(error, own, self.schema)
+            raise
         return set(held)
 
+    def _look_up(
+        self, emits: Sequence[Emit], settlements: Sequence[Settlement], now: datetime | None
+    ) -> Plan[list[NewMessage]]:
+        """Look up the ids that handlers gave to what they emit; the messages that end here hold theirs no longer."""
+        own = given([m for _, m in emits])
+        if own:
+            ending = [s.leased.message.seq for s in settlements if s.outcome in (DONE, Outcome.CANCELLED)]
+            yield from look_up(self.dialect, own, list, now, ending, self.schema)
+        return own
+
     def _settlements(
-        self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]
+        self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], emits: Sequence[Emit]
     ) -> dict[str, object]:
         # Heads come before their followers: locks are taken in that order everywhere.
         alone = len({s.leased.run for s in settlements}) == len(settlements)
         done, other = _apart(sorted(settlements, key=_by_run if alone else _lock_order), alone)
-        emits = [_emit(fence(s), m) for s in settlements for m in s.emits]
         moved = list(moves)
         leased = [s.leased for s in done]
         return {
@@ -204,7 +246,7 @@ class PostgresPlans:
             "other": encode([_other(s) for s in other]) if other else None,
             "move_from": [run for run, _ in moved] or None,
             "move_to": [following for _, following in moved] or None,
-            "emits": encode(emits) if emits else None,
+            "emits": encode([_emit(fence(s), m) for s, m in emits]) if emits else None,
             "keep": self.errors_kept,
         }
 

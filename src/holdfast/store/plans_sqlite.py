@@ -13,6 +13,7 @@ from ..clock import from_micros, micros
 from ..errors import VersionConflict
 from ..message import Y2000, Message, NewMessage, Published
 from ..work import Batch, Leased, Outcome, Report, Settlement, Unfit
+from .given import given, look_up, raise_if_taken
 from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import admissible
 from .statement import Dialect, Plan, Rows, Statement, load
@@ -25,6 +26,8 @@ FIRST = -PARKED - 1  # nothing is claimable before
 PLACE_MAX = 2**62
 AT_2000 = micros(Y2000)
 FLAG_BITS = 16
+TIMERS = 500  # that fire at once
+TIMER_BYTES_MIN, TIMER_BYTES_MAX = 1024 * 1024, 64 * 1024 * 1024  # of their bodies
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
 
 _json = msgspec.json.Encoder()
@@ -69,6 +72,21 @@ class SqlitePlans:
     # -- publishing
 
     def append(self, messages: Sequence[NewMessage], now: int) -> Plan[list[Published]]:
+        if own := given(messages):
+            return self._append_given(messages, own, now)
+        return self._append(messages, now)
+
+    def _append_given(
+        self, messages: Sequence[NewMessage], own: Sequence[NewMessage], now: int
+    ) -> Plan[list[Published]]:
+        yield from look_up(self.dialect, own, encode, now)
+        try:
+            return (yield from self._append(messages, now))
+        except Exception as error:
+            raise_if_taken(error, own)
+            raise
+
+    def _append(self, messages: Sequence[NewMessage], now: int) -> Plan[list[Published]]:
         rows = [_draft(message, now) for message in messages]
         taken: dict[int, UUID] = {}
         if any(message.dedupe is not None for message in messages):
@@ -131,6 +149,7 @@ class SqlitePlans:
         """Unrouted messages go to those who subscribe to them now."""
         seqs = [seq for (seq,) in (yield sql("adopt_rows", count=count))]
         if seqs:
+            yield sql("adopt_taken", seqs=encode(seqs), now=now, at=from_micros(now).isoformat())
             yield sql("adopt_deliver", seqs=encode(seqs), now=now)
             yield sql("settle_delete", seqs=encode(seqs))
             yield from self.place(now)
@@ -144,8 +163,9 @@ class SqlitePlans:
         held: set[int] = set()
         if report.settlements:
             held = yield from self.settle(report.settlements, report.moves, now)
+        more_timers = False
         if report.want:
-            yield from self._fire_timers(now)
+            more_timers = yield from self._fire_timers(report.bytes_max, now)
         work: Rows = []
         if report.suspects:
             work = yield from self._claim_suspect(report, now)
@@ -155,7 +175,7 @@ class SqlitePlans:
         if report.peek:
             queues = encode([want.queue for want in report.want] + [TIMER])
             ((due, waiting),) = yield sql("next_due", queues=queues, now=now, never=PARKED)
-            next_due, suspects = when(due), bool(waiting)
+            next_due, suspects = from_micros(now) if more_timers else when(due), bool(waiting)
         paused = yield sql("queues_paused")
         return Batch(
             now=from_micros(now),
@@ -290,15 +310,18 @@ class SqlitePlans:
         if emits:
             yield from self.append(emits, now)
 
-    def _fire_timers(self, now: int) -> Plan[None]:
-        rows = yield sql("timers_due", now=now, count=500)
+    def _fire_timers(self, bytes_max: int, now: int) -> Plan[bool]:
+        """Timers that are due enter their streams, so many and so many bytes at once. Whether others are due."""
+        budget = _Budget(min(max(bytes_max, TIMER_BYTES_MIN), TIMER_BYTES_MAX))
+        rows = yield sql("timers_due", now=now, count=TIMERS).until(lambda row: budget.spend(row[1]))
         if rows:
-            yield sql("settle_delete", seqs=encode([row[0] for row in rows]))
-            # A timer whose id was used for another message meanwhile gives way: it must not fail the turn of a worker.
-            used = {id for (id,) in (yield sql("timers_used", ids=encode([row[1] for row in rows])))}
-            fired = [_fired(row, now) for row in rows if row[1] not in used]
-            yield sql("append", messages=encode(fired), now=now)
+            seqs = encode([seq for seq, _ in rows])
+            # Bodies are copied by the database: as one text of JSON they may be more than it can hold.
+            yield sql("timers_taken", seqs=seqs, now=now, at=from_micros(now).isoformat())
+            yield sql("timers_fire", seqs=seqs, now=now)
+            yield sql("settle_delete", seqs=seqs)
             yield from self.place(now)
+        return len(rows) == TIMERS or budget.is_spent
 
     def _claim(self, report: Report, now: int) -> Plan[Rows]:
         live = {name for (name,) in (yield sql("claim_queues"))}
@@ -448,23 +471,6 @@ def _draft(message: NewMessage, now: int) -> dict[str, object]:
     }
 
 
-def _fired(row: tuple[Any, ...], now: int) -> dict[str, object]:
-    names = (
-        "id",
-        "type",
-        "body",
-        "stream",
-        "subject",
-        "headers",
-        "due",
-        "deadline",
-        "queue",
-        "status",
-        "dedupe",
-    )
-    return dict(zip(names, row[1:], strict=True))
-
-
 class _Budget:
     """How many bytes of bodies may still be handed out; the one that is beyond is the last."""
 
@@ -478,7 +484,10 @@ class _Budget:
         return self.left <= 0
 
     def take(self, row: tuple[Any, ...]) -> bool:
-        self.left -= row[SIZE]
+        return self.spend(row[SIZE])
+
+    def spend(self, size: int) -> bool:
+        self.left -= size
         return self.left <= 0
 
 

@@ -70,7 +70,12 @@ def drive(plan: Plan[T], execute: Callable[[Statement], Rows]) -> T:
     try:
         statement = next(plan)
         while True:
-            statement = plan.send(execute(statement))
+            try:
+                rows = execute(statement)
+            except Exception as error:  # the plan may have better words for it
+                statement = plan.throw(error)
+            else:
+                statement = plan.send(rows)
     except StopIteration as end:
         result: T = end.value
         return result
@@ -83,7 +88,12 @@ async def adrive(plan: Plan[T], execute: Callable[[Statement], Awaitable[Rows]])
     try:
         statement = next(plan)
         while True:
-            statement = plan.send(await execute(statement))
+            try:
+                rows = await execute(statement)
+            except Exception as error:
+                statement = plan.throw(error)
+            else:
+                statement = plan.send(rows)
     except StopIteration as end:
         result: T = end.value
         return result

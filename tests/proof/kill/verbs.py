@@ -197,7 +197,7 @@ def report_death(h: Hands) -> None:
 
 def redrive(*letters: str, out: bool = False) -> Verb:
     def verb(h: Hands) -> None:
-        keys = [(h.contents.ids[each], "q") for each in letters]
+        keys = [h.contents.letter(each) for each in letters]
         h.order(lambda now: operator_dead.redrive(h.store.plans, keys, out, now))
 
     return verb
@@ -246,14 +246,14 @@ def trip(h: Hands) -> None:
 
 def redrive_more(h: Hands) -> None:
     """Another batch of an order that has its line in the audit."""
-    keys = [(h.contents.ids[each], "q") for each in ("d1", "h1")]
+    keys = [h.contents.letter(each) for each in ("d1", "h1")]
     h.counted(lambda now: operator_dead.redrive(h.store.plans, keys, False, now), len, h.contents.audited)
 
 
 def load(h: Hands) -> None:
     """Letters of a file: a new one with a dedupe key and an edited body, one that is here, one that has ended since."""
     ids, p = h.contents.ids, h.store.plans
-    found = h.store.read(lambda _: dead_queries.whole(p, [(ids["d2"], "q")]), one=False)
+    found = h.store.read(lambda _: dead_queries.whole(p, [h.contents.letter("d2")]), one=False)
     needs(found, "the letter d2")
     ((row, deaths),) = found
     written = {key: each for key, each in row.items() if key != "stored_at"}
@@ -263,13 +263,14 @@ def load(h: Hands) -> None:
     for id, dedupe in ((loaded, "loaded"), (ids["d1"], None), (ids["old"], "old")):
         letters.append({**written, "id": str(id), "dedupe": dedupe, "errors": [], "stream": None})
         theirs += [{**death, "id": str(id), "body": '"first"'} for death in deaths]
-    h.counted(lambda now: operator_dead.put(p, letters, theirs, False, now), lambda done: len(done[0]))
+    since = row["created_at"]
+    h.counted(lambda now: operator_dead.put(p, letters, theirs, since, False, now), lambda done: len(done[0]))
 
 
 def archive(h: Hands) -> None:
     """What is safely in an archive's file goes; of two letters one has a dedupe key."""
     dead = h.store.read(lambda _: dead_queries.keys(h.store.plans, limit=10, queue="q", halts=False))
-    seen = {(row["id"], row["queue"]): row["epoch"] for row in dead}
+    seen = {(row["id"], row["queue"], row["seq"]): row["epoch"] for row in dead}
     needs(len(seen) >= 2, "two dead letters")
     h.counted(lambda now: operator_dead.archived(h.store.plans, seen, "somewhere", now), len)
 
@@ -395,7 +396,7 @@ def verbs() -> dict[str, Verb]:
         "redrive_many": redrive("h1", "d1", "d2"),
         "redrive_out": redrive("h1", out=True),
         "discard": lambda h: h.order(
-            lambda now: operator_dead.discard(h.store.plans, h.contents.ids["h1"], "q", now)
+            lambda now: operator_dead.discard(h.store.plans, h.contents.letter("h1"), now)
         ),
         "redrive_more": redrive_more,
         "dead_edit": lambda h: DeadLetters(h.desk).edit(h.contents.ids["d1"], '"mended"'),
@@ -407,7 +408,8 @@ def verbs() -> dict[str, Verb]:
         **{f"rotate_{table}": rotate(table) for table in key_plans.TABLES},
         "queue_pause": lambda h: h.order(lambda now: q.pause(h.store.plans, "q", "why", now)),
         "queue_resume": lambda h: h.order(lambda _: q.unpause(h.store.plans, "q")),
-        "queue_move": lambda h: h.order(lambda now: q.move(h.store.plans, "m", "q", 10, now)),
+        "queue_move": lambda h: h.order(lambda now: q.move(h.store.plans, "m", "q", 10, {}, now, now)),
+        "queue_move_taken": lambda h: h.order(lambda now: q.move(h.store.plans, "m", "z", 10, {}, now, now)),
         "queue_empty": unwanted,
         "queue_unsubscribe": lambda h: h.order(lambda _: q.unsubscribe(h.store.plans, "r")),
         "queue_forget": lambda h: h.order(lambda _: q.forget(h.store.plans, "nobody")),

@@ -280,14 +280,14 @@ class Story(Handling):
     def redrive(self) -> None:
         """A dead letter comes back; what is mortal will die again."""
         w = self.world
-        if found := self.some("select id, queue, stream from holdfast_dead order by 1, 2"):
+        if found := self.some("select id, queue, seq from holdfast_dead order by 1, 2"):
             key = (UUID(found[0]), found[1])
             halts = w.query("select 1 from holdfast_stream where halted_by = ?", found[0])
             out = w.dice.random() < 0.3
-            w.transact("people", lambda now: self.redriving(key, out, bool(halts), now))
+            w.transact("people", lambda now: self.redriving(key, found[2], out, bool(halts), now))
 
-    def redriving(self, key: tuple[UUID, str], out: bool, halts: bool, now: int) -> Plan[None]:
-        back = yield from operator_dead.redrive(self.world.plans, [key], out, now)
+    def redriving(self, key: tuple[UUID, str], number: int, out: bool, halts: bool, now: int) -> Plan[None]:
+        back = yield from operator_dead.redrive(self.world.plans, [(*key, number)], out, now)
 
         def count_anew() -> None:
             self.starts[key] = self.refunds[key] = 0

@@ -1,5 +1,5 @@
 -- The drafts of what settlements emit, duplicates left out; and the end of the dedupe keys of what they ended, since keys
--- are taken together. A timer that fires has no `by`: it holds its key already.
+-- are taken together.
 create or replace function holdfast.emitted(p_emits json, p_ended_type text[], p_ended_key text[], p_now timestamptz)
 returns holdfast.draft[]
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -13,23 +13,21 @@ begin
     end if;
     select array_agg(x.id) as id, array_agg(x.type) as type, array_agg(x.body) as body, array_agg(x.stream) as stream,
            array_agg(x.subject) as subject, array_agg(x.headers) as headers, array_agg(x.dedupe) as dedupe,
-           array_agg(case when x.by is not null then x.dedupe end) as new_keys,
            array_agg(x.due_at) as due, array_agg(x.delay) as delay, array_agg(x.deadline) as deadline,
-           array_agg(x.queue) as queue, array_agg(x.status) as status, array_agg(x.by is null) as timer,
-           count(x.dedupe) filter (where x.by is not null) as keys
+           array_agg(x.queue) as queue, array_agg(x.status) as status, count(x.dedupe) as keys
       into e
       from json_to_recordset(p_emits) as x (
-           by bigint, id uuid, type text, body text, stream text, subject text, headers text, dedupe text, due_at timestamptz,
+           id uuid, type text, body text, stream text, subject text, headers text, dedupe text, due_at timestamptz,
            delay float8, deadline timestamptz, queue text, status int);
     if e.keys > 0 or p_ended_key is not null then
-        v_duplicates := array(select d.n from holdfast.dedupe_settle(p_ended_type, p_ended_key, e.id, e.type, e.new_keys,
+        v_duplicates := array(select d.n from holdfast.dedupe_settle(p_ended_type, p_ended_key, e.id, e.type, e.dedupe,
                                                                      p_now) d);
     end if;
     -- Rows of event streams sorted, as those of streams.
     perform holdfast.append_event(x ->> 'stream', (x ->> 'id')::uuid, x ->> 'type', x ->> 'subject', x ->> 'headers',
                                   x ->> 'body', (x ->> 'expect')::bigint, true, p_now)
        from (select x from json_array_elements(p_emits) with ordinality e (x, n)
-              where (x ->> 'status')::int & 2 = 2 and x ->> 'by' is not null and n <> all (v_duplicates)
+              where (x ->> 'status')::int & 2 = 2 and n <> all (v_duplicates)
               order by (x ->> 'stream') collate "C", n) e;
     return array(
         select row(d.n, d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, d.due_at,
@@ -37,9 +35,6 @@ begin
           from holdfast.drafts(e.id, e.type, e.body, e.stream, e.subject, e.headers, e.dedupe, e.due, e.delay,
                                e.deadline, e.queue, e.status, p_now) d
          where d.n <> all (v_duplicates)
-           -- A timer whose id was used for another message meanwhile gives way: it must not fail the turn of a worker.
-           -- What a handler emits is refused instead: it must not be lost in silence.
-           and not (e.timer[d.n] and exists (select 1 from holdfast.message m where m.id = d.id and m.queue = d.queue))
          order by d.n);
 end
 $$;

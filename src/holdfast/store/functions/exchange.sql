@@ -18,7 +18,7 @@ as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[]; v_paused text[];
-    v_timers json; v_seq bigint[]; v_run bigint[]; v_shares json;
+    v_timers holdfast.draft[]; v_more boolean := false; v_seq bigint[]; v_run bigint[]; v_shares json;
     v_began timestamptz; v_took bigint; v_missed boolean;
 begin
     -- Whoever lost the answer to an exchange waits here until it has ended, before it looks what became of it.
@@ -29,13 +29,14 @@ begin
     if p_queue is not null and exists (
         select 1 from holdfast.message m where m.queue = 'holdfast/timer' and m.head and m.vanished = 0
            and m.claimable_at <= v_now) then
-        v_timers := holdfast.fire_timers(500, v_now);
+        select f.drafts, f.more into v_timers, v_more
+          from holdfast.fire_timers(500, least(greatest(p_bytes, 1048576), 67108864), 268435456, v_now) f;
     end if;
     if p_seq is not null or p_other is not null then
         v_held := holdfast.settle(p_seq, p_run, p_epoch, p_ran, p_other, p_move_from, p_move_to, p_emits, p_keep,
                                   v_timers, false, v_now);
     elsif v_timers is not null then
-        perform holdfast.advance(null, null, null, null, null, holdfast.emitted(v_timers, null, null, v_now), v_now);
+        perform holdfast.advance(null, null, null, null, null, v_timers, v_now);
     end if;
     -- step: exchange_claim
     v_queue := p_queue;
@@ -84,6 +85,9 @@ begin
              where w.heads > 0) then
             -- Somebody holds it at this moment without having leased it, and may leave it: look again soon.
             v_next := least(v_next, v_now + interval '10 milliseconds');
+        end if;
+        if v_more then
+            v_next := v_now;  -- timers are due that there was no room for
         end if;
     end if;
     return query select null::bigint, null::uuid, null::text, null::text,

@@ -47,17 +47,12 @@ begin
                 insert into holdfast.dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch,
                     attempts, failures, vanished, refunds, redrives, reason, last_reason, worker, created_at, due_at,
                     deadline, died_at, errors, headers, body, fingerprint)
-                select m.id, m.queue, m.seq, m.type, m.stream, m.position, m.subject, m.dedupe, m.status, m.epoch,
+                select m.id, m.queue, coalesce((select max(d.seq) + 1 from holdfast.dead d where d.id = m.id and d.queue = m.queue
+                                  having bool_or(d.seq = m.seq)), m.seq), m.type, m.stream, m.position, m.subject,
+                       m.dedupe, m.status, m.epoch,
                        m.attempts, m.failures, m.vanished, m.refunds, m.redrives, o.reason,
                        coalesce(o.last_reason, m.reason), (select w.name from holdfast.worker w where w.id = o.worker),
-                       m.created_at, m.due_at, m.deadline, p_now, m.errors, m.headers, m.body, o.fingerprint
-    on conflict (id, queue) do update set
-                        seq = excluded.seq, type = excluded.type, stream = excluded.stream, position = excluded.position, subject = excluded.subject,
-                        dedupe = excluded.dedupe, status = excluded.status, epoch = excluded.epoch, attempts = excluded.attempts, failures = excluded.failures,
-                        vanished = excluded.vanished, refunds = excluded.refunds, redrives = excluded.redrives, reason = excluded.reason, last_reason = excluded.last_reason,
-                        worker = excluded.worker, created_at = excluded.created_at, due_at = excluded.due_at, deadline = excluded.deadline, died_at = excluded.died_at,
-                        errors = excluded.errors, headers = excluded.headers, body = excluded.body,
-                        fingerprint = excluded.fingerprint;
+                       m.created_at, m.due_at, m.deadline, p_now, m.errors, m.headers, m.body, o.fingerprint;
                 halt := case when o.halt and m.position is not null then m.id::text end;
             else
                 insert into holdfast.history (ended_at, started_at, due_at, id, status, attempts, failures, outcome,

@@ -17,3 +17,9 @@ alter table holdfast.message alter column plain set default true;   -- of new ro
 drop trigger message_receive on holdfast.message;
 create trigger message_receive before insert on holdfast.message
     for each row when (new.queue is null or new.plain) execute function holdfast.receive();
+-- Own ids: dead letters that have one id in one queue are told apart by their number, and so are deaths at one instant.
+alter table holdfast.dead drop constraint dead_pkey, add primary key (id, queue, seq);
+alter table holdfast.death add column seq bigint not null default 0;    -- 0: of one that died before there were numbers
+update holdfast.death x set seq = d.seq from holdfast.dead d
+ where d.id = x.id and d.queue = x.queue and d.died_at = x.died_at;
+alter table holdfast.death drop constraint death_pkey, add primary key (id, queue, died_at, seq);

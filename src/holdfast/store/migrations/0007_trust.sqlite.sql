@@ -125,3 +125,78 @@ select seq, case when typeof(position) = 'integer' then position end as position
        case when typeof(due_at) = 'integer' then due_at end as due_at,
        case when typeof(deadline) = 'integer' then deadline end as deadline
   from holdfast_message;
+-- Own ids: dead letters that have one id in one queue are told apart by their number, and so are deaths at one instant.
+-- A key cannot be changed here: the tables are made anew, with their indexes and triggers.
+alter table holdfast_dead rename to holdfast_dead_before;
+alter table holdfast_death rename to holdfast_death_before;
+create table holdfast_dead (
+    id          text not null,
+    queue       text not null,
+    seq         integer not null,
+    type        text not null,
+    stream      text,
+    position    integer,
+    subject     text,
+    dedupe      text,
+    status      integer not null,
+    epoch       integer not null,
+    attempts    integer not null,
+    failures    integer not null,
+    vanished    integer not null,
+    refunds     integer not null,
+    redrives    integer not null,
+    reason      integer not null,
+    last_reason integer,
+    worker      text,
+    created_at  integer not null,
+    due_at      integer,
+    deadline    integer,
+    died_at     integer not null,
+    errors      text,
+    headers     text,
+    body        text not null,
+    fingerprint text,
+    held_at     integer,                 -- by an operator: neither redriven by a filter nor archived
+    held_why    text,
+    stored_at   integer,                 -- when it was imported or restored; null: it died here
+    primary key (id, queue, seq)
+);
+insert into holdfast_dead
+select id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts, failures, vanished, refunds,
+       redrives, reason, last_reason, worker, created_at, due_at, deadline, died_at, errors, headers, body, fingerprint,
+       held_at, held_why, stored_at
+  from holdfast_dead_before;
+create table holdfast_death (
+    id          text not null,
+    queue       text not null,
+    died_at     integer not null,
+    seq         integer not null,        -- 0: of one that died before there were numbers
+    type        text not null,
+    reason      integer not null,
+    last_reason integer,
+    fingerprint text,
+    worker      text,
+    error       text,
+    body        text,                    -- as it was when it died, if it was edited afterwards
+    primary key (id, queue, died_at, seq)
+) without rowid;
+insert into holdfast_death
+select x.id, x.queue, x.died_at,
+       coalesce((select d.seq from holdfast_dead_before d where d.id = x.id and d.queue = x.queue and d.died_at = x.died_at), 0),
+       x.type, x.reason, x.last_reason, x.fingerprint, x.worker, x.error, x.body
+  from holdfast_death_before x;
+drop table holdfast_dead_before;
+drop table holdfast_death_before;
+create index holdfast_dead_died on holdfast_dead (died_at);
+create index holdfast_dead_fingerprint on holdfast_dead (fingerprint, died_at);
+create index holdfast_dead_age on holdfast_dead (coalesce(stored_at, died_at));
+create index holdfast_death_died on holdfast_death (died_at);
+-- Every way to die ends with a row of `dead`, so here is the one place that writes deaths down.
+create trigger holdfast_dead_record after insert on holdfast_dead
+begin
+    insert into holdfast_death (id, queue, died_at, seq, type, reason, last_reason, fingerprint, worker, error)
+    select new.id, new.queue, new.died_at, new.seq, new.type, new.reason, new.last_reason, new.fingerprint, new.worker,
+           json_extract(new.errors, '$[#-1].text')
+     where not exists (select 1 from holdfast_death d where d.id = new.id and d.queue = new.queue
+                          and d.died_at = new.died_at and d.seq = new.seq);
+end;

@@ -1,6 +1,6 @@
 -- Bodies of dead letters that are sealed with another key than the one that seals now, or with `plain` not at all. What
 -- somebody works on at this moment is passed over: nobody waits for a rotation.
-select id, queue, id, type, body from holdfast.dead
- where (id, queue) > (:a::uuid, :b) and left(body, length(:mark)) <> :mark
+select id, queue, seq, id, type, body from holdfast.dead
+ where (id, queue, seq) > (:a::uuid, :b, :c::bigint) and left(body, length(:mark)) <> :mark
    and (:plain::boolean or left(body, length(:sealed)) = :sealed)
- order by id, queue limit :limit::int for update skip locked
+ order by id, queue, seq limit :limit::int for update skip locked

@@ -1,6 +1,6 @@
 -- Bodies of what messages died with before they were edited that are sealed with another key than the one that seals now, or with `plain` not at all. What
 -- somebody works on at this moment is passed over: nobody waits for a rotation.
-select id, queue, died_at, id, type, body from holdfast.death
- where (id, queue, died_at) > (:a::uuid, :b, :c::timestamptz) and left(body, length(:mark)) <> :mark
+select id, queue, died_at, seq, id, type, body from holdfast.death
+ where (id, queue, died_at, seq) > (:a::uuid, :b, :c::timestamptz, :d::bigint) and left(body, length(:mark)) <> :mark
    and (:plain::boolean or left(body, length(:sealed)) = :sealed)
- order by id, queue, died_at limit :limit::int for update skip locked
+ order by id, queue, died_at, seq limit :limit::int for update skip locked

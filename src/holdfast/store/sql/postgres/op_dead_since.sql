@@ -1,7 +1,8 @@
--- What the history says last of messages since they died. All at the same instant: an end rather than an archive.
--- `since`, the first of the deaths, is for the index.
-select distinct on (h.id, h.queue) h.id, h.queue, h.outcome
-  from unnest(:ids::uuid[], :queues::text[], :times::timestamptz[]) u (id, queue, died_at)
-  join holdfast.history h on h.id = u.id and h.queue = u.queue and h.ended_at >= u.died_at
- where h.ended_at >= :since::timestamptz
- order by h.id, h.queue, h.ended_at desc, h.outcome = 'archived'
+-- The same as op_dead_over of a few messages, by what has ended since a moment.
+select x.n - 1
+  from (select distinct on (u.n) u.n, u.died_at, h.ended_at, h.outcome
+          from unnest(:ids::uuid[], :queues::text[], :dues::timestamptz[], :times::timestamptz[])
+               with ordinality u (id, queue, due_at, died_at, n)
+          join holdfast.ended_since(:since::timestamptz) h on h.id = u.id and h.queue = u.queue and h.due_at = u.due_at
+         order by u.n, h.ended_at desc, h.outcome = 'archived') x
+ where x.outcome <> 'archived' and (x.ended_at >= x.died_at or x.outcome = 'done')

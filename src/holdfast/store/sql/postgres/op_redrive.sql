@@ -9,8 +9,8 @@ select case when x.position = -1 then nextval('holdfast.position') else nullif(x
        x.dedupe, x.errors, x.headers, x.body
   from (select u.position as position, u.head as head, u.delay, d.created_at, d.due_at, d.deadline, d.id, d.status,
                d.epoch, d.redrives, d.queue, d.type, d.stream, d.subject, d.dedupe, d.errors, d.headers, d.body
-          from unnest(:ids::uuid[], :queues::text[], :positions::bigint[], :heads::boolean[],
+          from unnest(:ids::uuid[], :queues::text[], :numbers::bigint[], :positions::bigint[], :heads::boolean[],
                       :delays::float8[])
-               with ordinality u (id, queue, position, head, delay, n)
-          join holdfast.dead d on d.id = u.id and d.queue = u.queue order by u.n) x
+               with ordinality u (id, queue, seq, position, head, delay, n)
+          join holdfast.dead d on d.id = u.id and d.queue = u.queue and d.seq = u.seq order by u.n) x
 returning seq

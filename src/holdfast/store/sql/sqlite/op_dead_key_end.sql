@@ -2,4 +2,6 @@
 update holdfast_dedupe set ended_at = :now
  where (scope, key, id) in (
      select d.type, d.dedupe, d.id from holdfast_dead d
-      where (d.id, d.queue) in (select i.value, q.value from json_each(:ids) i join json_each(:queues) q on q.key = i.key))
+      where (d.id, d.queue, d.seq) in (
+     select i.value, q.value, n.value
+       from json_each(:ids) i join json_each(:queues) q on q.key = i.key join json_each(:numbers) n on n.key = i.key))

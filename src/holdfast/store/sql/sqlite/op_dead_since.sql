@@ -1,9 +1,9 @@
--- What the history says last of messages since they died. All at the same instant: an end rather than an archive.
--- (The plus: it is found by its id.)
-select id, queue, outcome
-  from (select h.id, h.queue, h.outcome,
-               row_number() over (partition by h.id, h.queue order by h.ended_at desc, h.outcome = 'archived') as n
+-- The same as op_dead_over of a few messages, by what has ended since a moment. (The plus: it is found by its id.)
+select x.n
+  from (select i.key as n, t.value as died_at, h.ended_at, h.outcome,
+               row_number() over (partition by i.key order by h.ended_at desc, h.outcome = 'archived') as last
           from json_each(:ids) i join json_each(:queues) q on q.key = i.key join json_each(:times) t on t.key = i.key
-          join holdfast_history h on h.id = i.value and h.queue = q.value and h.ended_at >= t.value
-         where +h.ended_at >= :since)
- where n = 1
+          join json_each(:dues) a on a.key = i.key
+          join holdfast_history h on h.id = i.value and h.queue = q.value and h.due_at = a.value
+         where +h.ended_at >= :since) x
+ where x.last = 1 and x.outcome <> 'archived' and (x.ended_at >= x.died_at or x.outcome = 'done')

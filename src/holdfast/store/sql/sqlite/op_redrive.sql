@@ -5,5 +5,5 @@ insert into holdfast_message (position, claimable_at, created_at, due_at, deadli
                               queue, plain, type, stream, subject, dedupe, errors, headers, body)
 select :position, :now + :delay, created_at, due_at, deadline, id, status & ~32768, min(epoch, 2147483646) + 1, min(redrives, 2147483646) + 1, :head,
        queue, null, type, stream, subject, dedupe, errors, headers, body
-  from holdfast_dead where id = :id and queue = :queue
+  from holdfast_dead where id = :id and queue = :queue and seq = :number
 returning seq

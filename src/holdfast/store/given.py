@@ -1,0 +1,102 @@
+"""Ids that publishers give: unique in a queue among what is pending, scheduled, unrouted or dead.
+
+They are looked up before anything is stored. What comes between the look and the storing meets the unique index, and
+each driver says that in its own words. Ids that the engine makes are not looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from ..errors import IdTaken
+from ..message import NewMessage
+from .statement import DEFAULT_SCHEMA, Dialect, Plan, Row, Statement, load
+
+SQLITE_TAKEN = "UNIQUE constraint failed: holdfast_message.id, holdfast_message.queue"
+UNIQUE_VIOLATION = "23505"
+KEY = re.compile(r"\(id, queue[^)]*\)=\(([0-9a-f-]{36}), (.*)\)")
+CAUSES_MAX = 5  # SQLAlchemy and Django wrap what the driver raised
+
+
+def given(messages: Sequence[NewMessage]) -> list[NewMessage]:
+    """Those that have an id of their publisher's."""
+    return [message for message in messages if message.id_is_given]
+
+
+def refuse_twice(messages: Sequence[NewMessage]) -> None:
+    """One id in one call for two messages that may come into one queue. The same one again, by its key, is none."""
+    seen: dict[UUID, list[NewMessage]] = {}
+    for each in messages:
+        for other in seen.setdefault(each.id, []):
+            same = each.dedupe is not None and (each.type, each.dedupe) == (other.type, other.dedupe)
+            meets = each.type == other.type or (each.queue is not None and each.queue == other.queue)
+            if meets and not same:
+                raise IdTaken(each.id, each.queue, "given")
+        seen[each.id].append(each)
+
+
+def look_up(
+    dialect: Dialect,
+    messages: Sequence[NewMessage],
+    listed: Callable[[list[Any]], object],
+    now: Any,
+    ending: Sequence[int] = (),
+    schema: str = DEFAULT_SCHEMA,
+) -> Plan[None]:
+    """Raise IdTaken if another message has one of these ids. `ending`: messages that end in the same transaction."""
+    if len({message.id for message in messages}) < len(messages):
+        refuse_twice(messages)
+    rows: Sequence[Row] = yield Statement(
+        load(dialect, "ids_taken", schema),
+        {
+            "ids": listed([str(message.id) for message in messages]),
+            "types": listed([message.type for message in messages]),
+            "queues": listed([message.queue for message in messages]),
+            "keys": listed([message.dedupe for message in messages]),
+            "ending": listed(list(ending)),
+            "now": now,
+        },
+    )
+    if rows:
+        id, queue, state, number = rows[0]
+        raise IdTaken(id if isinstance(id, UUID) else UUID(str(id)), queue, state, number)
+
+
+def taken(error: BaseException, schema: str | None = None) -> tuple[UUID | None, str | None] | None:
+    """Whether an error says that an id is pending in a queue, and which; never one about another table or index."""
+    if isinstance(error, IdTaken):
+        return None
+    seen: BaseException | None = error
+    for _ in range(CAUSES_MAX):
+        if seen is None:
+            return None
+        if SQLITE_TAKEN in str(seen):
+            return None, None
+        code = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
+        if code == UNIQUE_VIOLATION:
+            told: Any = getattr(seen, "diag", None) or seen
+            names = tuple(getattr(told, f"{name}_name", None) for name in ("table", "constraint"))
+            ours = schema in (None, getattr(told, "schema_name", None))
+            if ours and names == ("message", "message_id"):
+                detail = getattr(told, "message_detail", None) or getattr(told, "detail", None) or ""
+                found = KEY.search(detail)
+                return (UUID(found[1]), found[2]) if found else (None, None)
+        seen = getattr(seen, "orig", None) or seen.__cause__
+    return None
+
+
+def raise_if_taken(error: Exception, messages: Sequence[NewMessage], schema: str = DEFAULT_SCHEMA) -> None:
+    """Raise IdTaken instead of an error that is about the id of one of these messages."""
+    found = taken(error, schema) if messages else None
+    if found is None:
+        return
+    id, queue = found
+    ids = Counter(message.id for message in messages)
+    if id is None:  # it is not told: one that was given twice, or the only one
+        ((id, _),) = ids.most_common(1)
+    if id in ids:
+        raise IdTaken(id, queue, "stored") from error

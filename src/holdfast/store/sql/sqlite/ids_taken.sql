@@ -1,0 +1,31 @@
+-- The first message, pending, scheduled, unrouted or dead, that has the id of one of these new messages in a queue that
+-- the new one may come into. One that is scheduled for whoever subscribes, or unrouted, is in the way of another of its
+-- type. A new message whose dedupe key is taken is not looked at: it will not be stored.
+with u as (
+    select i.key as n, i.value as id, t.value as type, q.value as queue, k.value as key
+      from json_each(:ids) i join json_each(:types) t on t.key = i.key join json_each(:queues) q on q.key = i.key
+      join json_each(:keys) k on k.key = i.key),
+h as (
+    select u.n, m.seq, m.type, case when m.queue = 'holdfast/timer' then m.target else m.queue end as goes_to,
+           case when m.queue is null then 'unrouted' when m.queue = 'holdfast/timer' then 'scheduled'
+                when m.claimable_at > :now and m.claimable_at < 9223372036854775807 and m.failures = 0 then 'scheduled'
+                else 'pending' end as state
+      from u join holdfast_message m on m.id = u.id where m.seq not in (select value from json_each(:ending))
+     union all
+    select u.n, d.seq, d.type, d.queue, 'dead' from u join holdfast_dead d on d.id = u.id),
+route as (
+    select distinct x.type, s.queue
+      from (select type from u union select type from h) x
+      join holdfast_subscription s on s.pattern = x.type or (s.pattern like '%*'
+       and substr(x.type, 1, length(s.pattern) - 1) = substr(s.pattern, 1, length(s.pattern) - 1)))
+select u.id, h.goes_to, h.state, h.seq
+  from u join h on h.n = u.n
+ where (h.goes_to = u.queue
+        or (h.goes_to is null and h.type = u.type)
+        or (u.queue is null and h.type = u.type and not exists (select 1 from route r where r.type = u.type))
+        or (u.queue is null and exists (select 1 from route r where r.type = u.type and r.queue = h.goes_to))
+        or (h.goes_to is null and exists (
+               select 1 from route r where r.type = h.type and (r.queue = u.queue or (u.queue is null and exists (
+                      select 1 from route s where s.type = u.type and s.queue = r.queue))))))
+   and not exists (select 1 from holdfast_dedupe k where k.scope = u.type and k.key = u.key)
+ order by u.n, h.seq limit 1

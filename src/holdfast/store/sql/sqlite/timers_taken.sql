@@ -1,0 +1,17 @@
+-- Timers that fire become dead letters of the queues in which another message with the same id is pending.
+insert into holdfast_dead (id, queue, seq, type, stream, subject, dedupe, status, epoch, attempts, failures, vanished,
+                           refunds, redrives, reason, created_at, due_at, deadline, died_at, errors, headers, body)
+select m.id, t.queue,
+       case when exists (select 1 from holdfast_dead d where d.id = m.id and d.queue = t.queue and d.seq = m.seq)
+            then (select max(d.seq) + 1 from holdfast_dead d where d.id = m.id and d.queue = t.queue) else m.seq end,
+       m.type, m.stream, m.subject, m.dedupe, m.status | 32768, min(m.epoch, 2147483646) + 1, m.attempts, m.failures, m.vanished, m.refunds,
+       m.redrives, 12, :now, m.due_at, m.deadline, :now,
+       json_insert(coalesce(m.errors, '[]'), '$[#]', json_object('at', :at, 'reason', 12, 'text',
+           'IdTaken: when it came into queue ' || t.queue || ', another message with its id was pending there, number '
+           || t.seq || '.')), m.headers, m.body
+  from json_each(:seqs) j
+  join holdfast_message m on m.seq = j.value
+  join holdfast_message t on t.id = m.id and t.seq <> m.seq
+ where t.queue = m.target or (m.target is null and exists (
+       select 1 from holdfast_subscription s where s.queue = t.queue and (s.pattern = m.type or (s.pattern like '%*'
+       and substr(m.type, 1, length(s.pattern) - 1) = substr(s.pattern, 1, length(s.pattern) - 1)))))
