@@ -43,6 +43,7 @@ ORDER = [
     ["transports"],
     ["testing"],
     ["app"],
+    ["loading"],
     ["child"],
     ["exporter"],
     ["supervisor"],

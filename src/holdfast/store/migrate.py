@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 from ..errors import NotMigrated
-from .statement import DEFAULT_SCHEMA, Dialect, Plan, Statement, in_schema
+from .statement import DEFAULT_SCHEMA, TOKEN, Dialect, Plan, Statement, in_schema
 
 DROP_FUNCTIONS = """
 do $$
@@ -155,21 +155,15 @@ def migration_sql(dialect: Dialect, schema: str = DEFAULT_SCHEMA, since: int = 0
     return ";\n".join(lines) + ";\n"
 
 
-TOKEN = re.compile(
-    r"\$\w*\$.*?\$\w*\$|'(?:[^']|'')*'|--[^\n]*|\bbegin\b(?=\s)|\bend\b(?=\s*;)|;", re.DOTALL | re.IGNORECASE
-)
-
-
 def split(text: str) -> list[str]:
     """The statements of a script. Semicolons in quotes, comments and bodies of functions and triggers do not count."""
     statements, start, depth = [], 0, 0
     for token in TOKEN.finditer(text):
-        word = token[0].lower()
-        if word == "begin":
+        if token["begin"]:
             depth += 1
-        elif word == "end":
+        elif token["end"]:
             depth = max(0, depth - 1)
-        elif word == ";" and depth == 0:
+        elif token["semicolon"] and depth == 0:
             statements.append(text[start : token.start()])
             start = token.end()
     statements.append(text[start:])

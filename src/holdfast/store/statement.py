@@ -115,6 +115,7 @@ def in_schema(sql: str, schema: str) -> str:
     return QUALIFIER.sub(f"{schema}.", sql)
 
 
+# What matters in SQL for those who look for parameters, or for the ends of statements: the only tokenizer here.
 TOKEN = re.compile(
     r"""
       (?P<skip>
@@ -127,6 +128,9 @@ TOKEN = re.compile(
         | ::
       )
     | (?<![\w:]):(?P<name>[A-Za-z_]\w*)   # not the colon of a slice, [1:n]
+    | (?P<begin>\b(?i:begin)\b(?=\s))       # of the body of a trigger
+    | (?P<end>\b(?i:end)\b(?=\s*;))
+    | (?P<semicolon>;)
     """,
     re.VERBOSE | re.DOTALL,
 )
