@@ -18,7 +18,7 @@ from holdfast.errors import InvalidSettings, StoreUnavailable
 from holdfast.gate import Gate
 from holdfast.limits import SharedSlots
 from holdfast.rules.slots import Holder, share
-from holdfast.store import breaker_plans, plans, slot_plans
+from holdfast.store import plans, slot_plans
 from holdfast.store.slot_plans import Holders
 from holdfast.store.statement import Plan, Statement
 from tests.worker.lab import Lab, auntil, settled, until
@@ -44,13 +44,11 @@ class Gauge:
 
 def writes(lab: Lab, name: str) -> int:
     """How often the row of the holders was written."""
-    row, _ = lab.store.run(lambda now: breaker_plans.look(lab.store.plans, slot_plans.PREFIX + name, now))
-    return row.version
+    return lab.store.run(lambda _: slot_plans.look(lab.store.plans, name)).version
 
 
 def holders(lab: Lab, name: str) -> list[Any]:
-    row, _ = lab.store.run(lambda now: breaker_plans.look(lab.store.plans, slot_plans.PREFIX + name, now))
-    return slot_plans.read(row)
+    return lab.store.run(lambda _: slot_plans.look(lab.store.plans, name)).holders
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -75,7 +73,7 @@ async def test_three_workers_run_as_many_at_once_as_allowed_and_no_more(lab: Lab
         await settled(lab)
     assert (gauge.count, gauge.most) == (200, 4)
     assert writes(lab, "queue/many") < 40, "not a write per message"
-    assert apps[0].breakers.list() == [], "nobody takes the row for a breaker"
+    assert apps[0].breakers.list() == [], "slots are no breakers"
 
 
 @pytest.mark.parametrize("gap", range(3))
