@@ -33,6 +33,7 @@ from holdfast.store import (
     operator_plans,
     operator_queues,
     plans,
+    slot_plans,
 )
 from holdfast.store.audit_plans import Entry
 from holdfast.store.runners import recognise
@@ -226,6 +227,11 @@ def trip(h: Hands) -> None:
     h.run(lambda now: breaker_plans.change(h.store.plans, "dependency", opened, now))
 
 
+def hold_slots(h: Hands) -> None:
+    held = [(1, 2, 30.0, ("q",))]
+    assert h.run(lambda now: slot_plans.change(h.store.plans, "dependency", lambda *_: held, now))
+
+
 # --- Orders that are written down -------------------------------------------------------------------------------------
 
 
@@ -407,6 +413,7 @@ def verbs() -> dict[str, Verb]:
         "turn_put_off": lambda h: h.run(lambda now: alert_plans.put_off(h.store.plans, "alerts", 60.0, now)),
         "breaker": trip,
         "rate": lambda h: h.run(lambda now: breaker_plans.take(h.store.plans, "dependency", 3, 1.0, 5, now)),
+        "slots": hold_slots,
     }
 
 
