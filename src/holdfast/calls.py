@@ -73,7 +73,8 @@ class Calls:
 
     def start(self) -> None:
         """Give every lane that may start a runner."""
-        self.unpack()
+        if self._keys:
+            self.unpack()
         batches: dict[str, list[Lane]] = {}
         for lane in self.pacing.starts(self.clock.monotonic()):
             if self.handlers[lane.queue].batch:

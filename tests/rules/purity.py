@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,8 +47,6 @@ def trapped(*besides: str) -> Iterator[None]:
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         name = frame.f_globals.get("__name__", "")
-        if name.startswith("hypothesis"):  # it times the collections of garbage, which may come at any moment
-            return
         if event == "call":
             function = f"{name}.{frame.f_code.co_name}"
             part = name.split(".")[1] if name.startswith("holdfast.") else None
@@ -63,12 +62,15 @@ def trapped(*besides: str) -> Iterator[None]:
             if module in EFFECTS and argument.__name__ not in HARMLESS:
                 seen.append(f"{module}.{argument.__name__}")
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # destructors of others would run in here
     sys.setprofile(look)
     try:
         yield
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     if seen:
         raise Impure(f"a rule has called {', '.join(dict.fromkeys(seen))}")
 
