@@ -6,6 +6,7 @@ import ast
 import functools
 import re
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,18 +20,19 @@ PACKAGE = ROOT / "src" / "holdfast"
 ORDER = [
     ["errors"],
     ["message"],
-    ["failure", "work", "alert"],
+    ["failure", "work", "alert", "limits"],
     ["clock", "settings", "ids", "board", "archive"],
     ["names"],
     ["rules", "store"],
     ["logs"],
     ["trouble"],
-    ["circuits"],
-    ["breakers"],
-    ["gate"],
     ["codec", "telemetry", "keys"],
     ["drafts"],
     ["handlers"],
+    ["circuits"],
+    ["breakers"],
+    ["gate"],
+    ["endings"],
     ["transactions"],
     ["calls"],
     ["exchanges", "heartbeat"],
@@ -43,6 +45,7 @@ ORDER = [
     ["transports"],
     ["testing"],
     ["app"],
+    ["loading"],
     ["child"],
     ["exporter"],
     ["supervisor"],
@@ -210,15 +213,85 @@ def test_integrations_use_public_names_only() -> None:
 
 
 def test_rules_are_pure() -> None:
+    """Also whatever they import, however indirectly. What reaches them as an argument: tests/rules/test_pure.py."""
+    faults = []
+    for module, way in reached("rules").items():
+        if part_of(module) == "clock":
+            faults.append(f"{way}: rules reach the clock; take the time as an argument")
+        for line, name in imports_of(module):
+            if name[0] in IMPURE:
+                faults.append(f"{way}, line {line}: rules reach {name[0]}; take what you need as an argument")
+    refuse(faults)
+
+
+def test_handlers_do_not_know_the_store() -> None:
+    """Nor does anything that they import, however indirectly."""
     refuse(
         [
-            f"{module}:{line}: rules import {name[0]}; take what you need as an argument"
-            for module in sources()
-            if part_of(module) == "rules"
-            for line, name in imports_of(module)
-            if name[0] in IMPURE
+            f"{way}: handlers reach the store; a handler does not know where its message lay"
+            for module, way in reached("handlers").items()
+            if part_of(module) == "store"
         ]
     )
+
+
+def reached(part: str) -> dict[str, str]:
+    """Every module that a part imports, however indirectly, and the way there. The package's face is left out."""
+    ways = {each: each for each in sources() if part_of(each) == part}
+    waiting = list(ways)
+    while waiting:
+        module = waiting.pop()
+        for _, name in imports_of(module):
+            for target in modules_of(name):
+                if target not in ways:
+                    ways[target] = f"{ways[module]} -> {target}"
+                    waiting.append(target)
+    return ways
+
+
+def modules_of(name: list[str]) -> Iterator[str]:
+    """The modules of ours that an import runs: `from .store import plans` runs store/__init__.py and store/plans.py."""
+    if name[0] != "holdfast":
+        return
+    for end in range(2, len(name) + 1):
+        path = "/".join(name[1:end])
+        yield from (each for each in (f"{path}.py", f"{path}/__init__.py") if each in sources())
+
+
+# Loads modules of the package without its face, which loads everything, and tells what came with them.
+LOADER = """
+import importlib, sys, types
+package = sys.modules["holdfast"] = types.ModuleType("holdfast")
+package.__path__ = [sys.argv[1]]
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+print(*sorted(sys.modules))
+"""
+
+
+def loaded_by(*modules: str) -> set[str]:
+    """What a fresh interpreter has loaded when these are imported."""
+    names = [f"holdfast.{each.removesuffix('.py').replace('/', '.')}" for each in modules]
+    told = subprocess.run(
+        [sys.executable, "-I", "-c", LOADER, str(PACKAGE), *names], capture_output=True, text=True, check=True
+    )
+    return set(told.stdout.split())
+
+
+def test_a_process_that_loads_the_rules_has_loaded_nothing_else() -> None:
+    loaded = loaded_by(*(each for each in sources() if part_of(each) == "rules" and "__init__" not in each))
+    ours = {each.split(".")[1] for each in loaded if each.startswith("holdfast.")}
+    assert ours <= {"rules", *(each for parts in ORDER[:3] for each in parts)}
+    # Modules of the standard library load each other: email.utils has socket and random with it.
+    assert loaded & (IMPURE - {"io", "os", "random", "selectors", "socket", "threading", "time"}) == set()
+
+
+def test_a_process_that_loads_handlers_has_loaded_no_store() -> None:
+    loaded = loaded_by("handlers.py")
+    strangers = [
+        each for each in loaded if each.startswith("holdfast.store") or each in ("sqlite3", "psycopg")
+    ]
+    assert sorted(strangers) == []
 
 
 # --- Clocks, dice, SQL --------------------------------------------------------------------------------------

@@ -19,11 +19,12 @@ from .by_hand import ByHand
 from .clock import Clock, SystemClock, wall_clock
 from .drafts import draft
 from .embedded import Running
+from .endings import concluded
 from .errors import InvalidMessage, InvalidSettings, UsageError
-from .gate import SharedRate, SharedSlots
 from .handlers import Handler, Handlers, Key, declare
 from .keys import SEALED, Source, keys_for
 from .letters import DeadLetter, hook
+from .limits import SharedRate, SharedSlots, slots_count
 from .message import Event, NewMessage, Published, Reason
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
@@ -33,7 +34,6 @@ from .rules.rate import rate as read_rate
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
-from .rules.slots import checked as checked_slots
 from .settings import Settings
 from .sinks import FunctionSink, Listener, Sink, Webhook
 from .store import SqlitePlans, SqliteStore, Store, open_store, plans, sequence_plans
@@ -183,7 +183,7 @@ class Holdfast:
 
     def slots(self, name: str, count: int) -> SharedSlots:
         """How many run at once on all machines, shared by handlers: `cluster_concurrency=app.slots("smtp", 5)`."""
-        return SharedSlots(names.own_name(name, "The slots"), checked_slots(count, f"Slots {name!r}"))
+        return SharedSlots(names.own_name(name, "The slots"), slots_count(count, f"Slots {name!r}"))
 
     # -- alerts
 
@@ -462,7 +462,9 @@ class Holdfast:
 
     def _conclude(self, leased: Leased, ending: delivery.Ending) -> Settlement:
         policy = self._policy(leased.message.queue)
-        settlement = delivery.conclude(leased, ending, policy, wall_clock(), self.clock.roll())
+        settlement = concluded(
+            leased, ending, policy, self.redact, self.keys, wall_clock(), self.clock.roll()
+        )
         assert settlement is not None
         return settlement
 
@@ -470,7 +472,7 @@ class Holdfast:
         if queue in self.handlers.subscriptions():
             return self.handlers[queue].policy
         told = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
-        return delivery.HandlerPolicy(redact=self.redact, after_death=told)
+        return delivery.HandlerPolicy(redact=self.redact.known, after_death=told)
 
     # -- operating and testing
 

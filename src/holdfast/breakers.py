@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Collection, Generator
 from concurrent.futures import Future, wait
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ from . import names
 from .circuits import LOOK, PATIENCE, Called, Changed, Circuit, Circuits, Decide, as_switch
 from .errors import InvalidSettings, NotFound, StoreUnavailable, UsageError
 from .logs import Log
-from .rules.blame import Counts, counting, ending_of, is_ours, mark_trial, result_of
+from .message import Reason
+from .rules.blame import FAILURES, ending_of, is_ours, mark_trial, result_of
 from .rules.breaker import BAD, VOID, Policy, State
 from .rules.classify import classify, storable
 from .store import Store, audit_plans, breaker_plans
@@ -39,6 +40,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Steps = Generator["Future[Any]", None, T]  # what a caller waits for, blocking or not
+Counts = (
+    type[BaseException]
+    | tuple[type[BaseException], ...]
+    | Collection[Reason]
+    | Callable[[BaseException], bool]
+)
 
 WHY_CHARS = 200
 LISTED_MAX = 10_000
@@ -150,7 +157,7 @@ class Breaker:
         if age >= LOOK and (looking := circuit.look()) is not None and age >= 2 * LOOK:
             yield looking  # whoever calls all the time need not wait: he knows what was true a moment ago
             _raise(looking)
-        room = circuit.room()
+        room = circuit.room(circuit.home.monotonic())
         if room is None:
             return Permit(self, Called(circuit.known.era, trial=False))
         if room == 0:
@@ -204,7 +211,8 @@ class Breaker:
             # Whoever watches the time began to a moment earlier.
             is_late = self.circuit.home.monotonic() - permit.began_at >= 0.9 * timeout
             return BAD if is_late else VOID
-        return result_of(error, self.counts)
+        counts = error is not None and not is_ours(error) and self.counts(error)
+        return result_of(error, counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +325,24 @@ class Breakers:
         if name in self._breakers:
             self._breakers[name].circuit.learn(change.after, change.now)
         return _state(change.after, change.now)
+
+
+def counting(counts: Any) -> Callable[[BaseException], bool]:
+    """Which exceptions count as failures: exception types, reasons, or a function that says so. None: the usual."""
+    if counts is None:
+        return lambda error: classify(error).reason in FAILURES
+    kinds = (counts,) if isinstance(counts, type) else counts
+    if isinstance(kinds, tuple) and all(
+        isinstance(each, type) and issubclass(each, BaseException) for each in kinds
+    ):
+        return lambda error: isinstance(error, kinds)
+    if callable(counts) and not isinstance(counts, type):
+        return lambda error: bool(counts(error))
+    if isinstance(counts, Collection) and all(isinstance(each, Reason) for each in counts):
+        return lambda error: classify(error).reason in counts
+    raise InvalidSettings(
+        f"counts={counts!r} must be exception types, Reasons, or a function of the exception."
+    )
 
 
 def _facts(row: BreakerRow) -> dict[str, Any]:

@@ -16,14 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context as Variables
 from contextvars import copy_context
-from datetime import datetime
 from functools import partial
 from inspect import iscoroutine
 from typing import Any
 
 from .board import Board
-from .clock import EPOCH, Clock
+from .clock import EPOCH, Clock, DatabaseTime
 from .codec import Unreadable as BodyUnreadable
+from .endings import concluded, log_failure, named
 from .errors import LeaseLost, UsageError
 from .handlers import Context, Dead, Handler, Snooze
 from .keys import SEALED, Unopened, opened
@@ -36,7 +36,7 @@ from .rules.lanes import Lane, Stop
 from .rules.pacing import Pacing
 from .telemetry import Watch
 from .transactions import Completions
-from .work import Leased, Outcome, Settlement
+from .work import Leased, Settlement
 
 log = Log("holdfast.worker")
 
@@ -52,16 +52,17 @@ class Calls:
         pacing: Pacing,
         completions: Completions,
         clock: Clock,
-        now: Callable[[], datetime],
+        time: DatabaseTime,
         changed: asyncio.Event,
         board: Board | None,
         watch: Watch | None = None,
     ) -> None:
         self.handlers, self.pacing, self.completions = handlers, pacing, completions
-        self.clock, self.now, self.changed, self.board, self.watch = clock, now, changed, board, watch
+        self.clock, self.time, self.changed, self.board, self.watch = clock, time, changed, board, watch
         self.stuck: set[Lane] = set()  # whose threads have not come back in time
         self.broken: BaseException | None = None  # an error of ours, not of a handler
         self._starts = {queue: _fewest_starts(handler) for queue, handler in handlers.items()}
+        self._keys = {each.queue: each.key_of for each in handlers.values() if each.key_of is not None}
         self._lanes: deque[Lane] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[Lane, asyncio.Task[None]] = {}
@@ -72,8 +73,10 @@ class Calls:
 
     def start(self) -> None:
         """Give every lane that may start a runner."""
+        if self._keys:
+            self.unpack()
         batches: dict[str, list[Lane]] = {}
-        for lane in self.pacing.starts():
+        for lane in self.pacing.starts(self.clock.monotonic()):
             if self.handlers[lane.queue].batch:
                 batches.setdefault(lane.queue, []).append(lane)
             else:
@@ -84,6 +87,14 @@ class Calls:
             size = self.handlers[queue].batch
             for first in range(0, len(lanes), size):
                 self._spawn(self._run_batches(lanes[first : first + size], self.handlers[queue]))
+
+    def unpack(self) -> None:
+        """Make lanes of what has arrived. The user's functions that tell the keys are called here."""
+        if not self._keys:
+            self.pacing.unpack()
+            return
+        keys = {each.token: self._keys[each.message.queue](each) for each in self.pacing.arrived()}
+        self.pacing.unpack(keys)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -102,7 +113,7 @@ class Calls:
             lane: Lane | None = self._lanes.popleft()
             while lane is not None:
                 handler = self.handlers[lane.queue]
-                while (leased := self._begin(lane)) is not None:
+                while (leased := self._begin(lane, now := self.clock.monotonic())) is not None:
                     ending = self._before(lane, leased, handler)
                     if ending is None and handler.is_async and handler.context is None:
                         step = self._step(lane, leased, handler, None)  # mostly to its end: no await, no task
@@ -113,7 +124,7 @@ class Calls:
                         ending = await self._call(lane, leased, handler)
                     if ending is not None:
                         self._end(lane, leased, ending)
-                lane = self.pacing.start(lane.queue)  # its handler is free for the next
+                lane = self.pacing.start(lane.queue, now)  # its handler is free for the next
         self.changed.set()
 
     def _runner_stays(self) -> None:
@@ -123,8 +134,8 @@ class Calls:
 
     # -- one message
 
-    def _begin(self, lane: Lane) -> Leased | None:
-        leased = self.pacing.begin(lane, self.clock.monotonic())
+    def _begin(self, lane: Lane, now: float) -> Leased | None:
+        leased = self.pacing.begin(lane, now)
         if leased is not None and self.board is not None:
             self.board.began(leased.message.seq)
         return leased
@@ -137,10 +148,10 @@ class Calls:
                 log.warning(
                     "message.poison", "Message %(message_id)s of type %(type)s is poison in %(queue)s: "
                     "attempt %(attempt)d, %(attempts_max)d allowed",
-                    **_named(leased), attempts_max=handler.policy.retry.starts_max,
+                    **named(leased), attempts_max=handler.policy.retry.starts_max,
                 )  # fmt: skip
             return ending
-        if (deadline := message.deadline) is not None and self.now() > deadline:
+        if (deadline := message.deadline) is not None and self.time.now() > deadline:
             return delivery.Expired()
         if lane.stop is Stop.CANCELLED:
             return delivery.Cancelled()
@@ -148,7 +159,7 @@ class Calls:
             log.info(
                 "message.started",
                 "Handling message %(message_id)s of type %(type)s in %(queue)s",
-                **_named(leased),
+                **named(leased),
             )
         return None
 
@@ -254,7 +265,7 @@ class Calls:
             together = lanes if alone is None else [alone]
             lanes = [] if alone is None else [lane for lane in lanes if lane is not alone]
             for lane in together:
-                if (leased := self._begin(lane)) is None:
+                if (leased := self._begin(lane, self.clock.monotonic())) is None:
                     continue
                 ending = self._before(lane, leased, handler)
                 if ending is None:
@@ -270,7 +281,8 @@ class Calls:
             if started:
                 await self._call_batch(handler, started)
             lanes += [lane for lane, *_ in started]
-            while len(lanes) < handler.batch and (more := self.pacing.start(handler.queue)) is not None:
+            now = self.clock.monotonic()
+            while len(lanes) < handler.batch and (more := self.pacing.start(handler.queue, now)) is not None:
                 lanes.append(more)
         self.changed.set()
 
@@ -385,7 +397,7 @@ class Calls:
                     "message.raised_late",
                     "The handler of message %(message_id)s in %(queue)s raised %(error)s after the message had been "
                     "settled, at:\n%(trace)s",
-                    **_named(leased), error=type(ending.error).__name__,
+                    **named(leased), error=type(ending.error).__name__,
                     trace="".join(traceback.format_tb(ending.error.__traceback__)),
                 )  # fmt: skip
             self.forget([leased.message.seq])
@@ -400,7 +412,7 @@ class Calls:
         if settlement is None:
             self.forget([leased.message.seq])
         elif settlement.error is not None:
-            _tell(leased, settlement, settlement.error)
+            log_failure(leased, settlement, settlement.error)
         if self.watch is not None:
             self.watch.end(leased, settlement)
         self.pacing.end(lane, settlement)
@@ -409,7 +421,9 @@ class Calls:
         policy = self.handlers[leased.message.queue].policy
         if type(ending) is delivery.Returned:  # only failures look at the time and roll dice
             return conclude(leased, ending, policy, EPOCH, 0.0)
-        return conclude(leased, ending, policy, self.now(), self.clock.roll())
+        handler = self.handlers[leased.message.queue]
+        now, roll = self.time.now(), self.clock.roll()
+        return concluded(leased, ending, policy, handler.masking, handler.keys, now, roll)
 
     def forget(self, seqs: Iterable[int]) -> None:
         """The store knows what became of these."""
@@ -439,7 +453,7 @@ class Calls:
         log.error(
             "handler.stuck",
             "A handler of %(queue)s has run for more than %(seconds)g s in a thread that cannot be stopped",
-            **_named(lane.running),
+            **named(lane.running),
             seconds=timeout,
         )
         self._abandon(lane, delivery.TimedOut(timeout, 0, lane.ran(self.clock.monotonic())))
@@ -558,40 +572,6 @@ def _wish(value: Snooze | Dead, context: Context | None, ran: float) -> Ending:
 
 def _flags(context: Context | None) -> int:
     return 0 if context is None else context._flags
-
-
-def _tell(leased: Leased, settlement: Settlement, error: str) -> None:
-    told = {**_named(leased), "error": error.partition(":")[0], "outcome": settlement.outcome}
-    if settlement.outcome is Outcome.DEAD:
-        log.error(
-            "message.died",
-            "Message %(message_id)s of type %(type)s is a dead letter in %(queue)s after attempt %(attempt)d: "
-            "%(error)s (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)",
-            **told, reason=_reason(settlement), died_of=settlement.reason, fingerprint=settlement.fingerprint,
-        )  # fmt: skip
-    else:
-        log.warning(
-            "message.failed",
-            "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: %(error)s, "
-            "%(outcome)s (reason %(reason)d)",
-            **told, reason=_reason(settlement),
-        )  # fmt: skip
-
-
-def _reason(settlement: Settlement) -> Reason:
-    return settlement.last_reason or settlement.reason or Reason.UNKNOWN
-
-
-def _named(leased: Leased) -> dict[str, Any]:
-    """What a log record says about the message that it is about. Never its body, headers or dedupe key."""
-    message = leased.message
-    return {
-        "message_id": message.id,
-        "type": message.type,
-        "queue": message.queue,
-        "stream": message.stream,
-        "attempt": leased.attempt,
-    }
 
 
 def _fewest_starts(handler: Handler[Any, Any]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import os
 import signal
@@ -16,8 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .board import Board
-from .errors import InvalidSettings, StoreUnavailable
+from .errors import StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN
+from .loading import load_app
 from .logs import Log, configure
 from .store import plans
 from .telemetry.sheet import Sheet
@@ -62,30 +62,6 @@ class Task:
     def from_json(cls, text: str) -> Task:
         fields = json.loads(text)
         return cls(**{**fields, "deaths": [Death(**death) for death in fields["deaths"]]})
-
-
-def load_app(target: str) -> Holdfast:
-    """The application that `module:name` names, looked for in the current folder first."""
-    from .app import Holdfast
-
-    module, _, name = target.partition(":")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        app: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module.startswith(error.name):
-            raise InvalidSettings(
-                f"There is no module {module!r} here: run this where `import {module}` works."
-            ) from error
-        raise
-    for part in (name or "app").split("."):
-        app = getattr(app, part, None)
-    if not isinstance(app, Holdfast):
-        raise InvalidSettings(
-            f"{target!r} is not a Holdfast application: write `module:name` of what `Holdfast(...)` made."
-        )
-    return app
 
 
 def run(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> NoReturn:

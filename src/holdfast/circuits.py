@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
-from .clock import wall_clock
+from .clock import DatabaseTime, wall_clock
 from .errors import CircuitOpen, NotMigrated, StoreUnavailable
 from .logs import Log
 from .rules.breaker import BAD, GOOD, VOID, Policy, State, Switch
@@ -165,7 +165,7 @@ class Circuit:
     def forget(self) -> None:
         self._lock = threading.Lock()
         self._known = Switch(self.policy)  # as stored, as far as this process has heard
-        self._heard: tuple[datetime, float] | None = None  # the database's time then, and ours
+        self._time = DatabaseTime(self.home)
         self._looked_at = float("-inf")
         self._looking: Future[None] | None = None
         self._pending = ""  # calls of this process that are not handed in
@@ -182,22 +182,23 @@ class Circuit:
         """How long ago the row was read."""
         return self.home.monotonic() - self._looked_at
 
-    def room(self) -> int | None:
-        """How many calls may begin now; None: any number."""
+    def room(self, now: float) -> int | None:
+        """How many calls may begin now, by our own clock; None: any number."""
+        time = self._time  # before the state: a state that is not closed has a time
         known = self._known
-        return None if known.state is State.CLOSED else known.room(self.now())
+        return None if known.state is State.CLOSED else known.room(time.at(now))
 
-    def closed_for(self) -> float | None:
+    def closed_for(self, now: float) -> float | None:
         """Seconds since it has closed; None: it is not closed, or has never been open."""
+        time = self._time
         closed_at = self._known.closed_at
-        return None if closed_at is None else (self.now() - closed_at).total_seconds()
+        return None if closed_at is None else (time.at(now) - closed_at).total_seconds()
 
     def now(self) -> datetime:
-        """The database's time, as far as one can tell from here."""
-        heard = self._heard
-        if heard is None:
-            return self.home.store.clock.now() or wall_clock()
-        return heard[0] + timedelta(seconds=self.home.monotonic() - heard[1])
+        """The database's time. Before it was heard, this machine's: every change of state is made by one of them."""
+        if not self._time.is_known:
+            self._time.hear(self.home.store.clock.now() or wall_clock(), self.home.monotonic())
+        return self._time.now()
 
     def refusal(self) -> CircuitOpen:
         switch = self._known
@@ -232,8 +233,9 @@ class Circuit:
             switch = as_switch(row, self.policy)
             if switch.era != self._known.era:
                 self._pending = ""
-            self._known, self._looked_at = switch, self.home.monotonic()
-            self._heard = (now, self._looked_at)
+            self._looked_at = self.home.monotonic()
+            self._time.hear(now, self._looked_at)
+            self._known = switch  # after the time: whoever sees the state asks how long it lasts
 
     # -- trials
 

@@ -13,12 +13,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 
 
-class Clock(Protocol):
-    """Where a worker gets local time and chance from."""
+class Monotonic(Protocol):
+    """What measures how long something takes."""
 
     def monotonic(self) -> float: ...
+
+
+class Clock(Monotonic, Protocol):
+    """Where a worker gets local time and chance from."""
+
     def now(self) -> datetime | None: ...
     def roll(self) -> float: ...
 
@@ -52,6 +58,39 @@ class MovableClock:
     def advance(self, **parts: float) -> None:
         """Move time forward: `clock.advance(minutes=5)`."""
         self.instant += timedelta(**parts)
+
+
+class DatabaseTime:
+    """The database's time, as far as one can tell from here: what it said last, and what has passed here since."""
+
+    __slots__ = ("_clock", "_heard")
+
+    def __init__(self, clock: Monotonic) -> None:
+        self._clock = clock
+        self._heard: tuple[datetime, float] | None = None  # what it said, and when that was by our own clock
+
+    @property
+    def is_known(self) -> bool:
+        return self._heard is not None
+
+    def hear(self, instant: datetime, at: float) -> None:
+        """The database said this, at this moment of our own clock."""
+        self._heard = (instant, at)
+
+    def at(self, moment: float) -> datetime:
+        """The database's time at a moment of our own clock. It must have been heard once."""
+        assert self._heard is not None
+        instant, heard_at = self._heard
+        return instant + timedelta(seconds=moment - heard_at)
+
+    def now(self) -> datetime:
+        return self.at(self._clock.monotonic())
+
+    def since(self, instant: datetime) -> float:
+        """Seconds that have passed since an instant of the database."""
+        assert self._heard is not None
+        heard, heard_at = self._heard
+        return (heard - instant) / SECOND + self._clock.monotonic() - heard_at
 
 
 def wall_clock() -> datetime:

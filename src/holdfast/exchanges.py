@@ -166,7 +166,7 @@ class Exchanges:
 
     async def _look(self, number: int) -> tuple[list[Settlement], list[tuple[int, int]]]:
         """Where our leases stand: what was not done is answered, what we never heard of is given back."""
-        self.pacing.unpack()  # what has come is known
+        self.calls.unpack()  # what has come is known
         asked = self.pacing.where()
         standing = await self.store.arun(lambda _: plans.standing(self.store.plans, number))
         standing |= self.pacing.moved_since(asked)  # handlers went on committing meanwhile

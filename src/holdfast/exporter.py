@@ -19,9 +19,9 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .child import load_app
 from .clock import Clock
 from .errors import InvalidSettings
+from .loading import load_app
 from .logs import Log, configure
 from .telemetry.exposition import CONTENT_TYPE
 from .telemetry.sheet import Sheet

@@ -14,10 +14,11 @@ from functools import partial
 from .breakers import Breaker
 from .clock import Clock
 from .errors import StoreUnavailable
+from .limits import Rate, SharedRate, SharedSlots
 from .logs import Log
 from .names import RESERVED_PREFIX
 from .rules.catchup import CatchUp, catch_up
-from .rules.rate import Hand, Rate
+from .rules.rate import Hand
 from .rules.slots import Holder, Share, SlotHand, share
 from .store import Store, breaker_plans, slot_plans
 from .store.slot_plans import Holders
@@ -27,38 +28,22 @@ LOOK = 1.0
 log = Log("holdfast.worker")
 
 
-@dataclass(frozen=True, slots=True)
-class SharedRate:
-    """A rate with a name: whoever uses the same name shares it, on all machines."""
-
-    name: str
-    rate: Rate
-
-
-@dataclass(frozen=True, slots=True)
-class SharedSlots:
-    """So many at once, with a name: whoever uses the same name shares them, on all machines."""
-
-    name: str
-    count: int
-
-
 @dataclass(slots=True)
 class Recovery:
     """A catch-up: how long ago an outage ended, and the tokens for what may begin since."""
 
     name: str
     slope: CatchUp
-    passed: Callable[[], float | None]  # seconds since the outage ended; None: there was none
+    passed: Callable[[float], float | None]  # seconds since the outage ended; None: there was none
     hand: Hand
 
-    def active(self) -> Hand | None:
+    def active(self, now: float) -> Hand | None:
         """The tokens to use; None: nothing is bounded."""
-        passed = self.passed()
-        now = None if passed is None else self.slope.rate(passed)
-        if now is None:
+        passed = self.passed(now)
+        rate = None if passed is None else self.slope.rate(passed)
+        if rate is None:
             return None
-        self.hand.rate = now
+        self.hand.rate = rate
         return self.hand
 
 
@@ -122,66 +107,61 @@ class Gate:
 
     # -- asking
 
-    def allowed(self, queue: str) -> int | None:
+    # What Pacing asks is answered from memory: no clock is read, nothing is written or logged, no code of others runs.
+
+    def allowed(self, queue: str, now: float) -> int | None:
         """How many messages of a queue may begin now; None: any number."""
-        now = self.clock.monotonic()
-        rooms = [hand.has(now) for hand in self._hands(queue)]
-        if queue in self.breakers and (room := self.breakers[queue].circuit.room()) is not None:
+        rooms = [hand.has(now) for hand in self._hands(queue, now)]
+        if queue in self.breakers and (room := self.breakers[queue].circuit.room(now)) is not None:
             rooms.append(room)
         return min(rooms, default=None)
 
-    def refuses(self, queue: str) -> bool:
+    def refuses(self, queue: str, now: float) -> bool:
         """Whether nothing of a queue begins before its breaker changes."""
-        return queue in self.breakers and self.breakers[queue].circuit.room() == 0
+        return queue in self.breakers and self.breakers[queue].circuit.room(now) == 0
 
-    def admits(self, queue: str) -> bool:
+    def admits(self, queue: str, now: float) -> bool:
         """Whether one message of a queue begins now; it uses up a token of each of its rates."""
-        if self.refuses(queue):
+        if self.refuses(queue, now):
             return False
-        now, hands = self.clock.monotonic(), self._hands(queue)
+        hands = self._hands(queue, now)
         return all(hand.has(now) for hand in hands) and all(hand.use(now) for hand in hands)
 
-    def at_once(self, queue: str) -> int | None:
+    def at_once(self, queue: str, now: float) -> int | None:
         """How many leases of a queue may run at once: so many slots are in hand. None: any number."""
-        return (
-            None
-            if queue not in self.slots
-            else self.limits[self.slots[queue]].at_once(self.clock.monotonic())
-        )
+        return None if queue not in self.slots else self.limits[self.slots[queue]].at_once(now)
 
-    def has_token(self, queue: str) -> bool:
+    def has_token(self, queue: str, now: float) -> bool:
         """Whether there is a token in hand of each rate of a queue."""
-        now = self.clock.monotonic()
-        return all(hand.has(now) for hand in self._hands(queue))
+        return all(hand.has(now) for hand in self._hands(queue, now))
 
-    def has_slot(self, queue: str) -> bool:
+    def has_slot(self, queue: str, now: float) -> bool:
         """Whether another lease of a queue may get a handler."""
         if queue not in self.slots:
             return True
         name = self.slots[queue]
-        return self._count(name)[0] < self.limits[name].at_once(self.clock.monotonic())
+        return self._count(name)[0] < self.limits[name].at_once(now)
 
     @property
     def waits_for_slots(self) -> bool:
         """Whether a limit has no slot for this worker: it cannot know yet whether there is work."""
         return any(not limit.has_any(self.clock.monotonic()) for limit in self.limits.values())
 
-    def is_shut(self, queue: str) -> bool:
+    def is_shut(self, queue: str, now: float) -> bool:
         """Whether nothing of a queue may be asked for, and a look would not change that now."""
-        now = self.clock.monotonic()
-        if self.refuses(queue):
+        if self.refuses(queue, now):
             return True
-        if any(not hand.has(now) and not hand.need(now) for hand in self._hands(queue)):
+        if any(not hand.has(now) and not hand.need(now) for hand in self._hands(queue, now)):
             return True
         name = self.slots.get(queue)
         if name is None or self.limits[name].at_once(now):
             return False
         return not self.limits[name].is_due(*self._count(name), now)
 
-    def _hands(self, queue: str) -> list[Hand]:
+    def _hands(self, queue: str, now: float) -> list[Hand]:
         hands = [self.hands[self.rates[queue]]] if queue in self.rates else []
         for recovery in self.recoveries.get(queue, ()):
-            if (hand := recovery.active()) is not None:
+            if (hand := recovery.active(now)) is not None:
                 hands.append(hand)
         return hands
 
@@ -198,9 +178,9 @@ class Gate:
             self._ended[queue] = self.clock.monotonic()
         self._paused = paused
 
-    def _since(self, queue: str) -> float | None:
+    def _since(self, queue: str, now: float) -> float | None:
         ended = self._ended.get(queue)
-        return None if ended is None else self.clock.monotonic() - ended
+        return None if ended is None else now - ended
 
     async def begin(self, worker: int, queues: Iterable[str]) -> None:
         """This worker has its number. A queue that nobody was there for has an outage behind it."""
@@ -224,14 +204,14 @@ class Gate:
     def pause(self) -> float:
         """Seconds after which a look is worth it, though nothing happens meanwhile."""
         now = self.clock.monotonic()
-        empty = [hand.look_at - now for _, hand in self._all_hands() if not hand.has(now)]
+        empty = [hand.look_at - now for _, hand in self._all_hands(now) if not hand.has(now)]
         waits = [hand.look_at - now for hand in self.limits.values() if not hand.fair]
         return max(0.0, min([LOOK, *empty, *waits]))
 
-    def _all_hands(self) -> list[tuple[str, Hand]]:
+    def _all_hands(self, now: float) -> list[tuple[str, Hand]]:
         found = dict(self.hands)
         for recoveries in self.recoveries.values():
-            found |= {each.name: hand for each in recoveries if (hand := each.active()) is not None}
+            found |= {each.name: hand for each in recoveries if (hand := each.active(now)) is not None}
         return list(found.items())
 
     async def look(self) -> None:
@@ -241,7 +221,7 @@ class Gate:
             done, _ = await asyncio.wait([asyncio.wrap_future(each) for each in looking], timeout=LOOK)
             for each in done:
                 each.result()
-        for name, hand in self._all_hands():
+        for name, hand in self._all_hands(self.clock.monotonic()):
             wanted = hand.need(self.clock.monotonic())
             if wanted:
                 hand.take(await self._take(name, hand.rate, wanted), self.clock.monotonic())
@@ -300,7 +280,7 @@ QUEUES = f"{RESERVED_PREFIX}catch-up/queue/"
 SUSPECTS = f"{RESERVED_PREFIX}suspects"
 
 
-def _recovery(name: str, slope: CatchUp, passed: Callable[[], float | None]) -> Recovery:
+def _recovery(name: str, slope: CatchUp, passed: Callable[[float], float | None]) -> Recovery:
     first = slope.rate(0.0)
     assert first is not None
     return Recovery(f"{RESERVED_PREFIX}catch-up/{name}", slope, passed, Hand(first))

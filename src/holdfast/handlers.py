@@ -16,10 +16,9 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type
 from uuid import UUID
 
 from . import codec, names
-from .breakers import Breaker
 from .errors import InvalidSettings, UsageError
-from .gate import SharedRate, SharedSlots
 from .keys import SEALED, Keys, opened
+from .limits import Breaker, SharedRate, SharedSlots, slots_count
 from .logs import Log
 from .message import STEP_BITS, NewMessage, Published, Reason
 from .rules.aftermath import HOLD, AfterDeath
@@ -28,9 +27,8 @@ from .rules.catchup import catch_up as read_catch_up
 from .rules.delivery import HandlerPolicy, OnDead, Ordering
 from .rules.rate import rate as read_rate
 from .rules.recovery import Recovery
-from .rules.redact import Redactor, redact
+from .rules.redact import DEFAULT, Masking
 from .rules.retry import RetryPolicy, policy
-from .rules.slots import checked
 from .settings import Settings
 from .work import Leased
 
@@ -223,6 +221,7 @@ class Handler(Generic[P, R]):
     run: Callable[..., Any]  # the function, behind its breaker
     app: Publisher
     keys: Keys | None = None  # that open sealed bodies
+    masking: Masking = DEFAULT  # of secrets in the texts of errors
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -261,7 +260,7 @@ def declare(
     rate: str | SharedRate | None = None,
     cluster_concurrency: int | SharedSlots | None = None,
     catch_up: str | None = None,
-    redact: Redactor = redact,
+    redact: Masking = DEFAULT,
     keys: Keys | None = None,
     after_death: AfterDeath = HOLD,
     recovery: Mapping[Reason, Recovery] | None = None,
@@ -286,8 +285,8 @@ def declare(
             declared=errors or {},
             refunds_max=settings.refunds,
             error_chars=settings.error_chars,
-            redact=redact,
-            after_death=after_death if keys is None else replace(after_death, moved=keys.moved),
+            redact=redact.known,
+            after_death=after_death,
             recovery=recovery or {},
         ),
         timeout=timeout or settings.timeout,
@@ -310,6 +309,7 @@ def declare(
         else breaker.guard(function, is_async=is_async, timeout=timeout or settings.timeout),
         app=app,
         keys=keys,
+        masking=redact,
     )
 
 
@@ -339,7 +339,7 @@ def _check(
 def _slots(queue: str, wanted: int | SharedSlots | None) -> SharedSlots | None:
     if wanted is None or isinstance(wanted, SharedSlots):
         return wanted
-    return SharedSlots(f"queue/{queue}", checked(wanted, f"Handler {queue!r}: cluster_concurrency"))
+    return SharedSlots(f"queue/{queue}", slots_count(wanted, f"Handler {queue!r}: cluster_concurrency"))
 
 
 _NOTHING = object()

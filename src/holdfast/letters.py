@@ -21,7 +21,7 @@ from .handlers import Handler, Publisher, declare
 from .keys import SEALED, Keys
 from .message import Death, Reason, Trouble
 from .rules.aftermath import HOOK_QUEUE
-from .rules.redact import Redactor
+from .rules.redact import Masking
 from .settings import Settings
 
 if TYPE_CHECKING:  # an application that never looks at operations does not load them
@@ -98,7 +98,7 @@ def hook(
     app: Publisher,
     function: Callable[..., Any],
     settings: Settings,
-    redact: Redactor,
+    redact: Masking,
     operations: Callable[[], Operations],
     keys: Keys | None,
 ) -> Handler[Any, Any]:

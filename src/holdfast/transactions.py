@@ -20,11 +20,10 @@ from contextlib import (
     contextmanager,
 )
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Never, TypeVar
 
-from .clock import Clock
+from .clock import Clock, DatabaseTime
 from .errors import CommitRefused, HoldfastError, LeaseLost, StoreUnavailable, UsageError
 from .handlers import Context, Transaction
 from .logs import Log
@@ -69,11 +68,11 @@ class Completions:
         pacing: Pacing,
         policies: Mapping[str, HandlerPolicy],
         clock: Clock,
-        now: Callable[[], datetime],
+        time: DatabaseTime,
         draft: Draft,
     ) -> None:
         self.store, self.pacing, self.policies = store, pacing, policies
-        self.clock, self.now, self.draft = clock, now, draft
+        self.clock, self.time, self.draft = clock, time, draft
         self.landed = asyncio.Event()  # no exchange is on its way
         self.landed.set()
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -230,7 +229,7 @@ class Completions:
         lane, leased, completion = _lane(ctx), ctx.leased, note.completion
         ran = lane.ran(self.clock.monotonic())
         ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran)
-        settlement = conclude(leased, ending, self.policies[leased.message.queue], self.now(), 0.0)
+        settlement = conclude(leased, ending, self.policies[leased.message.queue], self.time.now(), 0.0)
         assert settlement is not None
         for fence, before in completion.ways:
             moves = [] if completion.after is None else [(fence[0], completion.after[0])]

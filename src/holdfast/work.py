@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -69,6 +70,9 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     last_reason: Reason | None = None  # of the failure that led to a death
     error: str | None = None
     emits: tuple[NewMessage, ...] = ()
+    copy: UUID | None = (
+        None  # which of them is a copy of the message: with keys, `endings.sealed` seals it anew
+    )
     ran: float = 0.0  # seconds between the start of the handler and its end
     fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
 

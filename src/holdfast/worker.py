@@ -12,12 +12,12 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import Any
 
 from .board import Board
+from .breakers import Breaker
 from .calls import Calls
-from .clock import Clock
+from .clock import Clock, DatabaseTime
 from .errors import StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .gate import Gate
@@ -78,7 +78,11 @@ class Worker:
         self.gate = Gate(
             store,
             clock,
-            {queue: each.breaker for queue, each in self.handlers.items() if each.breaker is not None},
+            {
+                queue: each.breaker
+                for queue, each in self.handlers.items()
+                if isinstance(each.breaker, Breaker)
+            },
             {queue: each.rate for queue, each in self.handlers.items() if each.rate is not None},
             {queue: each.slots for queue, each in self.handlers.items() if each.slots is not None},
             {queue: each.catch_up for queue, each in self.handlers.items() if each.catch_up is not None},
@@ -94,10 +98,11 @@ class Worker:
         at_once = {queue: pace.limit.concurrency for queue, pace in self.pacing.paces.items()}
         self.gate.attach(self.pacing.lanes_of, at_once, quarantine)
         policies = {queue: handler.policy for queue, handler in self.handlers.items()}
-        self.completions = Completions(store, self.pacing, policies, clock, self.now, draft)
+        self.time = DatabaseTime(clock)
+        self.completions = Completions(store, self.pacing, policies, clock, self.time, draft)
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
         self.calls = Calls(
-            self.handlers, self.pacing, self.completions, clock, self.now, self._changed, board, watch
+            self.handlers, self.pacing, self.completions, clock, self.time, self._changed, board, watch
         )
         self.trouble = Trouble(clock, self.name)
         self._exchanges = Exchanges(store, self.pacing, self.calls, clock, self._is_patient, self.trouble)
@@ -106,7 +111,6 @@ class Worker:
         self._alone_at = float("-inf")
         self._had_suspect = False
         self._stop_at: float | None = None
-        self._database_now: tuple[datetime, float] | None = None
         self._spent: tuple[Report, Batch] | None = None  # freed while the next exchange is on its way
 
     # -- life
@@ -249,7 +253,8 @@ class Worker:
             del report, batch
 
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
-        asked = len(report.want) + sum(self.gate.is_shut(queue) for queue in self.handlers)
+        now = self.clock.monotonic()
+        asked = len(report.want) + sum(self.gate.is_shut(queue, now) for queue in self.handlers)
         saw_all = all(want.after is None for want in report.want)
         asked_all = report.suspects or (asked >= len(self.handlers) and saw_all and not batch.suspects)
         return asked_all and not batch.work and self.pacing.idle
@@ -270,7 +275,7 @@ class Worker:
         asyncio.get_running_loop().call_soon(self._meanwhile)
         batch = await self._exchanges.exchange(report, asked_at)
         answered_at = self.clock.monotonic()
-        self._database_now = (batch.now, answered_at)
+        self.time.hear(batch.now, answered_at)
         if self.gate.is_needed:
             self.gate.heard_paused(batch.paused)
         if self.watch is not None:
@@ -315,12 +320,6 @@ class Worker:
             await self.store.wait(seconds, self._changed)
         else:  # full hands: only what ends here is of interest
             await _until(self._changed, seconds)
-
-    def now(self) -> datetime:
-        """The database's time, as far as one can tell from here."""
-        assert self._database_now is not None
-        instant, at = self._database_now
-        return instant + timedelta(seconds=self.clock.monotonic() - at)
 
     # -- suspects, inside somebody's application
 
@@ -442,7 +441,6 @@ def _limit(handler: Handler[Any, Any]) -> Limit:
         timeout=handler.timeout,
         ahead=handler.policy.retry.starts_max > 1,
         per_key=handler.per_key,
-        key_of=handler.key_of,
     )
 
 

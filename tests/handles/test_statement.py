@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from holdfast.errors import InvalidSettings
+from holdfast.store.migrate import split
 from holdfast.store.statement import Compiled, Plan, Rows, Statement, adrive, compile, drive, in_schema
 
 LITERALS = [
@@ -102,3 +103,19 @@ def test_a_plan_whose_statement_fails_is_closed_and_the_error_passes() -> None:
     with pytest.raises(ZeroDivisionError):
         drive(running, fail)
     assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select ';'",
+        'select "a;b" from t',
+        "select 1 /* one; two */",
+        "select 1 -- one; two\n + 1",
+        r"select E'it\'s; so'",
+        "do $a$ begin perform $b$;$b$; end; $a$",
+        "create trigger t after insert on m begin delete from a; delete from b; end",
+    ],
+)
+def test_a_script_is_split_where_its_statements_end_and_nowhere_else(statement: str) -> None:
+    assert split(f"{statement};\n\nselect 2;\n-- the end;\n") == [statement, "select 2"]

@@ -110,7 +110,7 @@ async def joined(crowd: Crowd) -> None:
         await asyncio.sleep(0.2)
         worker = app.worker(until_idle=True)
         await worker.run()
-        assert worker.gate.allowed("ask") is None
+        assert worker.gate.allowed("ask", worker.clock.monotonic()) is None
 
 
 async def test_a_queue_that_is_resumed_begins_slowly(lab: Lab) -> None:

@@ -15,9 +15,10 @@ import pytest
 from holdfast import Context, Holdfast
 from holdfast.clock import MovableClock
 from holdfast.errors import InvalidSettings, StoreUnavailable
-from holdfast.gate import Gate, SharedSlots
+from holdfast.gate import Gate
+from holdfast.limits import SharedSlots
 from holdfast.rules.slots import Holder, share
-from holdfast.store import breaker_plans, plans, slot_plans
+from holdfast.store import plans, slot_plans
 from holdfast.store.slot_plans import Holders
 from holdfast.store.statement import Plan, Statement
 from tests.worker.lab import Lab, auntil, settled, until
@@ -43,13 +44,11 @@ class Gauge:
 
 def writes(lab: Lab, name: str) -> int:
     """How often the row of the holders was written."""
-    row, _ = lab.store.run(lambda now: breaker_plans.look(lab.store.plans, slot_plans.PREFIX + name, now))
-    return row.version
+    return lab.store.run(lambda _: slot_plans.look(lab.store.plans, name)).version
 
 
 def holders(lab: Lab, name: str) -> list[Any]:
-    row, _ = lab.store.run(lambda now: breaker_plans.look(lab.store.plans, slot_plans.PREFIX + name, now))
-    return slot_plans.read(row)
+    return lab.store.run(lambda _: slot_plans.look(lab.store.plans, name)).holders
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -74,7 +73,7 @@ async def test_three_workers_run_as_many_at_once_as_allowed_and_no_more(lab: Lab
         await settled(lab)
     assert (gauge.count, gauge.most) == (200, 4)
     assert writes(lab, "queue/many") < 40, "not a write per message"
-    assert apps[0].breakers.list() == [], "nobody takes the row for a breaker"
+    assert apps[0].breakers.list() == [], "slots are no breakers"
 
 
 @pytest.mark.parametrize("gap", range(3))
@@ -123,18 +122,18 @@ async def test_while_a_question_is_on_its_way_no_more_begin_than_run(
     await gate.begin(register(lab, "first"), ["many"])
     for running[0] in (0, 1, 2):
         await gate.look()
-    assert gate.at_once("many") == 4
+    assert gate.at_once("many", clock.monotonic()) == 4
     arun = lab.store.arun
 
     async def asked(*arguments: Any, **options: Any) -> Any:
-        allowed.append(gate.at_once("many"))
+        allowed.append(gate.at_once("many", clock.monotonic()))
         return await arun(*arguments, **options)
 
     monkeypatch.setattr(lab.store, "arun", asked)
     clock.advance(seconds=1)
     running[0] = 1
     await gate.look()
-    assert (allowed, gate.at_once("many")) == ([1], 4)
+    assert (allowed, gate.at_once("many", clock.monotonic())) == ([1], 4)
 
 
 async def test_a_question_without_an_answer_is_asked_again_ever_more_rarely(lab: Lab) -> None:
@@ -148,7 +147,7 @@ async def test_a_question_without_an_answer_is_asked_again_ever_more_rarely(lab:
         raise StoreUnavailable("gone")
 
     await gate.look()
-    assert gate.at_once("many") == 1
+    assert gate.at_once("many", clock.monotonic()) == 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lab.store, "arun", away)
         for _ in range(1000):
@@ -157,7 +156,7 @@ async def test_a_question_without_an_answer_is_asked_again_ever_more_rarely(lab:
     assert asked < 20, "in ten seconds"
     clock.advance(seconds=1)
     await gate.look()
-    assert gate.at_once("many") == 1
+    assert gate.at_once("many", clock.monotonic()) == 1
 
 
 async def test_handlers_share_the_slots_of_a_destination_and_each_gets_its_part(lab: Lab) -> None:

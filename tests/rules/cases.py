@@ -9,9 +9,13 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from holdfast.message import Y2000, Flag, Message, NewMessage
-from holdfast.rules.delivery import Ending, HandlerPolicy, conclude
+from holdfast.rules import delivery
+from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import policy
 from holdfast.work import Leased, Settlement
+from tests.rules.purity import pure
+
+conclude = pure(delivery.conclude)  # as all tests of rules call it
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOW_RAW = (NOW - Y2000) // timedelta(microseconds=1)

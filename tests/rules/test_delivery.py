@@ -34,7 +34,6 @@ from holdfast.rules.delivery import (
     TimedOut,
     TrialFailed,
     Unreadable,
-    conclude,
     give_back,
     release,
     verdict,
@@ -42,7 +41,7 @@ from holdfast.rules.delivery import (
 from holdfast.rules.fingerprint import fingerprint
 from holdfast.rules.retry import PROFILES, RetryPolicy, policy
 from holdfast.work import Leased, Outcome, Settlement
-from tests.rules.cases import EMITTED, MESSAGE, NOW, NOW_RAW, applied, handler, lease, settle
+from tests.rules.cases import EMITTED, MESSAGE, NOW, NOW_RAW, applied, conclude, handler, lease, settle
 
 FAILED = int(Flag.FAILED)
 STEP = 1 << 3

@@ -28,10 +28,9 @@ from holdfast.rules.delivery import (
     TimedOut,
     TrialFailed,
     Unreadable,
-    conclude,
 )
 from holdfast.work import Leased, Outcome, Settlement
-from tests.rules.cases import NOW, handler, lease
+from tests.rules.cases import NOW, conclude, handler, lease
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "lifecycle.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast.errors import InvalidSettings
-from holdfast.rules.slots import Holder, SlotHand, checked, share
+from holdfast.limits import slots_count
+from holdfast.rules.slots import Holder, SlotHand, share
 
 A, B = ("a",), ("b",)
 OVER = object()
@@ -59,7 +60,7 @@ def test_who_waits_is_noted_for_those_who_drain_something_else() -> None:
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, "5", 100_001])
 def test_a_count_that_cannot_work_is_refused(count: object) -> None:
     with pytest.raises(InvalidSettings, match=r"Slots 'smtp': .* must be a whole number"):
-        checked(count, "Slots 'smtp'")
+        slots_count(count, "Slots 'smtp'")
 
 
 def test_an_idle_worker_asks_once_a_second_and_keeps_one() -> None:

@@ -35,6 +35,7 @@ COLUMNS = {
     "event": "stream version id type subject created_at headers body",
     "breaker": "name version era state forced calls trials_left successes opened_at until changed_at why",
     "rate": "name tokens at granted",
+    "slot": "name version holders",
     "audit": "number at who action queue target count was became why filter ids",
     "alert": "name subject version episode since calm_since value peak",
     "alert_news": "number name subject what episode at since value threshold text details tries try_at told ended_at "

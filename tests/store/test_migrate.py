@@ -15,8 +15,8 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.errors import NotMigrated
 from holdfast.settings import Settings
-from holdfast.store import SqliteStore, Store
-from holdfast.store.migrate import latest, migration_sql, steps
+from holdfast.store import SqliteStore, Store, breaker_plans, slot_plans
+from holdfast.store.migrate import latest, migration_sql, split, steps
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Dialect
 from tests import servers
@@ -304,3 +304,28 @@ def test_a_printed_script_for_another_schema_names_no_other(postgres_dsn: str) -
     made = [row for row in schema_of(postgres_dsn, "tenant_a") if any("holdfast." in text for text in row)]
     assert made == []
     store.close()
+
+
+# -- what a step makes of what is there
+
+OLD_SLOTS = '[[7,3,30.0,["mail","post"]],[8,0,30.0,["post"]]]'
+
+
+def test_slots_leave_the_breakers_table(store: Store, url: str) -> None:
+    """0008: a holder keeps its slots, and a breaker stays a breaker."""
+    store.migrate()
+    is_sqlite = dialect(url) == "sqlite"
+    schema, moment, no = ("holdfast_", "1", "0") if is_sqlite else ("holdfast.", "now()", "false")
+    execute(url, f"drop table {schema}slot")
+    columns = "name, version, era, state, forced, calls, trials_left, successes, changed_at"
+    for name, calls in (("holdfast/slots/smtp", OLD_SLOTS), ("llm", ".x"), ("holdfast/slots/idle", "")):
+        values = f"'{name}', 41, 0, 'closed', {no}, '{calls}', 0, 0, {moment}"
+        execute(url, f"insert into {schema}breaker ({columns}) values ({values})")
+    for statement in split(dict(steps(dialect(url)))[8]):
+        execute(url, statement)
+    smtp = store.read(lambda _: slot_plans.look(store.plans, "smtp"))
+    assert smtp == (41, [(7, 3, 30.0, ("mail", "post")), (8, 0, 30.0, ("post",))])
+    assert store.read(lambda _: slot_plans.look(store.plans, "idle")) == (41, [])
+    assert [row.name for row, _ in store.read(lambda now: breaker_plans.known(store.plans, 10, now))] == [
+        "llm"
+    ]

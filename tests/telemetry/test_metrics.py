@@ -280,7 +280,7 @@ def test_reasons_have_names() -> None:
 
 RUN = """
 import sys, threading
-from holdfast.child import load_app
+from holdfast.loading import load_app
 from holdfast.supervisor import run_worker
 if sys.argv[1] == "spawned":
     threading.Thread(target=threading.Event().wait, daemon=True).start()

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 
 from holdfast.message import Message
 from holdfast.rules import delivery
+from holdfast.rules import pacing as rule
 from holdfast.rules.delivery import HandlerPolicy
 from holdfast.rules.lanes import HORIZON, Lane, Limit, Stop
-from holdfast.rules.pacing import Pacing
 from holdfast.rules.rhythm import BUSY_TURNS, IDLE_AFTER, IDLE_POLL, Rhythm
 from holdfast.settings import Settings
 from holdfast.work import Batch, Leased, Outcome, Report, Share
+from tests.rules.purity import watched
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+Pacing = watched(rule.Pacing)  # it looks at nothing but its arguments
 
 
 def leased(
@@ -66,7 +68,7 @@ def take(p: Pacing, *work: Leased, now: float = 0.0, **batch: Any) -> Report:
 
 
 def start(p: Pacing, now: float = 0.0) -> list[Lane]:
-    lanes = list(p.starts())
+    lanes = list(p.starts(0.0))
     for lane in lanes:
         p.begin(lane, now)
     return lanes
@@ -81,7 +83,7 @@ def finish(p: Pacing, lane: Lane, ending: delivery.Ending | None = None) -> None
 def run_through(p: Pacing, now: float = 0.0, ran: float = 0.0) -> int:
     """Let everything that may start run to its end; answers how many messages that were."""
     ended = 0
-    for lane in list(p.starts()):
+    for lane in list(p.starts(0.0)):
         while p.begin(lane, now) is not None:
             finish(p, lane, delivery.Returned(ran=ran))
             ended += 1
@@ -230,7 +232,10 @@ def looks_at_all(took: float, *, came: int = 0, rest: float = 0.001) -> list[flo
 
     Such a look takes `took`, and between exchanges are `rest` seconds.
     """
-    p, now, looks, numbers = pacing(2), 0.0, list[float](), itertools.count()
+    p = rule.Pacing(
+        {"q": Limit(2, timeout=100.0)}, Settings()
+    )  # thousands of turns: not in the trap, which takes time
+    now, looks, numbers = 0.0, list[float](), itertools.count()
     while len(looks) < 10:
         report = p.report(1, now)
         (want,) = report.want
@@ -504,7 +509,7 @@ def test_what_arrives_after_the_stop_goes_back_too() -> None:
     report = p.report(1, 0.0)
     p.stop()
     p.receive(report, batch_of([leased(1), *run_of(2, 3)]), 0.0)
-    assert list(p.starts()) == []
+    assert list(p.starts(0.0)) == []
     assert given_back(p.report(1, 0.0)) == [(1, True), (2, True)]
 
 
@@ -530,7 +535,7 @@ def test_a_pause_gives_back_one_queue_and_leaves_the_other() -> None:
     for lane in lanes:
         finish(p, lane)
     assert [p.begin(lane, 0.0) for lane in lanes] == [None, None]
-    assert [lane.queue for lane in p.starts()] == ["r"]
+    assert [lane.queue for lane in p.starts(0.0)] == ["r"]
 
 
 # --- Time -------------------------------------------------------------------------------------------------------------
@@ -745,9 +750,9 @@ def test_a_look_finds_a_lost_lease_although_a_handler_settles_under_it() -> None
 def test_keys_never_run_more_often_at_once_and_all_run(
     keys: Sequence[str | None], order: Any, per_key: int
 ) -> None:
-    limit = Limit(5, per_key=per_key, key_of=lambda each: each.message.subject)
-    p = Pacing({"q": limit}, Settings())
+    p = Pacing({"q": Limit(5, per_key=per_key)}, Settings())
     take(p, *(leased(n, subject=key) for n, key in enumerate(keys)))
+    p.unpack({each.token: each.message.subject for each in p.arrived()})
     running: list[Lane] = []
     ended = 0
     for _ in range(10 * len(keys) + 10):
@@ -764,6 +769,7 @@ def test_keys_never_run_more_often_at_once_and_all_run(
     assert ended == len(keys)
     assert p.paces["q"].keys == {}
     assert p.paces["q"].barred == {}
+    assert p.paces["q"].waiting_keys == {}
 
 
 # --- Rhythm -----------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ QUEUES = {"strict": "strict", "loose": "available"}
 SETTINGS = Settings(claim=20, claim_bytes=600, run=5, lease=30.0)
 LIMITS = {
     "strict": Limit(4, timeout=100.0),
-    "loose": Limit(3, timeout=100.0, per_key=1, key_of=lambda leased: leased.message.subject),
+    "loose": Limit(3, timeout=100.0, per_key=1),
 }
 
 
@@ -125,7 +125,8 @@ class Actor:
             report, asked_at = self.flight
             self.flight, answer, self.answer = None, self.answer, None
             self.pacing.receive(report, answer, asked_at)
-            self.running += self.pacing.starts()
+            self.pacing.unpack({each.token: each.message.subject for each in self.pacing.arrived()})
+            self.running += self.pacing.starts(self.mono)
 
     def lose_answer(self) -> None:
         """The connection broke, before or after the store had done it: look where the leases stand."""
@@ -153,7 +154,7 @@ class Actor:
             if lane.running is None:
                 if self.pacing.begin(lane, self.mono) is None:
                     self.running.remove(lane)
-                    following = self.pacing.start(lane.queue)
+                    following = self.pacing.start(lane.queue, self.mono)
                     if following is not None:
                         self.running.append(following)
                 return

@@ -144,10 +144,10 @@ def worker(
         from ..errors import UsageError
 
         raise UsageError(f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}.")
+    from ..loading import load_app
     from ..logs import configure
     from ..supervisor import run_worker
-    from .target import load
 
-    found = load(name)
+    found = load_app(name)
     configure(log, log_level)  # behind the application, which may have set logging up itself
     raise typer.Exit(run_worker(found, name, processes=processes, queues=queue, metrics=metrics))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 import typer
 
 from ..errors import NotFound, UsageError
+from ..loading import load_app
 
 if TYPE_CHECKING:
     from ..operations import Operations
@@ -70,40 +69,11 @@ def has_password(url: str) -> bool:
         return True  # whatever it is, it is not passed on
 
 
-def load(name: str) -> Any:
-    """The application that `module:attribute` names, looked for from here on."""
-    module, separator, attribute = name.partition(":")
-    if not module or (separator and not attribute):
-        raise UsageError(f"{name!r} does not name an application: write MODULE:APP, such as shop:app.")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        loaded = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise UsageError(
-                f"There is no module {module} in {os.getcwd()} or where Python looks for modules."
-            ) from None
-        raise
-    found: Any = loaded
-    for part in (attribute or "app").split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            raise UsageError(
-                f"Module {module} has no {attribute or 'app'}: write MODULE:APP, such as shop:app."
-            )
-    from ..app import Holdfast
-
-    if not isinstance(found, Holdfast):
-        raise UsageError(f"{name} is a {type(found).__name__} and not a Holdfast application.")
-    return found
-
-
 def application(app: str | None, url: str | None, target: str | None = None) -> Any:
     """The application that is meant; one without handlers for a URL."""
     name, address = chosen(app, url, target)
     if name is not None:
-        return load(name)
+        return load_app(name)
     from ..app import Holdfast
 
     assert address is not None

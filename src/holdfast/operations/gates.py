@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from ..breakers import Breaker
 from ..circuits import as_switch
 from ..handlers import Handler
+from ..limits import Rate
 from ..rules.catchup import catch_up
-from ..rules.rate import Rate
 from ..store import breaker_plans, slot_plans
 from ..store import operator_queries as queries
 from ..store.breaker_plans import BreakerRow
@@ -93,8 +94,10 @@ def _slots(desk: Desk, handler: Handler[..., object]) -> list[str]:
 
 def _catch_up(desk: Desk, handler: Handler[..., object]) -> list[str]:
     breaker = handler.breaker
-    slope = None if breaker is None else catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
-    if breaker is None or slope is None:
+    if not isinstance(breaker, Breaker):
+        return []
+    slope = catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
+    if slope is None:
         return []
     row, now = desk.ask(lambda at: breaker_plans.look(desk.plans, breaker.name, at))
     closed_at = as_switch(row, breaker.policy).closed_at

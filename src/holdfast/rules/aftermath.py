@@ -8,7 +8,6 @@ reported twice leaves them once. The moment is in them too: a letter that was im
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -37,11 +36,6 @@ class CopyTo:
     type: str | None = None
 
 
-# A body for another message: of which id and type it is, which it becomes, and its text. One that is sealed is bound to
-# its message. None: it cannot be opened here.
-Moved = Callable[[UUID, str, UUID, str, str], str | None]
-
-
 @dataclass(frozen=True, slots=True)
 class AfterDeath:
     """What a handler wants when one of its messages has died. The dead letter is held in any case."""
@@ -49,7 +43,6 @@ class AfterDeath:
     alert: bool = False
     copy: CopyTo | None = None
     tell: bool = False  # the application has a hook
-    moved: Moved | None = None  # bodies are sealed
 
 
 HOLD = AfterDeath()
@@ -76,11 +69,12 @@ def aftermath(
     last_reason: Reason,
     error: str,
     fingerprint: str,
-) -> tuple[NewMessage, ...]:
-    """The messages that this death leaves behind."""
+) -> tuple[UUID | None, tuple[NewMessage, ...]]:
+    """The messages that this death leaves behind, and which of them is a copy: its body is that of the original."""
     left = []
     death = f"{leased.message.queue}/{leased.message.seq}/{leased.epoch}/{now.isoformat()}"
-    if wish.copy is not None and (copied := _copy(leased, wish.copy, death, wish.moved)) is not None:
+    copied = None if wish.copy is None else _copy(leased, wish.copy, death)
+    if copied is not None:
         left.append(copied)
     if wish.tell:
         message = leased.message
@@ -102,7 +96,7 @@ def aftermath(
             "fingerprint": fingerprint,
         }
         left.append(news(message.id, death, told))
-    return tuple(left)
+    return None if copied is None else copied.id, tuple(left)
 
 
 def news(id: UUID, death: str, told: dict[str, Any]) -> NewMessage:
@@ -112,8 +106,8 @@ def news(id: UUID, death: str, told: dict[str, Any]) -> NewMessage:
     )
 
 
-def _copy(leased: Leased, to: CopyTo, death: str, moved: Moved | None) -> NewMessage | None:
-    """None: it has died there already, and copies must not go round in a circle; or its body cannot be copied."""
+def _copy(leased: Leased, to: CopyTo, death: str) -> NewMessage | None:
+    """None: it has died there already, and copies must not go round in a circle."""
     message = leased.message
     headers = _read(message.headers, dict)
     died_in = [*_read(headers.get(DIED_IN), list), message.queue]
@@ -121,14 +115,10 @@ def _copy(leased: Leased, to: CopyTo, death: str, moved: Moved | None) -> NewMes
         return None
     headers.setdefault(ORIGINAL_ID, str(message.id))
     headers[DIED_IN] = json.dumps(died_in, ensure_ascii=False)
-    id, type = uuid5(message.id, f"{death}/copy"), to.type or message.type
-    body = message.body if moved is None else moved(message.id, message.type, id, type, message.body)
-    if body is None:
-        return None
     return NewMessage(
-        id,
-        type,
-        body,
+        uuid5(message.id, f"{death}/copy"),
+        to.type or message.type,
+        message.body,
         stream=message.stream,
         subject=message.subject,
         headers=json.dumps(headers, ensure_ascii=False),

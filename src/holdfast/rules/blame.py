@@ -7,51 +7,22 @@ cancellation, say nothing about it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
-
-from ..errors import CircuitOpen, InvalidSettings
+from ..errors import CircuitOpen
 from ..message import Reason
 from .breaker import BAD, GOOD, VOID
-from .classify import classify
 from .delivery import BreakerRefused, TrialFailed
 
 FAILURES = frozenset({Reason.TRANSPORT_UNAVAILABLE, Reason.TIMEOUT_EXCEEDED, Reason.DEPENDENCY_FAILURE})
 TRIAL = "_holdfast_trial"  # on an exception: this call was a trial; so many seconds until the next
 
-Counts = (
-    type[BaseException]
-    | tuple[type[BaseException], ...]
-    | Collection[Reason]
-    | Callable[[BaseException], bool]
-)
 
-
-def counting(counts: Any) -> Callable[[BaseException], bool]:
-    """Which exceptions count as failures: exception types, reasons, or a function that says so. None: the usual."""
-    if counts is None:
-        return lambda error: classify(error).reason in FAILURES
-    kinds = (counts,) if isinstance(counts, type) else counts
-    if isinstance(kinds, tuple) and all(
-        isinstance(each, type) and issubclass(each, BaseException) for each in kinds
-    ):
-        return lambda error: isinstance(error, kinds)
-    if callable(counts) and not isinstance(counts, type):
-        return lambda error: bool(counts(error))
-    if isinstance(counts, Collection) and all(isinstance(each, Reason) for each in counts):
-        return lambda error: classify(error).reason in counts
-    raise InvalidSettings(
-        f"counts={counts!r} must be exception types, Reasons, or a function of the exception."
-    )
-
-
-def result_of(error: BaseException | None, counts: Callable[[BaseException], bool]) -> str:
-    """How a call went, in the letters of `rules.breaker`."""
+def result_of(error: BaseException | None, counts: bool) -> str:
+    """How a call went, in the letters of `rules.breaker`. `counts`: this error is a failure of the dependency."""
     if error is None:
         return GOOD
     if is_ours(error):
         return VOID
-    if counts(error):
+    if counts:
         return BAD
     return GOOD if isinstance(error, Exception) else VOID
 

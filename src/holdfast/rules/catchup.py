@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from ..errors import InvalidSettings
-from .rate import Rate, rate
+from ..limits import Rate
+from .rate import rate
 
 DOUBLINGS = 10
 PER_SECOND_MAX = 1_000_000.0

@@ -92,6 +92,7 @@ class Raised:
     error: BaseException
     flags: int = 0
     ran: float = 0.0
+    text: str | None = None  # instead of what the error says of itself: masked by the application
 
 
 class Reported(Exception):
@@ -115,6 +116,7 @@ class Died:
     flags: int = 0
     ran: float = 0.0
     reason: Reason = Reason.VALIDATION_FAILURE
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class TrialFailed:
     retry_in: float
     flags: int = 0
     ran: float = 0.0
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ class Unreadable:
     """The body cannot be decoded, or not into what the handler takes."""
 
     error: BaseException
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,7 @@ class Sealed:
     """The body is encrypted and the worker's keys do not open it. Another deploy may bring the key."""
 
     error: BaseException
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,29 +247,31 @@ def conclude(
     if isinstance(ending, Returned):  # first, and without a judge: nearly all of them
         flags = ending.flags & PROGRESS | PUBLISHED
         return Settlement(leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran)
-    judge = _Judge(leased, policy, now, roll)
+    judge, chars = _Judge(leased, policy, now, roll), ROOM * policy.error_chars
+    text: str | None
     match ending:
         case Lost() | Raised(LeaseLost()):
             return None
-        case Raised(error, flags, ran):
-            return judge.failed(judge.classify(error), judge.describe(error), flags, ran)
+        case Raised(error, flags, ran, text):
+            return judge.failed(judge.classify(error), text or describe(error, chars), flags, ran)
         case TimedOut(limit, flags, ran):
             text = f"TimedOut: the handler ran longer than {limit:g} s."
             return judge.failed(Failure(Reason.TIMEOUT_EXCEEDED), text, flags, ran)
-        case Unreadable(error):
-            return judge.failed(Failure(_unreadable(error)), judge.describe(error), started=False)
+        case Unreadable(error, text):
+            return judge.failed(Failure(_unreadable(error)), text or describe(error, chars), started=False)
         case NoHandler():
             text = f"NoHandler: nothing here handles type {leased.message.type!r}."
             return judge.failed(Failure(Reason.NO_HANDLER), text, started=False)
-        case TrialFailed(error, retry_in, flags, ran):
-            return judge.trial_failed(judge.classify(error), judge.describe(error), retry_in, flags, ran)
-        case Sealed(error):
-            return judge.sealed(judge.describe(error.__cause__ or error))
+        case TrialFailed(error, retry_in, flags, ran, text):
+            failure, text = judge.classify(error), text or describe(error, chars)
+            return judge.trial_failed(failure, text, retry_in, flags, ran)
+        case Sealed(error, text):
+            return judge.sealed(text or describe(error.__cause__ or error, chars))
         case BatchFailed(alone):
             failed = conclude(leased, alone, policy, now, roll)
             return None if failed is None else judge.batch_failed(failed)
-        case Died(why, flags, ran, reason):
-            return judge.dead(reason, reason, f"Dead: {why}", flags, ran)
+        case Died(why, flags, ran, reason, text):
+            return judge.dead(reason, reason, text or f"Dead: {why}", flags, ran)
         case Expired():
             text = f"Expired: the deadline {leased.message.deadline} passed before the handler started."
             reason = Reason.TIMEOUT_EXCEEDED
@@ -372,9 +379,6 @@ class _Judge:
 
     def classify(self, error: BaseException) -> Failure:
         return classify(error, self.policy.declared, self.now)
-
-    def describe(self, error: BaseException) -> str:
-        return describe(error, ROOM * self.policy.error_chars)
 
     def kept(self, text: str) -> str:
         return kept(text, self.policy.error_chars, self.policy.redact)
@@ -494,6 +498,7 @@ class _Judge:
         error = self.kept(error)
         name, wish = fingerprint(error, last_reason), self.policy.after_death
         why: dict[str, Reason] = {"reason": reason, "last_reason": last_reason}
+        copy, emits = aftermath(self.leased, wish, self.now, **why, error=error, fingerprint=name)
         return Settlement(
             self.leased,
             Outcome.DEAD,
@@ -505,7 +510,8 @@ class _Judge:
             reason=reason,
             last_reason=last_reason,
             error=error,
-            emits=aftermath(self.leased, wish, self.now, **why, error=error, fingerprint=name),
+            emits=emits,
+            copy=copy,
             ran=ran,
             fingerprint=name,
         )

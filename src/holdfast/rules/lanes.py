@@ -6,7 +6,7 @@ A lane is what one lease covers: a message of its own, or a run of a stream.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import ceil, inf
@@ -76,8 +76,7 @@ class Limit:
     concurrency: int
     timeout: float = inf
     ahead: bool = True  # work may be held beyond what runs; not where a crash would spend its only start
-    per_key: int = 0
-    key_of: Callable[[Leased], Hashable] | None = None
+    per_key: int = 0  # 0: no matter how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +117,9 @@ class Pace:
         0.0,
     )  # that look and the one before: a single one may have met a stall
     ready: deque[Lane] = field(default_factory=deque)
+    waiting_keys: dict[Fence, Hashable] = field(
+        default_factory=dict
+    )  # of what waits, if there are limits per key
     keys: dict[Hashable, int] = field(default_factory=dict)  # how many of each run
     barred: dict[Hashable, deque[Lane]] = field(default_factory=dict)  # lanes whose key is at its limit
     patience: int = 1  # full batches to wait before fewer heads are tried again
@@ -183,8 +185,7 @@ class Pace:
 
     def admit(self, lane: Lane) -> bool:
         """Let the next message of a lane begin, or bar the lane until one of the same key has ended."""
-        assert self.limit.key_of is not None
-        key = self.limit.key_of(lane.waiting[0])
+        key = self.waiting_keys[lane.waiting[0].token]
         running = self.keys.get(key, 0)
         if key is not None and running >= self.limit.per_key:
             self.barred.setdefault(key, deque()).append(lane)

@@ -10,14 +10,17 @@ nothing, fast ones are never out of work. Time (`now`) is monotonic and an argum
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from math import ceil
+from types import MappingProxyType
 from typing import Protocol
 
 from ..work import Batch, Leased, Report, Settlement, Want
 from .delivery import give_back
 from .lanes import HORIZON, LOOK_ANEW, SHARE, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
+
+NO_KEYS: Mapping[Fence, Hashable] = MappingProxyType({})
 
 
 class Holding(Protocol):
@@ -34,14 +37,14 @@ class Holding(Protocol):
 
 
 class Gate(Protocol):
-    """What of a queue may begin now, whatever a worker has room for; see gate.py."""
+    """What of a queue may begin now, whatever a worker has room for; see gate.py. It answers from memory."""
 
-    def allowed(self, queue: str) -> int | None: ...
-    def admits(self, queue: str) -> bool: ...
-    def at_once(self, queue: str) -> int | None: ...
-    def has_slot(self, queue: str) -> bool: ...
-    def has_token(self, queue: str) -> bool: ...
-    def refuses(self, queue: str) -> bool: ...
+    def allowed(self, queue: str, now: float) -> int | None: ...
+    def admits(self, queue: str, now: float) -> bool: ...
+    def at_once(self, queue: str, now: float) -> int | None: ...
+    def has_slot(self, queue: str, now: float) -> bool: ...
+    def has_token(self, queue: str, now: float) -> bool: ...
+    def refuses(self, queue: str, now: float) -> bool: ...
 
 
 class Pacing:
@@ -115,7 +118,9 @@ class Pacing:
     def _wants(self, now: float, anew: bool) -> tuple[list[Want], int]:
         """The queues to ask, and how many messages at most together."""
         if self.quarantine:
-            free = [queue for queue in self.paces if self._allowed(queue) != 0 != self._at_once(queue)]
+            free = [
+                queue for queue in self.paces if self._allowed(queue, now) != 0 != self._at_once(queue, now)
+            ]
             asked = free if self.idle else []
             return [Want(queue, 1, run=1) for queue in asked], 1
         total = min(self.settings.claim, 2 * self.settings.claim - self.held)
@@ -132,14 +137,14 @@ class Pacing:
             most = min(room, total)
             run = pace.run_max(total, self.settings.run)
             heads = min(most, max(ceil(most / min(pace.run, SHARE)), pace.useful_lanes))
-            allowed = self._allowed(queue)
+            allowed = self._allowed(queue, now)
             if allowed is not None:
                 allowed -= pace.held - pace.running  # what waits here already begins first
                 if allowed <= 0:
                     continue
                 heads = min(heads, allowed)
                 run = min(run, max(1, allowed // heads))  # not more altogether than may begin
-            slots = self._at_once(queue)
+            slots = self._at_once(queue, now)
             if slots is not None:
                 heads = min(heads, room - max(0, pace.limit.concurrency - slots))
                 if slots == 0 or heads <= 0:
@@ -147,11 +152,11 @@ class Pacing:
             wants.append(Want(queue, heads, None if anew else pace.watermark(now), run))
         return wants, total
 
-    def _allowed(self, queue: str) -> int | None:
-        return None if self.gate is None else self.gate.allowed(queue)
+    def _allowed(self, queue: str, now: float) -> int | None:
+        return None if self.gate is None else self.gate.allowed(queue, now)
 
-    def _at_once(self, queue: str) -> int | None:
-        return None if self.gate is None else self.gate.at_once(queue)
+    def _at_once(self, queue: str, now: float) -> int | None:
+        return None if self.gate is None else self.gate.at_once(queue, now)
 
     def lanes_of(self, queue: str) -> tuple[int, int]:
         """How many leases of a queue have a handler, and how many are held."""
@@ -210,8 +215,16 @@ class Pacing:
             self.paces[queue].held += sign * share.messages
             self.held_bytes += sign * share.bytes
 
-    def unpack(self) -> None:
-        """Make lanes of what has arrived."""
+    def arrived(self) -> Iterator[Leased]:
+        """What has arrived and is not unpacked, of queues that allow only so many of one key at once."""
+        for batch, _ in self._arrived:
+            if any(self.paces[queue].limit.per_key for queue in batch.shares):
+                for leased in batch.work:
+                    if self.paces[leased.message.queue].limit.per_key:
+                        yield leased
+
+    def unpack(self, keys: Mapping[Fence, Hashable] = NO_KEYS) -> None:
+        """Make lanes of what has arrived. `keys` are those of `arrived`, by their lock tokens."""
         arrived, self._arrived = self._arrived, []
         for batch, until in arrived:
             self._count(batch, -1)  # what the store told; from here on each message is counted itself
@@ -220,6 +233,8 @@ class Pacing:
                 pace = self.paces[queue]
                 pace.held += 1
                 self.held_bytes += len(leased.message.body)
+                if pace.limit.per_key:
+                    pace.waiting_keys[leased.token] = None if self.stopping else keys[leased.token]
                 lane = self.lanes.get(claimed)
                 if lane is not None:
                     lane.waiting.append(leased)
@@ -273,18 +288,18 @@ class Pacing:
 
     # -- running a lane
 
-    def starts(self) -> Iterator[Lane]:
+    def starts(self, now: float) -> Iterator[Lane]:
         """Lanes for which there is a handler free now."""
         self.unpack()
         for queue in self.paces:
-            while (lane := self.start(queue)) is not None:
+            while (lane := self.start(queue, now)) is not None:
                 yield lane
 
-    def start(self, queue: str) -> Lane | None:
+    def start(self, queue: str, now: float) -> Lane | None:
         """The next lane of a queue, if a handler is free for it."""
         pace = self.paces[queue]
         while pace.ready and pace.running < pace.limit.concurrency:
-            if self.gate is not None and not self._has_room(queue, self.gate):
+            if self.gate is not None and not self._has_room(queue, self.gate, now):
                 return None
             lane = pace.ready.popleft()
             if lane.waiting and (not pace.limit.per_key or pace.admit(lane)):
@@ -292,8 +307,10 @@ class Pacing:
                 return lane
         return None
 
-    def _has_room(self, queue: str, gate: Gate) -> bool:
-        return gate.has_slot(queue) and (not self.patient or gate.has_token(queue) or gate.refuses(queue))
+    def _has_room(self, queue: str, gate: Gate, now: float) -> bool:
+        if not gate.has_slot(queue, now):
+            return False
+        return not self.patient or gate.has_token(queue, now) or gate.refuses(queue, now)
 
     def begin(self, lane: Lane, now: float) -> Leased | None:
         """The next message of a lane, which starts now; None when the lane must give up its handler."""
@@ -302,10 +319,10 @@ class Pacing:
             pace.free_key(lane)
             pace.running -= 1
             return None
-        if self.gate is not None and not self.gate.admits(lane.queue):
+        if self.gate is not None and not self.gate.admits(lane.queue, now):
             # While its breaker is open it goes back. For a token, which comes in a moment, it waits here: going back
             # and coming again a hundred times would count as attempts.
-            if self.gate.refuses(lane.queue) or not self.patient:
+            if self.gate.refuses(lane.queue, now) or not self.patient:
                 self.close(lane)
             else:
                 pace.ready.appendleft(lane)
@@ -313,6 +330,8 @@ class Pacing:
             pace.running -= 1
             return None
         lane.running = leased = lane.waiting.pop(0)
+        if pace.limit.per_key:
+            del pace.waiting_keys[leased.token]
         lane.started_at, lane.waits_since = now, None
         return leased
 
@@ -344,7 +363,11 @@ class Pacing:
 
     def _drop_rest(self, lane: Lane) -> None:
         """The unstarted rest of a run goes back as it was: without a move the store forgets its lease."""
-        self.paces[lane.queue].held -= len(lane.waiting)
+        pace = self.paces[lane.queue]
+        pace.held -= len(lane.waiting)
+        if pace.limit.per_key:
+            for leased in lane.waiting:
+                del pace.waiting_keys[leased.token]
         self.held -= len(lane.waiting)
         self.held_bytes -= sum(len(leased.message.body) for leased in lane.waiting)
         lane.waiting.clear()

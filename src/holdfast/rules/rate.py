@@ -16,31 +16,13 @@ from datetime import datetime
 from math import ceil, floor, inf
 
 from ..errors import InvalidSettings
+from ..limits import Rate
 
 MOMENT = 0.25  # seconds of work to take tokens for
 KEPT = 1.0  # seconds that tokens in hand are good for
 PAUSE_MIN, PAUSE_MAX = 0.02, 1.0  # between two looks into an empty bucket
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|min|h|d)\s*")
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """So many in a second, and at most `burst` at once."""
-
-    per_second: float
-    burst: int
-
-    def __post_init__(self) -> None:
-        if not 1 / 86_400 <= self.per_second <= 1_000_000:
-            raise InvalidSettings(f"A rate of {self.per_second:g}/s is not between 1/d and 1000000/s.")
-        if type(self.burst) is not int or not 1 <= self.burst <= 10_000_000:
-            raise InvalidSettings(f"burst={self.burst!r} must be a whole number of at least 1.")
-
-    @property
-    def batch(self) -> int:
-        """How many tokens a worker takes at a time."""
-        return max(1, min(self.burst, ceil(self.per_second * MOMENT)))
 
 
 def rate(text: object, burst: int | None = None) -> Rate:
@@ -56,6 +38,11 @@ def rate(text: object, burst: int | None = None) -> Rate:
         )
     per_second = float(found[1]) / UNITS[found[2]]
     return Rate(per_second, max(1, ceil(per_second)) if burst is None else burst)
+
+
+def batch(rate: Rate) -> int:
+    """How many tokens a worker takes at a time."""
+    return max(1, min(rate.burst, ceil(rate.per_second * MOMENT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +98,7 @@ class Hand:
             return
         lasted = now - self.taken_at
         if lasted < MOMENT:
-            self.size = min(self.size * 2, self.rate.batch)
+            self.size = min(self.size * 2, batch(self.rate))
         elif lasted > 2 * MOMENT:
             self.size = max(1, self.size // 2)
         self.tokens += granted

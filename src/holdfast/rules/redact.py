@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidSettings
 from .classify import storable
 
-Redactor = Callable[[str], str]
-Rule = str | re.Pattern[str] | Redactor
+Function = Callable[[str], str]
+Redactor = Function  # one that looks at nothing but the text
+Rule = str | re.Pattern[str] | Function
 
 MASK = "***"
 ROOM = 4  # times what is kept of a text is looked at
@@ -94,48 +96,61 @@ def _mask_if_card(found: re.Match[str]) -> str:
 
 def kept(text: str, limit: int, redactor: Redactor = redact) -> str:
     """What is stored of an error: masked, then cut, so that no cut leaves a part of a secret that looks like none."""
+    return storable(redactor(looked_at(text, limit)), limit)
+
+
+def looked_at(text: str, limit: int) -> str:
+    """As much of a text as is masked, where so much of it is kept: to the end of a word."""
     room = text[: ROOM * limit]
     if len(room) < len(text):
         room = room[:limit] + (room[limit:].rpartition(" ")[0] or room[limit:])
-    return storable(redactor(room), limit)
+    return room
 
 
-def redactor(rules: Iterable[Rule] = (), values: Iterable[str] = ()) -> Redactor:
-    """The default masking and the application's own: known secrets (text), patterns (compiled), functions.
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """What an application masks: known secrets and patterns here, and functions of its own, which no rule calls."""
 
-    Known secrets are masked first, the longest first, so that none is left in pieces. A function that raises
-    masks everything: what it was meant to hide is not known.
-    """
-    known, patterns, functions = _sorted_out(rules)
-    secrets = sorted({each for each in (*known, *values) if len(each) >= VALUE_MIN}, key=len, reverse=True)
-    literal = (
-        re.compile("|".join(rf"(?<![A-Za-z0-9]){re.escape(each)}(?![A-Za-z0-9])" for each in secrets))
-        if secrets
-        else None
-    )
-    if literal is None and not patterns and not functions:
-        return redact
+    patterns: tuple[re.Pattern[str], ...] = ()
+    functions: tuple[Function, ...] = ()
 
-    def run(text: str) -> str:
-        if literal is not None:
-            text = literal.sub(MASK, text)
-        for pattern in patterns:
+    def known(self, text: str) -> str:
+        """`text` with everything masked but for what the functions would mask."""
+        for pattern in self.patterns:
             text = pattern.sub(MASK, text)
-        text = redact(text)
-        for function in functions:
+        return redact(text)
+
+    def __call__(self, text: str) -> str:
+        """`text` with everything masked. A function that raises masks all: what it was meant to hide is not known."""
+        text = self.known(text)
+        for function in self.functions:
             try:
                 text = str(function(text))
             except Exception as error:
                 return f"{MASK} (a redactor failed: {type(error).__name__})"
         return text
 
-    return run
+
+DEFAULT = Masking()
 
 
-def _sorted_out(rules: Iterable[Any]) -> tuple[list[str], list[re.Pattern[str]], list[Redactor]]:
+def redactor(rules: Iterable[Rule] = (), values: Iterable[str] = ()) -> Masking:
+    """The default masking and the application's own: known secrets (text), patterns (compiled), functions.
+
+    Known secrets are masked first, the longest first, so that none is left in pieces.
+    """
+    known, patterns, functions = _sorted_out(rules)
+    secrets = sorted({each for each in (*known, *values) if len(each) >= VALUE_MIN}, key=len, reverse=True)
+    if secrets:
+        either = "|".join(rf"(?<![A-Za-z0-9]){re.escape(each)}(?![A-Za-z0-9])" for each in secrets)
+        patterns.insert(0, re.compile(either))
+    return Masking(tuple(patterns), tuple(functions))
+
+
+def _sorted_out(rules: Iterable[Any]) -> tuple[list[str], list[re.Pattern[str]], list[Function]]:
     known: list[str] = []
     patterns: list[re.Pattern[str]] = []
-    functions: list[Redactor] = []
+    functions: list[Function] = []
     for rule in [rules] if isinstance(rules, str | re.Pattern) or callable(rules) else rules:
         match rule:
             case str() if len(rule) >= VALUE_MIN:

@@ -19,20 +19,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from ..errors import InvalidSettings
-
-COUNT_MAX = 100_000
 LOOK = 1.0  # seconds for which a worker believes what it read
 IDLE, IDLE_ALONE = 1.0, 10.0  # seconds that unused slots are kept, with a rival and without
 TURN = 1.0  # seconds that a slot is held while rivals wait and there is not one for each
 PAUSE_MIN, PAUSE_MAX = 0.02, 1.0  # between two tries when all are taken
-
-
-def checked(count: object, who: str) -> int:
-    """A number of slots that can work."""
-    if type(count) is not int or not 1 <= count <= COUNT_MAX:
-        raise InvalidSettings(f"{who}: {count!r} must be a whole number from 1 to {COUNT_MAX}.")
-    return count
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from importlib.resources import files
 from ..errors import NotMigrated
 from . import installed
 from .installed import Installed
-from .statement import DEFAULT_SCHEMA, Dialect, Plan, Statement, in_schema, load
+from .statement import DEFAULT_SCHEMA, TOKEN, Dialect, Plan, Statement, in_schema, load
 
 NUMBERED = 7  # the schema version from which on a database knows its functions
 PATH = "pg_catalog, pg_temp"
@@ -257,21 +257,15 @@ def _script_guards(schema: str, since: int) -> Iterator[str]:
     yield part("script_refuse", schema, question=written(load("postgres", "migrate_foreign"), values))
 
 
-TOKEN = re.compile(
-    r"\$\w*\$.*?\$\w*\$|'(?:[^']|'')*'|--[^\n]*|\bbegin\b(?=\s)|\bend\b(?=\s*;)|;", re.DOTALL | re.IGNORECASE
-)
-
-
 def split(text: str) -> list[str]:
     """The statements of a script. Semicolons in quotes, comments and bodies of functions and triggers do not count."""
     statements, start, depth = [], 0, 0
     for token in TOKEN.finditer(text):
-        word = token[0].lower()
-        if word == "begin":
+        if token["begin"]:
             depth += 1
-        elif word == "end":
+        elif token["end"]:
             depth = max(0, depth - 1)
-        elif word == ";" and depth == 0:
+        elif token["semicolon"] and depth == 0:
             statements.append(text[start : token.start()])
             start = token.end()
     statements.append(text[start:])

@@ -1,27 +1,35 @@
 """Slots in the store: who holds how many, and who of them is alive.
 
-The holders of a limit stand in a row of the breakers' table, which is what is needed: small, with a version, and
-written by compare and swap. Its name begins with PREFIX: no breaker can have it, and nobody takes it for one.
+The holders of a limit are one small row with a version, written by compare and swap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ..names import RESERVED_PREFIX
-from .breaker_plans import TRIES, BreakerRow, look, swap
+from .breaker_plans import TRIES
 from .plans import Plans, sql
 from .statement import Plan
-
-PREFIX = f"{RESERVED_PREFIX}slots/"
 
 Holders = list[tuple[int, int, float, tuple[str, ...]]]  # worker, held, lease, queues
 Decide = Callable[[Holders, Mapping[int, float]], Holders | None]
 _holders = msgspec.json.Decoder(Holders)
+
+
+class SlotRow(NamedTuple):
+    """The holders of a limit as they are stored. Version 0: nobody has held any."""
+
+    version: int
+    holders: Holders
+
+
+def look(plans: Plans, name: str) -> Plan[SlotRow]:
+    """Who holds slots, or waits for one; some of them may be dead."""
+    rows = yield sql(plans, "slot_look", name=name)
+    return SlotRow(rows[0][0], _holders.decode(rows[0][1])) if rows else SlotRow(0, [])
 
 
 def ages(plans: Plans, now: Any) -> Plan[dict[int, tuple[float, tuple[str, ...]]]]:
@@ -40,27 +48,23 @@ def change(plans: Plans, name: str, decide: Decide, now: Any) -> Plan[bool]:
     """
     for _ in range(TRIES):
         # The ages after the holders, each time: one who registered in between would be a holder without an age, dead.
-        row, moment = yield from look(plans, PREFIX + name, now)
+        row = yield from look(plans, name)
         seen = yield from ages(plans, now)
-        before = read(row)
-        after = decide(before, {number: age for number, (age, _) in seen.items()})
-        if after is None or after == before:
+        after = decide(row.holders, {number: age for number, (age, _) in seen.items()})
+        if after is None or after == row.holders:
             return True
-        if (yield from swap(plans, _row(row, after, moment))):
+        if (yield from _swap(plans, name, row.version, after)):
             return True
     return False
 
 
 def living(plans: Plans, name: str, now: Any) -> Plan[Holders]:
     """Who holds slots, and is alive."""
-    row, _ = yield from look(plans, PREFIX + name, now)
+    row = yield from look(plans, name)
     seen = yield from ages(plans, now)
-    return [each for each in read(row) if each[1] and each[0] in seen and seen[each[0]][0] < each[2]]
+    return [each for each in row.holders if each[1] and each[0] in seen and seen[each[0]][0] < each[2]]
 
 
-def read(row: BreakerRow) -> Holders:
-    return _holders.decode(row.calls) if row.calls else []
-
-
-def _row(row: BreakerRow, holders: Holders, now: datetime) -> BreakerRow:
-    return row._replace(calls=msgspec.json.encode(holders).decode(), changed_at=row.changed_at or now)
+def _swap(plans: Plans, name: str, version: int, holders: Holders) -> Plan[bool]:
+    text = msgspec.json.encode(holders).decode()
+    return bool((yield sql(plans, "slot_swap", name=name, version=version, holders=text)))

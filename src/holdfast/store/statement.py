@@ -172,9 +172,15 @@ LITERAL = rf"""
         | --[^\n\r]*
         | {COMMENT}
 """
+# What matters in SQL for those who look for parameters, or for the ends of statements.
 TOKEN = re.compile(
-    rf"(?P<skip>{LITERAL}|::)"
-    r"| (?<![\w:]):(?P<name>[A-Za-z_]\w*)",  # not the colon of a slice, [1:n]
+    rf"""
+      (?P<skip>{LITERAL}|::)
+    | (?<![\w:]):(?P<name>[A-Za-z_]\w*)   # not the colon of a slice, [1:n]
+    | (?P<begin>\b(?i:begin)\b(?=\s))       # of the body of a trigger
+    | (?P<end>\b(?i:end)\b(?=\s*;))
+    | (?P<semicolon>;)
+    """,
     re.VERBOSE | re.DOTALL,
 )
 WORD = re.compile(rf"(?P<skip>{LITERAL})|(?P<end>;)|(?P<word>[A-Za-z_]\w*)|\S", re.VERBOSE | re.DOTALL)

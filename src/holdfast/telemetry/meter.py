@@ -6,9 +6,8 @@ from bisect import bisect_left
 from contextvars import Context as Variables
 from contextvars import copy_context
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
-from ..clock import Clock
+from ..clock import Clock, DatabaseTime
 from ..message import Reason
 from ..work import Batch, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
@@ -16,7 +15,6 @@ from .sheet import Sheet
 
 TYPES_MAX = 300  # pairs of queue and type that are counted apart, in one process
 OTHER = "(other)"
-SECOND = timedelta(seconds=1)
 
 Change = tuple[int, float]
 
@@ -37,7 +35,7 @@ class Meter:
 
     def __init__(self, sheet: Sheet, clock: Clock) -> None:
         self.sheet, self.clock = sheet, clock
-        self._database_now: tuple[datetime, float] | None = None  # what it was, and when that was here
+        self._time = DatabaseTime(clock)
         self._places: dict[tuple[str, str], Places] = {}
         self._exchange = sheet.place("holdfast_exchange_seconds")
         self._claimed = sheet.place("holdfast_claimed_messages")
@@ -48,10 +46,9 @@ class Meter:
         for each in leased:
             places = self._of(each)
             changes.append((places.started, 1.0))
-            if each.attempt == 1 and self._database_now is not None:
-                now, at = self._database_now
-                waited = (now - (each.message.due_at or each.message.created_at)) / SECOND
-                changes += observed(places.wait, LONG, max(0.0, waited + self.clock.monotonic() - at))
+            if each.attempt == 1 and self._time.is_known:
+                waited = self._time.since(each.message.due_at or each.message.created_at)
+                changes += observed(places.wait, LONG, max(0.0, waited))
         self.sheet.add(changes)
         return copy_context()
 
@@ -83,7 +80,7 @@ class Meter:
         self.sheet.add([(places.done, 1.0), *observed(places.seconds, SECONDS, ran)])
 
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
-        self._database_now = (batch.now, self.clock.monotonic())
+        self._time.hear(batch.now, self.clock.monotonic())
         changes = observed(self._exchange, SECONDS, seconds)
         if report.want:
             changes += observed(self._claimed, SIZES, len(batch.work))

@@ -36,6 +36,7 @@ from holdfast.store import (
     operator_queues,
     plans,
     sequence_plans,
+    slot_plans,
 )
 from holdfast.store.audit_plans import Entry
 from holdfast.store.runners import recognise
@@ -241,6 +242,11 @@ def trip(h: Hands) -> None:
     h.run(lambda now: breaker_plans.change(h.store.plans, "dependency", opened, now))
 
 
+def hold_slots(h: Hands) -> None:
+    held = [(1, 2, 30.0, ("q",))]
+    assert h.run(lambda now: slot_plans.change(h.store.plans, "dependency", lambda *_: held, now))
+
+
 # --- Orders that are written down -------------------------------------------------------------------------------------
 
 
@@ -428,6 +434,7 @@ def verbs() -> dict[str, Verb]:
         "turn_put_off": lambda h: h.run(lambda now: alert_plans.put_off(h.store.plans, "alerts", 60.0, now)),
         "breaker": trip,
         "rate": lambda h: h.run(lambda now: breaker_plans.take(h.store.plans, "dependency", 3, 1.0, 5, now)),
+        "slots": hold_slots,
     }
 
 

@@ -217,7 +217,7 @@ class SimulatedWorker:
     # -- lanes
 
     def start_lanes(self) -> None:
-        for lane in list(self.pacing.starts()):
+        for lane in list(self.pacing.starts(self.clock)):
             self.next_of(lane)
 
     def next_of(self, lane: Lane) -> None:

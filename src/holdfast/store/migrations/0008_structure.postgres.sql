@@ -1,0 +1,13 @@
+-- Slots: who holds how many, one row for each limit. They stood in the breakers' table, as JSON in a column for calls.
+
+create table holdfast.slot (
+    name    text collate "C" primary key,    -- of a limit: queue/NAME, or what app.slots(...) was given
+    version bigint not null,                 -- rises with every write: whoever read another one writes nothing
+    holders text collate "C" not null        -- JSON: [worker, slots that it holds, its lease in seconds, its queues], ...
+) with (fillfactor = 50);
+
+insert into holdfast.slot (name, version, holders)
+select substr(name, length('holdfast/slots/') + 1), version, case when calls = '' then '[]' else calls end
+  from holdfast.breaker where name like 'holdfast/slots/%';
+
+delete from holdfast.breaker where name like 'holdfast/slots/%';
