@@ -30,6 +30,7 @@ ORDER = [
     ["codec", "telemetry", "keys"],
     ["drafts"],
     ["handlers"],
+    ["declaration"],
     ["transactions"],
     ["calls"],
     ["exchanges", "heartbeat"],

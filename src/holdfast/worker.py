@@ -18,10 +18,11 @@ from typing import Any
 from .board import Board
 from .calls import Calls
 from .clock import Clock
+from .drafts import Draft
 from .errors import StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .gate import Gate
-from .handlers import Handler, Handlers
+from .handlers import AnyHandler, Handlers
 from .heartbeat import Asked, Heartbeat
 from .logs import Log
 from .rules.lanes import Limit, Stop
@@ -30,7 +31,7 @@ from .rules.rhythm import Rhythm
 from .settings import Settings
 from .store import Store, plans
 from .telemetry import Watch
-from .transactions import Completions, Draft
+from .transactions import Completions
 from .work import Batch, Report
 
 log = Log("holdfast.worker")
@@ -406,7 +407,7 @@ class Worker:
         return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS
 
 
-def _limit(handler: Handler[Any, Any]) -> Limit:
+def _limit(handler: AnyHandler) -> Limit:
     return Limit(
         concurrency=handler.concurrency * max(1, handler.batch),
         timeout=handler.timeout,

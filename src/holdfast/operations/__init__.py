@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from ..errors import UsageError
-from ..handlers import Handler
+from ..handlers import AnyHandler
 from ..keys import Keys
 from ..message import Death, Trouble
 from ..settings import Settings
@@ -129,7 +128,7 @@ class Operations:
         self,
         store: Store,
         settings: Settings | None = None,
-        handlers: Iterable[Handler[Any, Any]] = (),
+        handlers: Iterable[AnyHandler] = (),
         keys: Keys | None = None,
         sinks: Sequence[Sink] = (),
         who: str | None = None,

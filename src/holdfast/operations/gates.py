@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ..circuits import as_switch
-from ..handlers import Handler
+from ..handlers import AnyHandler
 from ..rules.catchup import catch_up
 from ..rules.rate import Rate
 from ..store import breaker_plans, slot_plans
@@ -79,7 +79,7 @@ def busy(desk: Desk, queue: QueueState, at: datetime) -> list[str]:
     ]
 
 
-def _slots(desk: Desk, handler: Handler[..., object]) -> list[str]:
+def _slots(desk: Desk, handler: AnyHandler) -> list[str]:
     if handler.slots is None:
         return []
     name, count = handler.slots.name, handler.slots.count
@@ -91,7 +91,7 @@ def _slots(desk: Desk, handler: Handler[..., object]) -> list[str]:
     return [f"All {count} slots of {name} are held, by {who}: the next begins when one that runs has ended."]
 
 
-def _catch_up(desk: Desk, handler: Handler[..., object]) -> list[str]:
+def _catch_up(desk: Desk, handler: AnyHandler) -> list[str]:
     breaker = handler.breaker
     slope = None if breaker is None else catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
     if breaker is None or slope is None:
@@ -108,7 +108,7 @@ def _catch_up(desk: Desk, handler: Handler[..., object]) -> list[str]:
     ]
 
 
-def _rate(desk: Desk, handler: Handler[..., object], at: datetime) -> list[str]:
+def _rate(desk: Desk, handler: AnyHandler, at: datetime) -> list[str]:
     if handler.rate is None:
         return []
     name, rate = handler.rate.name, handler.rate.rate
@@ -131,7 +131,7 @@ def spoken(rate: Rate) -> str:
     return f"{rate.per_second * 86_400:g}/d"
 
 
-def _concurrency(desk: Desk, handler: Handler[..., object], queue: QueueState) -> list[str]:
+def _concurrency(desk: Desk, handler: AnyHandler, queue: QueueState) -> list[str]:
     limit = handler.concurrency * max(1, handler.batch)
     held = desk.ask(lambda now: queries.queue_held(desk.plans, queue.name, HELD_MAX, now))
     if not queue.workers or held < limit * len(queue.workers):
