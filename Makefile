@@ -23,11 +23,12 @@ test: ## the tests, on SQLite and on PostgreSQL servers that are set up for it (
 	@$(BOOTSTRAP) test
 	@$(VENV)/python tools/run_tests.py $(if $(PG),--pg=$(PG)) $(ARGS)
 
-lint: ## ruff (rules and format) and mypy --strict
+lint: ## ruff (rules and format), mypy --strict, and what type checkers say to users (tests/typing)
 	@$(BOOTSTRAP) lint
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
 	@$(VENV)/mypy
+	@$(VENV)/python tools/typing_test.py
 
 format: ## let ruff put the code in form
 	@$(BOOTSTRAP) lint

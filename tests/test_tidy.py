@@ -32,6 +32,7 @@ ORDER = [
     ["circuits"],
     ["breakers"],
     ["gate"],
+    ["declaration"],
     ["endings"],
     ["transactions"],
     ["calls"],

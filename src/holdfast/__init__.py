@@ -3,6 +3,7 @@
 from .alert import Alert
 from .app import Holdfast
 from .breakers import Breaker
+from .drafts import MessageOptions
 from .embedded import Health, Running
 from .errors import (
     ArchiveFailed,
@@ -26,23 +27,28 @@ from .errors import (
     WrongHandle,
 )
 from .failure import Category, FailureDescription
-from .handlers import Context, Dead, Handler, Snooze
+from .handlers import AnyHandler, Context, Dead, Handler, Snooze, Transaction, TransactionConnection
 from .letters import DeadLetter
-from .message import Flag, Message, NewMessage, Published, Reason
+from .limits import SharedRate, SharedSlots
+from .message import Death, Event, Flag, Message, NewMessage, Published, Reason, Trouble
 from .rules.aftermath import CopyTo
+from .rules.breaker import BreakerOptions
 from .rules.recovery import Recovery
-from .rules.retry import RetryPolicy
-from .settings import Settings
+from .rules.retry import RetryOptions, RetryPolicy
+from .settings import RetryProfile, Settings, SettingsOptions
 from .work import Batch, Leased, Outcome, Settlement
+from .worker import Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Alert",
+    "AnyHandler",
     "ArchiveFailed",
     "Batch",
     "BodySealed",
     "Breaker",
+    "BreakerOptions",
     "Category",
     "CircuitOpen",
     "CommitRefused",
@@ -50,6 +56,8 @@ __all__ = [
     "CopyTo",
     "Dead",
     "DeadLetter",
+    "Death",
+    "Event",
     "FailureDescription",
     "Flag",
     "Handler",
@@ -62,6 +70,7 @@ __all__ = [
     "LeaseLost",
     "Leased",
     "Message",
+    "MessageOptions",
     "NewMessage",
     "NotFound",
     "NotInTransaction",
@@ -72,15 +81,24 @@ __all__ = [
     "Reason",
     "Recovery",
     "Refused",
+    "RetryOptions",
     "RetryPolicy",
+    "RetryProfile",
     "Running",
     "Settings",
+    "SettingsOptions",
     "Settlement",
+    "SharedRate",
+    "SharedSlots",
     "Snooze",
     "StoreTooSlow",
     "StoreUnavailable",
+    "Transaction",
+    "TransactionConnection",
+    "Trouble",
     "UsageError",
     "VersionConflict",
+    "Worker",
     "WrongHandle",
     "__version__",
 ]

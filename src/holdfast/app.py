@@ -8,33 +8,37 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from uuid import UUID
 
 from msgspec import structs
 
 from . import names
-from .breakers import Breaker, Breakers
+from .board import Board
+from .breakers import Breaker, Breakers, Counts
 from .by_hand import ByHand
 from .clock import Clock, SystemClock, wall_clock
+from .declaration import BatchDeclaration, Declaration, HandlerKeywords
 from .drafts import draft
 from .embedded import Running
 from .endings import concluded
 from .errors import InvalidMessage, InvalidSettings, UsageError
-from .handlers import Handler, Handlers, Key, declare
+from .handlers import AnyHandler, Context, Handler, Handlers, Key, declare
 from .keys import SEALED, Source, keys_for
 from .letters import DeadLetter, hook
 from .limits import SharedRate, SharedSlots, slots_count
 from .message import Event, NewMessage, Published, Reason
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
+from .rules.breaker import BreakerOptions
 from .rules.delivery import OnDead, Ordering
 from .rules.numbers import raised
 from .rules.rate import rate as read_rate
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
-from .settings import Settings
+from .settings import RetryProfile, Settings, SettingsOptions
 from .sinks import FunctionSink, Listener, Sink, Webhook
 from .store import SqlitePlans, SqliteStore, Store, open_store, plans, sequence_plans
 from .store.migrate import migrate
@@ -53,10 +57,8 @@ if TYPE_CHECKING:
     from .operations.gauges import Gauges
     from .telemetry.tracing import Tracing
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Hear = TypeVar("Hear", bound=Listener)
-T = TypeVar("T")
+Hook = TypeVar("Hook", bound=Callable[[DeadLetter], object] | Callable[[DeadLetter, Context], object])
 
 
 class Holdfast:
@@ -72,7 +74,7 @@ class Holdfast:
         keys: Source | None = None,
         recovery: Mapping[Reason, Recovery] | None = None,
         otel: bool | None = None,
-        **settings: Any,
+        **settings: Unpack[SettingsOptions],
     ) -> None:
         """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored.
 
@@ -103,11 +105,15 @@ class Holdfast:
 
     # -- handlers
 
+    @overload
+    def handler(self, *types: str, **options: Unpack[HandlerKeywords]) -> Declaration: ...
+    @overload
+    def handler(self, *types: str, batch: int, **options: Unpack[HandlerKeywords]) -> BatchDeclaration: ...
     def handler(
         self,
         *types: str,
         name: str | None = None,
-        retry: str | RetryPolicy | None = None,
+        retry: RetryProfile | RetryPolicy | None = None,
         order: Ordering = "strict",
         on_dead: OnDead = "continue",
         ordered: bool = True,
@@ -122,9 +128,9 @@ class Holdfast:
         rate: str | SharedRate | None = None,
         cluster_concurrency: int | SharedSlots | None = None,
         catch_up: str | None = None,
-        after_death: Literal["hold", "alert"] | CopyTo | Handler[Any, Any] = "hold",
+        after_death: Literal["hold", "alert"] | CopyTo | AnyHandler = "hold",
         recovery: Mapping[Reason, Recovery] | None = None,
-    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+    ) -> Callable[[Callable[..., Any]], AnyHandler]:
         """Declare the function below as the handler of these types (`order.placed`, or a prefix `order.*`).
 
         Its queue has the function's name unless `name` is given. `retry` is a profile or a RetryPolicy; `order` says
@@ -144,7 +150,7 @@ class Holdfast:
             CopyTo(after_death.queue) if isinstance(after_death, Handler) else after_death
         )
 
-        def register(function: Callable[P, R]) -> Handler[P, R]:
+        def register(function: Callable[..., Any]) -> AnyHandler:
             handler = declare(
                 self, function, types, self.settings, name=name, retry=retry, order=order, on_dead=on_dead,
                 ordered=ordered, timeout=timeout, concurrency=concurrency, per_key=per_key, key=key, batch=batch,
@@ -159,7 +165,7 @@ class Holdfast:
 
         return register
 
-    def on_dead_letter(self, function: Callable[[DeadLetter], R]) -> Callable[[DeadLetter], R]:
+    def on_dead_letter(self, function: Hook) -> Hook:
         """Declare the function below as the hook for dead letters: called at least once for each death.
 
         It gets a `DeadLetter` and is retried like any handler; opening a ticket is what it is for.
@@ -169,13 +175,15 @@ class Holdfast:
         self.handlers.add(handler)
         return function
 
-    def breaker(self, name: str, **options: Any) -> Breaker:
+    def breaker(
+        self, name: str, *, counts: Counts | None = None, **options: Unpack[BreakerOptions]
+    ) -> Breaker:
         """The breaker of a dependency, shared by all processes: `with app.breaker("llm"):`, or `breaker="llm"`.
 
         Options, given once: window, calls_min, opens_above, cooldown, trials, closes_above, catch_up,
         catch_up_doubles, counts (what is a failure).
         """
-        return self.breakers.get(name, **options)
+        return self.breakers.get(name, counts=counts, **options)
 
     def rate(self, name: str, rate: str, *, burst: int | None = None) -> SharedRate:
         """A rate that several handlers share, such as that of a destination: `rate=app.rate("smtp", "100/s")`."""
@@ -205,19 +213,40 @@ class Holdfast:
 
     # -- publishing
 
-    def publish(self, type: str, body: object = None, *, on: object = None, **options: Any) -> Published:
+    def publish(
+        self, type: str, body: object = None, *, on: object = None,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> Published:  # fmt: skip
         """Store a message, in your own transaction when `on` is your connection or session.
 
-        Options: stream, subject, headers, dedupe, delay (seconds or timedelta), at (aware datetime), deadline, id,
-        event and expect (see the event store), queue (that handler alone).
+        `delay`: not before so many seconds, or a timedelta, from now; `at`: not before this moment (aware); `deadline`:
+        not started after it. `dedupe`: a second message of this type with the same key is not stored. `event` and
+        `expect`: docs/publishing.md. `queue`: for that handler alone.
         """
-        return self._publish([self.draft(type, body, options)], on)[0]
+        message = self.message(
+            type, body,
+            stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
+            queue=queue, id=id, event=event, expect=expect,
+        )  # fmt: skip
+        return self._publish([message], on)[0]
 
     async def apublish(
-        self, type: str, body: object = None, *, on: object = None, **options: Any
-    ) -> Published:
+        self, type: str, body: object = None, *, on: object = None,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> Published:  # fmt: skip
         """Like `publish`, for async code and async connections or sessions."""
-        return (await self._apublish([self.draft(type, body, options)], on))[0]
+        message = self.message(
+            type, body,
+            stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
+            queue=queue, id=id, event=event, expect=expect,
+        )  # fmt: skip
+        return (await self._apublish([message], on))[0]
 
     def publish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         """Store many messages, made with `app.message(...)`, in one statement."""
@@ -265,14 +294,21 @@ class Holdfast:
             await asyncio.to_thread(self._subscribe)
         return await handle.arun(plan, verb="apublish")
 
-    def message(self, type: str, body: object = None, **options: Any) -> NewMessage:
+    def message(
+        self, type: str, body: object = None, *,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> NewMessage:  # fmt: skip
         """A message for `publish_many`, checked and encoded; takes the options of `publish`."""
-        return self.draft(type, body, options)
-
-    def draft(self, type: str, body: object, options: Mapping[str, Any]) -> NewMessage:
         if self.tracing is not None:
-            options = self.tracing.created(type, options)
-        message = draft(self.settings, type, body, **options)
+            id, headers = self.tracing.created(type, id, stream, headers)
+        message = draft(
+            self.settings, type, body,
+            stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
+            queue=queue, id=id, event=event, expect=expect,
+        )  # fmt: skip
         if self.keys is not None:
             return structs.replace(message, body=self.keys.seal(message.id, message.type, message.body))
         if message.body.startswith(SEALED):
@@ -354,8 +390,14 @@ class Holdfast:
 
     # -- working
 
-    def worker(self, *, sheet: Sheet | None = None, **options: Any) -> Worker:
-        """A worker of this application's handlers; `await worker.run()`. It counts on the sheet, if there is one."""
+    def worker(
+        self, *, queues: Iterable[str] | None = None, name: str | None = None, until_idle: bool = False,
+        board: Board | None = None, sheet: Sheet | None = None, quarantine: bool = False, embedded: bool = True,
+    ) -> Worker:  # fmt: skip
+        """A worker of this application's handlers; `await worker.run()`. It counts on the sheet, if there is one.
+
+        `queues`: of these alone; `until_idle`: it ends when nothing is claimable. The others are for worker processes.
+        """
         from .operations.keeper import Keeper
 
         sheet = sheet or self.sheet
@@ -363,24 +405,23 @@ class Holdfast:
         if self.tracing is not None:
             watches.append(self.tracing)
         return Worker(
-            self.store,
-            self.handlers,
-            self.settings,
-            self.clock,
-            draft=self.draft,
-            watch=together(watches),
-            housekeeping=Keeper(lambda: self.operations),
-            **options,
-        )
+            self.store, self.handlers, self.settings, self.clock, draft=self.message, queues=queues, name=name,
+            board=board, quarantine=quarantine, embedded=embedded, until_idle=until_idle,
+            housekeeping=Keeper(lambda: self.operations), watch=together(watches),
+        )  # fmt: skip
 
     @asynccontextmanager
-    async def running(self, **options: Any) -> AsyncIterator[Running]:
+    async def running(
+        self, *, queues: Iterable[str] | None = None, name: str | None = None, until_idle: bool = False
+    ) -> AsyncIterator[Running]:
         """Work inside this process while the block lasts: `async with app.running() as running:`.
 
         What goes wrong at the start is raised here. A worker that ends later is started again; `running.health`.
         """
         await asyncio.to_thread(self.prepare)
-        running = Running(lambda: self.worker(**options), self.prepare, self.clock)
+        running = Running(
+            lambda: self.worker(queues=queues, name=name, until_idle=until_idle), self.prepare, self.clock
+        )
         task = asyncio.create_task(running.run())
         try:
             await _first(running.started, task)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 from . import names
 from .circuits import LOOK, PATIENCE, Called, Changed, Circuit, Circuits, Decide, as_switch
@@ -27,7 +27,7 @@ from .errors import InvalidSettings, NotFound, StoreUnavailable, UsageError
 from .logs import Log
 from .message import Reason
 from .rules.blame import FAILURES, ending_of, is_ours, mark_trial, result_of
-from .rules.breaker import BAD, VOID, Policy, State
+from .rules.breaker import BAD, VOID, BreakerOptions, Policy, State
 from .rules.classify import classify, storable
 from .store import Store, audit_plans, breaker_plans
 from .store.audit_plans import Entry
@@ -243,7 +243,7 @@ class Breakers:
         self._circuits = Circuits(store if callable(store) else lambda: store)
         self._breakers: dict[str, Breaker] = {}
 
-    def get(self, name: str, *, counts: Counts | None = None, **options: Any) -> Breaker:
+    def get(self, name: str, *, counts: Counts | None = None, **options: Unpack[BreakerOptions]) -> Breaker:
         """The breaker of this name. Options: those of `rules.breaker.Policy`, and `counts`: what is a failure."""
         there = self._breakers.get(name)
         if there is None:

@@ -25,7 +25,7 @@ from .clock import EPOCH, Clock, DatabaseTime
 from .codec import Unreadable as BodyUnreadable
 from .endings import concluded, log_failure, named
 from .errors import LeaseLost, UsageError
-from .handlers import Context, Dead, Handler, Snooze
+from .handlers import AnyHandler, Context, Dead, Snooze
 from .keys import SEALED, Unopened, opened
 from .logs import Log
 from .message import Reason
@@ -48,7 +48,7 @@ class Calls:
 
     def __init__(
         self,
-        handlers: Mapping[str, Handler[Any, Any]],
+        handlers: Mapping[str, AnyHandler],
         pacing: Pacing,
         completions: Completions,
         clock: Clock,
@@ -140,7 +140,7 @@ class Calls:
             self.board.began(leased.message.seq)
         return leased
 
-    def _before(self, lane: Lane, leased: Leased, handler: Handler[Any, Any]) -> Ending | None:
+    def _before(self, lane: Lane, leased: Leased, handler: AnyHandler) -> Ending | None:
         """What is decided before any code of the user runs: poison, a deadline that has passed, a cancellation."""
         message = leased.message
         if is_doubtful(leased) and (ending := unfit(leased, handler.policy)) is not None:
@@ -163,7 +163,7 @@ class Calls:
             )
         return None
 
-    async def _call(self, lane: Lane, leased: Leased, handler: Handler[Any, Any]) -> Ending | None:
+    async def _call(self, lane: Lane, leased: Leased, handler: AnyHandler) -> Ending | None:
         """The handler's ending; None if it is over already: settled in the handler's transaction, or given up."""
         context: Context | None = None
         if handler.context is not None:
@@ -179,7 +179,7 @@ class Calls:
         return ending
 
     def _step(
-        self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
+        self, lane: Lane, leased: Leased, handler: AnyHandler, context: Context | None
     ) -> Ending | Suspended:
         """Run a handler to its end or to where it suspends."""
         try:
@@ -192,7 +192,7 @@ class Calls:
         return Suspended(coroutine, yielded, variables)
 
     async def _stay(
-        self, lane: Lane, handler: Handler[Any, Any], context: Context | None, suspended: Suspended
+        self, lane: Lane, handler: AnyHandler, context: Context | None, suspended: Suspended
     ) -> Ending:
         """Go on with a handler that has suspended."""
         task = asyncio.current_task()
@@ -208,9 +208,7 @@ class Calls:
             self.changed.set()
             _forget_cancellation(task)
 
-    def _fell(
-        self, lane: Lane, handler: Handler[Any, Any], context: Context | None, error: BaseException
-    ) -> Ending:
+    def _fell(self, lane: Lane, handler: AnyHandler, context: Context | None, error: BaseException) -> Ending:
         """What an async handler raised. SystemExit, too, is its failure and not the worker's end."""
         if isinstance(error, KeyboardInterrupt):
             raise error
@@ -219,7 +217,7 @@ class Calls:
         return self._raised(lane, error, context)
 
     async def _call_in_thread(
-        self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
+        self, lane: Lane, leased: Leased, handler: AnyHandler, context: Context | None
     ) -> Ending | None:
         self._in_thread.add(lane)
         self._runner_stays()
@@ -237,7 +235,7 @@ class Calls:
         return ending
 
     def _call_blocking(
-        self, lane: Lane, leased: Leased, handler: Handler[Any, Any], context: Context | None
+        self, lane: Lane, leased: Leased, handler: AnyHandler, context: Context | None
     ) -> Ending:
         try:
             if self.watch is None:
@@ -257,7 +255,7 @@ class Calls:
 
     # -- many messages in one call
 
-    async def _run_batches(self, lanes: list[Lane], handler: Handler[Any, Any]) -> None:
+    async def _run_batches(self, lanes: list[Lane], handler: AnyHandler) -> None:
         """One message of each lane in one call, as long as there are any. What has failed before is called alone."""
         while lanes:
             started: list[tuple[Lane, Context, Any]] = []
@@ -286,7 +284,7 @@ class Calls:
                 lanes.append(more)
         self.changed.set()
 
-    async def _call_batch(self, handler: Handler[Any, Any], started: list[tuple[Lane, Context, Any]]) -> None:
+    async def _call_batch(self, handler: AnyHandler, started: list[tuple[Lane, Context, Any]]) -> None:
         """The handler answers for all at once, or for each in a list as long as the one that it got."""
         bodies = [body for *_, body in started]
         contexts = [context for _, context, _ in started]
@@ -325,7 +323,7 @@ class Calls:
             await self._end_of_many(handler, lane, context, value, is_shared)
 
     async def _end_of_many(
-        self, handler: Handler[Any, Any], lane: Lane, context: Context, value: Any, is_shared: bool
+        self, handler: AnyHandler, lane: Lane, context: Context, value: Any, is_shared: bool
     ) -> None:
         if lane in self.stuck:
             self.stuck.discard(lane)
@@ -373,7 +371,7 @@ class Calls:
         return ending_of(error, _flags(context), ran) or delivery.Raised(error, _flags(context), ran)
 
     def _cancelled(
-        self, lane: Lane, handler: Handler[Any, Any], context: Context | None, error: BaseException
+        self, lane: Lane, handler: AnyHandler, context: Context | None, error: BaseException
     ) -> Ending:
         flags, ran = _flags(context), lane.ran(self.clock.monotonic())
         match lane.stop:
@@ -523,7 +521,7 @@ def _forget_cancellation(task: asyncio.Task[Any]) -> None:
         pass
 
 
-def _first_step(handler: Handler[Any, Any], leased: Leased, context: Context | None) -> tuple[Any, Any]:
+def _first_step(handler: AnyHandler, leased: Leased, context: Context | None) -> tuple[Any, Any]:
     """The coroutine and what it waits for; or None and what it returned."""
     coroutine = _invoke(handler, leased, context)
     try:
@@ -532,7 +530,7 @@ def _first_step(handler: Handler[Any, Any], leased: Leased, context: Context | N
         return None, end.value
 
 
-def _invoke(handler: Handler[Any, Any], leased: Leased, context: Context | None) -> Any:
+def _invoke(handler: AnyHandler, leased: Leased, context: Context | None) -> Any:
     if not handler.takes_body:
         return handler.run() if handler.context is None else handler.run(**{handler.context: context})
     text = leased.message.body
@@ -543,7 +541,7 @@ def _invoke(handler: Handler[Any, Any], leased: Leased, context: Context | None)
     return handler.run(handler.decode(text), **{handler.context: context})
 
 
-def _body(handler: Handler[Any, Any], leased: Leased) -> Any:
+def _body(handler: AnyHandler, leased: Leased) -> Any:
     text = leased.message.body
     if text.startswith(SEALED):
         text = opened(leased.message, handler.keys)
@@ -574,6 +572,6 @@ def _flags(context: Context | None) -> int:
     return 0 if context is None else context._flags
 
 
-def _fewest_starts(handler: Handler[Any, Any]) -> int:
+def _fewest_starts(handler: AnyHandler) -> int:
     retry = handler.policy.retry
     return min(retry.starts_max, retry.for_reason(Reason.WORKER_VANISHED).attempts_max)

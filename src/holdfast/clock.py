@@ -55,9 +55,22 @@ class MovableClock:
     def roll(self) -> float:
         return self.dice.random()
 
-    def advance(self, **parts: float) -> None:
+    def advance(
+        self,
+        *,
+        weeks: float = 0,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+        microseconds: float = 0,
+    ) -> None:
         """Move time forward: `clock.advance(minutes=5)`."""
-        self.instant += timedelta(**parts)
+        self.instant += timedelta(
+            days=days, seconds=seconds, microseconds=microseconds, milliseconds=milliseconds,
+            minutes=minutes, hours=hours, weeks=weeks,
+        )  # fmt: skip
 
 
 class DatabaseTime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol, TypedDict
 from uuid import UUID
 
 from . import codec, names
@@ -13,6 +13,36 @@ from .errors import InvalidMessage
 from .ids import new_id
 from .message import NewMessage
 from .settings import Settings
+
+
+class MessageOptions(TypedDict, total=False):
+    """What can be said about a message beside its type and body, as keywords: for functions that pass them on.
+
+    `def place(order: Order, **options: Unpack[MessageOptions]): app.publish("order.placed", order, **options)`
+    """
+
+    stream: str | None
+    subject: str | None
+    headers: Mapping[str, Any] | None
+    dedupe: str | None
+    delay: float | timedelta | None
+    at: datetime | None
+    deadline: datetime | timedelta | None
+    id: UUID | None
+    event: bool
+    expect: int | None
+
+
+class Draft(Protocol):
+    """Makes a draft for a worker: `app.message`."""
+
+    def __call__(
+        self, type: str, body: object = None, *,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> NewMessage: ...  # fmt: skip
 
 
 def draft(

@@ -12,10 +12,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, get_type_hints, overload
 from uuid import UUID
 
 from . import codec, names
+from .drafts import Draft, MessageOptions
 from .errors import InvalidSettings, UsageError
 from .keys import SEALED, Keys, opened
 from .limits import Breaker, SharedRate, SharedSlots, slots_count
@@ -29,13 +30,16 @@ from .rules.rate import rate as read_rate
 from .rules.recovery import Recovery
 from .rules.redact import DEFAULT, Masking
 from .rules.retry import RetryPolicy, policy
-from .settings import Settings
+from .settings import RetryProfile, Settings
 from .work import Leased
 
 log = Log("holdfast.handlers")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
+Body = TypeVar("Body", contravariant=True)
+Kind = type[C]  # a Context has a `type` of its own
 Key = Literal["stream", "subject"] | Callable[[Any], Hashable]
 
 
@@ -60,22 +64,38 @@ class Dead(Exception):
 class Publisher(Protocol):
     """The part of an application that a handler publishes through."""
 
-    def publish(self, type: str, body: object = None, *, on: object = None, **options: Any) -> Published: ...
+    def publish(
+        self, type: str, body: object, *, on: object, queue: str, **options: Unpack[MessageOptions]
+    ) -> Published: ...
     async def apublish(
-        self, type: str, body: object = None, *, on: object = None, **options: Any
+        self, type: str, body: object, *, on: object, queue: str, **options: Unpack[MessageOptions]
     ) -> Published: ...
 
 
 class Settling(Protocol):
     """The part of a worker that a handler reaches through its context."""
 
-    def draft(self, type: str, body: object, options: Mapping[str, Any]) -> NewMessage: ...
+    @property
+    def draft(self) -> Draft: ...
     def complete(self, ctx: Context, on: object) -> None: ...
     async def acomplete(self, ctx: Context, on: object) -> None: ...
-    def transaction(self, ctx: Context) -> Transaction: ...
+    def transaction(self, ctx: Context, kind: Kind[Any] | None) -> Transaction[Any]: ...
 
 
-class Transaction(AbstractContextManager[Any], AbstractAsyncContextManager[Any]):
+class TransactionConnection(Protocol):
+    """What `ctx.transaction()` yields, as far as it is the same on both databases. It is committed by the block's end.
+
+    It is a `sqlite3.Connection` on SQLite, and on PostgreSQL a `psycopg.Connection` or, for `async with`, a
+    `psycopg.AsyncConnection`, whose answers are awaited. `ctx.transaction(sqlite3.Connection)` says which you expect.
+    """
+
+    def execute(
+        self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ..., /
+    ) -> Any: ...  # a cursor; AsyncConnection: await it
+    def cursor(self) -> Any: ...
+
+
+class Transaction(AbstractContextManager[C], AbstractAsyncContextManager[C]):
     """A transaction of the engine's database that settles the message when it commits: `with` or `async with`."""
 
 
@@ -144,10 +164,20 @@ class Context:
         """Whether this message has been completed in the handler's own transaction."""
         return self._completion is not None
 
-    def publish(self, type: str, body: object = None, **options: Any) -> Published:
+    def publish(
+        self, type: str, body: object = None, *,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> Published:  # fmt: skip
         """Publish when this message is settled, or not at all. Takes what `app.publish` takes, but for `on`."""
         self._refuse_when_completed("publish")
-        message = self._settling.draft(type, body, options)
+        message = self._settling.draft(
+            type, body,
+            stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
+            queue=queue, id=id, event=event, expect=expect,
+        )  # fmt: skip
         self._emits.append(message)
         return Published(message.id)
 
@@ -186,18 +216,27 @@ class Context:
         self._refuse_when_completed("acomplete")
         await self._settling.acomplete(self, on)
 
-    def transaction(self) -> Transaction:
+    @overload
+    def transaction(self) -> Transaction[TransactionConnection]: ...
+    @overload
+    def transaction(self, kind: Kind[C]) -> Transaction[C]: ...
+    def transaction(self, kind: Kind[Any] | None = None) -> Transaction[Any]:
         """A transaction that settles this message when its block ends; it yields the connection to write with.
 
-        `with` in a def handler, `async with` in an async one.
+        `with` in a def handler, `async with` in an async one. `kind` is the connection that you expect, for your type
+        checker: `sqlite3.Connection`, `psycopg.Connection`, `psycopg.AsyncConnection`. Another one is refused.
         """
         self._refuse_when_completed("transaction")
-        return self._settling.transaction(self)
+        return self._settling.transaction(self, kind)
 
 
 @dataclass(frozen=True)
-class Handler(Generic[P, R]):
-    """A declared handler. Calling it calls the function; `publish` sends a message to it alone."""
+class Handler(Generic[Body, P, R]):
+    """A declared handler of bodies of a type. Calling it calls the function; `publish` sends a message to it alone.
+
+    `Handler[Order, [Order, Context], None]`. With batch= the function takes a list, and a message holds one element.
+    A function that takes no body, or nothing but a Context, is published to without one.
+    """
 
     function: Callable[P, R]
     queue: str
@@ -226,16 +265,40 @@ class Handler(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    def publish(self, body: object = None, **options: Any) -> Published:
+    @overload
+    def publish(
+        self: Handler[None, ..., Any] | Handler[Context, ..., Any], body: None = None, *, on: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> Published: ...  # fmt: skip
+    @overload
+    def publish(self, body: Body, *, on: object = None, **options: Unpack[MessageOptions]) -> Published: ...
+    def publish(
+        self, body: object = None, *, on: object = None, **options: Unpack[MessageOptions]
+    ) -> Published:
         """Publish to this handler alone, whoever else may have subscribed to the type."""
-        return self.app.publish(self.type, body, queue=self.queue, **options)
+        return self.app.publish(self.type, body, on=on, queue=self.queue, **options)
 
-    async def apublish(self, body: object = None, **options: Any) -> Published:
-        return await self.app.apublish(self.type, body, queue=self.queue, **options)
+    @overload
+    async def apublish(
+        self: Handler[None, ..., Any] | Handler[Context, ..., Any], body: None = None, *, on: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> Published: ...  # fmt: skip
+    @overload
+    async def apublish(
+        self, body: Body, *, on: object = None, **options: Unpack[MessageOptions]
+    ) -> Published: ...
+    async def apublish(
+        self, body: object = None, *, on: object = None, **options: Unpack[MessageOptions]
+    ) -> Published:
+        """Like `publish`, for async code and async connections or sessions."""
+        return await self.app.apublish(self.type, body, on=on, queue=self.queue, **options)
 
     @property
     def type(self) -> str:
         return next((p for p in self.patterns if not p.endswith("*")), self.queue)
+
+
+AnyHandler = Handler[Any, ..., Any]
 
 
 def declare(
@@ -245,7 +308,7 @@ def declare(
     settings: Settings,
     *,
     name: str | None,
-    retry: str | RetryPolicy | None,
+    retry: RetryProfile | RetryPolicy | None,
     order: Ordering,
     on_dead: OnDead,
     ordered: bool,
@@ -264,7 +327,7 @@ def declare(
     keys: Keys | None = None,
     after_death: AfterDeath = HOLD,
     recovery: Mapping[Reason, Recovery] | None = None,
-) -> Handler[P, R]:
+) -> Handler[Any, P, R]:
     """Check a declaration and make a handler of it; every mistake is told here, before anything runs."""
     queue = names.queue_name(name or getattr(function, "__name__", ""))
     is_async = _is_async(function)
@@ -360,17 +423,27 @@ def _parameters(function: Callable[..., Any], queue: str, batch: bool) -> tuple[
         raise InvalidSettings(f"Handler {queue!r}: its annotations cannot be resolved: {error}") from error
     body: Any = _NOTHING
     context = None
+    context_first = False
     for parameter in inspect.signature(function).parameters.values():
         hint = hints.get(parameter.name, Any)
         if hint is Context or hint == list[Context]:
             if (hint is Context) is batch:
                 wanted = "list[Context]" if batch else "Context"
                 raise InvalidSettings(f"Handler {queue!r}: annotate {parameter.name!r} as {wanted}.")
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise InvalidSettings(
+                    f"Handler {queue!r}: {parameter.name!r} is given by its name: take the `/` behind it away."
+                )
             context = parameter.name
+            context_first = body is _NOTHING and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         elif body is _NOTHING and parameter.kind in (
             parameter.POSITIONAL_ONLY,
             parameter.POSITIONAL_OR_KEYWORD,
         ):
+            if context_first:
+                raise InvalidSettings(
+                    f"Handler {queue!r}: the body comes first: put {parameter.name!r} before {context!r}."
+                )
             body = hint
         elif parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_POSITIONAL,
@@ -432,9 +505,9 @@ class Handlers:
     """The handlers of an application, by queue."""
 
     def __init__(self) -> None:
-        self._by_queue: dict[str, Handler[Any, Any]] = {}
+        self._by_queue: dict[str, AnyHandler] = {}
 
-    def add(self, handler: Handler[Any, Any]) -> None:
+    def add(self, handler: AnyHandler) -> None:
         if handler.queue in self._by_queue:
             raise InvalidSettings(
                 f"There is already a handler named {handler.queue!r}: give one of them another name with name=..."
@@ -450,10 +523,10 @@ class Handlers:
     def __contains__(self, queue: object) -> bool:
         return queue in self._by_queue
 
-    def __iter__(self) -> Iterator[Handler[Any, Any]]:
+    def __iter__(self) -> Iterator[AnyHandler]:
         return iter(self._by_queue.values())
 
-    def __getitem__(self, queue: str) -> Handler[Any, Any]:
+    def __getitem__(self, queue: str) -> AnyHandler:
         return self._by_queue[queue]
 
     def __len__(self) -> int:

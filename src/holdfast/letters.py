@@ -17,7 +17,7 @@ from uuid import UUID
 from . import codec
 from .errors import InvalidSettings
 from .failure import FailureDescription, of_letter
-from .handlers import Handler, Publisher, declare
+from .handlers import AnyHandler, Publisher, declare
 from .keys import SEALED, Keys
 from .message import Death, Reason, Trouble
 from .rules.aftermath import HOOK_QUEUE
@@ -101,7 +101,7 @@ def hook(
     redact: Masking,
     operations: Callable[[], Operations],
     keys: Keys | None,
-) -> Handler[Any, Any]:
+) -> AnyHandler:
     """The handler that calls a hook."""
     made = declare(
         app, function, (), settings, name="on_dead_letter", retry=None, order="strict", on_dead="continue",

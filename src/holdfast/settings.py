@@ -3,12 +3,55 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Literal, TypedDict, Unpack
 
 from .errors import InvalidSettings
 
 # What keeps what it is given: memory, for one, would read back well, and be gone with the process.
 ARCHIVES = ("file", "s3", "gs", "az")
+
+RetryProfile = Literal["patient", "brisk", "api", "steady", "immediate"]  # what they are: rules/retry.py
+
+
+class SettingsOptions(TypedDict, total=False):
+    """The settings as keywords, each of which may be left out: `Holdfast(url, lease=60)`. See `Settings`."""
+
+    lease: float
+    heartbeat: float
+    timeout: float
+    grace: float
+    claim: int
+    claim_bytes: int
+    run: int
+    concurrency: int
+    threads: int
+    connections: int
+    body_bytes: int
+    headers_bytes: int
+    body_depth: int
+    errors_kept: int
+    error_chars: int
+    history: float
+    dedupe: float
+    audit: float
+    poll_min: float
+    poll_max: float
+    refunds: int
+    catch_up_doubles: float
+    dead_age: float
+    dead_count: int
+    archive: str
+    retry: RetryProfile
+    alert_dead: float
+    alert_late: float
+    late: float
+    alert_silent: float
+    alert_breaker: float
+    alert_blocked: float
+    alert_backlog: float
+    alert_poison: float
+    alert_calm: float
+    alert_every: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +83,7 @@ class Settings:
     dead_age: float = 7 * 86_400.0  # of a dead letter before it is archived
     dead_count: int = 10_000  # dead letters before the oldest are archived
     archive: str = ""  # a folder, or s3://bucket/prefix; without one no dead letter is deleted
-    retry: str = "patient"
+    retry: RetryProfile = "patient"
     alert_dead: float = 100  # dead letters within a day
     alert_late: float = 10  # messages that begin, or wait, later than `late`
     late: float = 300.0
@@ -70,7 +113,7 @@ class Settings:
         if self.poll_min > self.poll_max:
             raise InvalidSettings(f"poll_min={self.poll_min} is above poll_max={self.poll_max}.")
 
-    def but(self, **changes: Any) -> Settings:
+    def but(self, **changes: Unpack[SettingsOptions]) -> Settings:
         """A copy with some settings changed; an unknown name is refused."""
         known = {field.name for field in fields(self)}
         for name in changes:

@@ -24,10 +24,10 @@ from types import TracebackType
 from typing import Any, Never, TypeVar
 
 from .clock import Clock, DatabaseTime
+from .drafts import Draft
 from .errors import CommitRefused, HoldfastError, LeaseLost, StoreUnavailable, UsageError
 from .handlers import Context, Transaction
 from .logs import Log
-from .message import NewMessage
 from .rules import delivery
 from .rules.delivery import Ending, HandlerPolicy, conclude
 from .rules.lanes import Completion, Lane, stamped
@@ -39,7 +39,6 @@ from .store.statement import Plan
 log = Log("holdfast.worker")
 
 T = TypeVar("T")
-Draft = Callable[[str, object, Mapping[str, Any]], NewMessage]
 
 LOOK_AGAIN = (
     0.05  # seconds between looks at a transaction that is still open, or a database that does not answer
@@ -105,11 +104,11 @@ class Completions:
 
     # -- in the engine's own
 
-    def transaction(self, ctx: Context) -> Transaction:
-        return _Transaction(lambda: self._transaction(ctx), lambda: self._atransaction(ctx))
+    def transaction(self, ctx: Context, kind: type[Any] | None) -> Transaction[Any]:
+        return _Transaction(lambda: self._transaction(ctx, kind), lambda: self._atransaction(ctx, kind))
 
     @contextmanager
-    def _transaction(self, ctx: Context) -> Iterator[Any]:
+    def _transaction(self, ctx: Context, kind: type[Any] | None) -> Iterator[Any]:
         if self._on_loop():
             raise UsageError("In an async handler write `async with ctx.transaction() as connection:`.")
         with ExitStack() as held:
@@ -121,7 +120,7 @@ class Completions:
                 with ExitStack() as transaction:
                     with self._waiting(ctx):
                         connection, run = transaction.enter_context(self.store.transaction())
-                    yield connection
+                    yield _expected(connection, kind)
                     run(self._plan(ctx, note))
                     settled = True
             except BaseException as error:
@@ -131,7 +130,7 @@ class Completions:
             note.committed = True
 
     @asynccontextmanager
-    async def _atransaction(self, ctx: Context) -> AsyncIterator[Any]:
+    async def _atransaction(self, ctx: Context, kind: type[Any] | None) -> AsyncIterator[Any]:
         async with AsyncExitStack() as held:
             with self._waiting(ctx):
                 await held.enter_async_context(self.store.aturn())
@@ -141,7 +140,7 @@ class Completions:
                 async with AsyncExitStack() as transaction:
                     with self._waiting(ctx):
                         connection, run = await transaction.enter_async_context(self.store.atransaction())
-                    yield connection
+                    yield _expected(connection, kind)
                     await run(self._plan(ctx, note))
                     settled = True
             except BaseException as error:
@@ -307,11 +306,24 @@ def _in_our_words(ctx: Context, note: Note, error: BaseException) -> BaseExcepti
     return _lease_lost(ctx) if note.lost and isinstance(error, Exception) else error
 
 
+def _expected(connection: Any, kind: type[Any] | None) -> Any:
+    """The connection, if it is of the kind that the handler asked for."""
+    if kind is None or isinstance(connection, kind):
+        return connection
+    wanted, yields = (
+        f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in (kind, type(connection))
+    )
+    raise UsageError(
+        f"ctx.transaction({wanted}) asks for a connection that this block does not yield: it yields a {yields}. "
+        f"Write ctx.transaction({yields}), or leave the argument out."
+    )
+
+
 async def _as_coroutine(function: Callable[..., None], *arguments: Any) -> None:
     function(*arguments)
 
 
-class _Transaction(Transaction):
+class _Transaction(Transaction[Any]):
     """Enters whichever form is asked for: `with` blocks, `async with` does not."""
 
     def __init__(

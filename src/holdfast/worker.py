@@ -18,10 +18,11 @@ from .board import Board
 from .breakers import Breaker
 from .calls import Calls
 from .clock import Clock, DatabaseTime
+from .drafts import Draft
 from .errors import StoreUnavailable
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .gate import Gate
-from .handlers import Handler, Handlers
+from .handlers import AnyHandler, Handlers
 from .heartbeat import Asked, Heartbeat
 from .logs import Log
 from .rules.housekeeping import Rest
@@ -33,7 +34,7 @@ from .settings import Settings
 from .store import Store, plans, sequence_plans
 from .store.statement import Plan
 from .telemetry import Watch
-from .transactions import Completions, Draft
+from .transactions import Completions
 from .trouble import Trouble
 from .work import Batch, Report
 
@@ -435,7 +436,7 @@ def tell_mended(mended: sequence_plans.Mended) -> None:
         )
 
 
-def _limit(handler: Handler[Any, Any]) -> Limit:
+def _limit(handler: AnyHandler) -> Limit:
     return Limit(
         concurrency=handler.concurrency * max(1, handler.batch),
         timeout=handler.timeout,

@@ -44,7 +44,7 @@ def keep_books(step: Step, ctx: Context) -> None:
     time.sleep(step.seconds)
     if ctx.attempt <= step.busy:
         raise ConnectionError("the bank did not answer")
-    with ctx.transaction() as db:
+    with ctx.transaction(sqlite3.Connection) as db:
         write_ledger(db, ctx, f"order {step.order}: {step.cents} cents, {ctx.type}")
 
 
@@ -54,7 +54,7 @@ async def give_points(points: Points, ctx: Context) -> None:
     await asyncio.sleep(0.02)
     if ctx.attempt <= points.busy:
         raise TimeoutError("the points service was slow")
-    async with ctx.transaction() as db:
+    async with ctx.transaction(sqlite3.Connection) as db:
         write_ledger(db, ctx, f"customer {points.customer}: {points.points} points")
 
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from ..errors import UsageError
-from ..handlers import Handler
+from ..handlers import AnyHandler
 from ..keys import Keys
 from ..message import Death, Trouble
 from ..rules.housekeeping import Rest
@@ -134,7 +133,7 @@ class Operations:
         self,
         store: Store,
         settings: Settings | None = None,
-        handlers: Iterable[Handler[Any, Any]] = (),
+        handlers: Iterable[AnyHandler] = (),
         keys: Keys | None = None,
         sinks: Sequence[Sink] = (),
         who: str | None = None,

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from .. import names
 from ..errors import NotFound, Refused, UsageError
-from ..handlers import Handler
+from ..handlers import AnyHandler
 from ..keys import Keys
 from ..logs import Log
 from ..rules.classify import storable
@@ -44,7 +44,7 @@ class Desk:
         self,
         store: Store,
         settings: Settings,
-        handlers: Iterable[Handler[Any, Any]] = (),
+        handlers: Iterable[AnyHandler] = (),
         keys: Keys | None = None,
         who: str | None = None,
     ) -> None:

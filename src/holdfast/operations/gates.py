@@ -10,7 +10,7 @@ from datetime import datetime
 
 from ..breakers import Breaker
 from ..circuits import as_switch
-from ..handlers import Handler
+from ..handlers import AnyHandler
 from ..limits import Rate
 from ..rules.catchup import catch_up
 from ..store import breaker_plans, slot_plans
@@ -80,7 +80,7 @@ def busy(desk: Desk, queue: QueueState, at: datetime) -> list[str]:
     ]
 
 
-def _slots(desk: Desk, handler: Handler[..., object]) -> list[str]:
+def _slots(desk: Desk, handler: AnyHandler) -> list[str]:
     if handler.slots is None:
         return []
     name, count = handler.slots.name, handler.slots.count
@@ -92,7 +92,7 @@ def _slots(desk: Desk, handler: Handler[..., object]) -> list[str]:
     return [f"All {count} slots of {name} are held, by {who}: the next begins when one that runs has ended."]
 
 
-def _catch_up(desk: Desk, handler: Handler[..., object]) -> list[str]:
+def _catch_up(desk: Desk, handler: AnyHandler) -> list[str]:
     breaker = handler.breaker
     if not isinstance(breaker, Breaker):
         return []
@@ -111,7 +111,7 @@ def _catch_up(desk: Desk, handler: Handler[..., object]) -> list[str]:
     ]
 
 
-def _rate(desk: Desk, handler: Handler[..., object], at: datetime) -> list[str]:
+def _rate(desk: Desk, handler: AnyHandler, at: datetime) -> list[str]:
     if handler.rate is None:
         return []
     name, rate = handler.rate.name, handler.rate.rate
@@ -134,7 +134,7 @@ def spoken(rate: Rate) -> str:
     return f"{rate.per_second * 86_400:g}/d"
 
 
-def _concurrency(desk: Desk, handler: Handler[..., object], queue: QueueState) -> list[str]:
+def _concurrency(desk: Desk, handler: AnyHandler, queue: QueueState) -> list[str]:
     limit = handler.concurrency * max(1, handler.batch)
     held = desk.ask(lambda now: queries.queue_held(desk.plans, queue.name, HELD_MAX, now))
     if not queue.workers or held < limit * len(queue.workers):

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, TypedDict, Unpack, assert_never
 
 from ..errors import InvalidSettings
 from .catchup import catch_up
@@ -38,6 +38,19 @@ class State(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
+
+
+class BreakerOptions(TypedDict, total=False):
+    """The fields of a `Policy` as keywords, each of which may be left out."""
+
+    window: int
+    calls_min: int
+    opens_above: float
+    cooldown: float
+    trials: int
+    closes_above: float
+    catch_up: str | None
+    catch_up_doubles: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,7 @@ class Policy:
             raise InvalidSettings(f"A breaker's cooldown={self.cooldown!r} must be positive, a year at most.")
         catch_up(self.catch_up, self.catch_up_doubles)
 
-    def but(self, **changes: Any) -> Policy:
+    def but(self, **changes: Unpack[BreakerOptions]) -> Policy:
         """A copy with something changed; an unknown name is refused."""
         known = [each.name for each in fields(self)]
         for name in changes:

@@ -22,15 +22,28 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from ..errors import InvalidSettings
 from ..failure import PERMANENT
 from ..message import Reason
+from ..settings import RetryProfile
 
 RETRY_AFTER_MAX = 3600.0
 CAP_MAX = 366 * 86_400.0
 BASE_MIN = 0.001
+
+
+class RetryOptions(TypedDict, total=False):
+    """The fields of a `RetryPolicy` as keywords, each of which may be left out."""
+
+    attempts_max: int
+    base: float
+    factor: float
+    cap: float
+    jitter: float
+    per_reason: Mapping[Reason, RetryPolicy]
+    never: frozenset[Reason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,7 @@ class RetryPolicy:
             return min(retry_after, RETRY_AFTER_MAX)
         return self._capped(failures) * (1.0 + self.jitter * (2.0 * roll - 1.0))
 
-    def but(self, **changes: Any) -> RetryPolicy:
+    def but(self, **changes: Unpack[RetryOptions]) -> RetryPolicy:
         """A copy with something changed: `policy("api").but(attempts_max=8)`."""
         known = [known.name for known in fields(self)]
         for name in changes:
@@ -112,7 +125,7 @@ def _check_number(name: str, value: object, low: float, high: float) -> None:
         raise InvalidSettings(f"{name}={value!r} must be a number from {low:g} to {high:g}.")
 
 
-PROFILES: Mapping[str, RetryPolicy] = MappingProxyType(
+PROFILES: Mapping[RetryProfile, RetryPolicy] = MappingProxyType(
     {
         "patient": RetryPolicy(attempts_max=10, base=30.0, factor=2.0, cap=3600.0),
         "brisk": RetryPolicy(attempts_max=5, base=1.0, factor=2.0, cap=300.0),
@@ -123,7 +136,7 @@ PROFILES: Mapping[str, RetryPolicy] = MappingProxyType(
 )
 
 
-def policy(which: str | RetryPolicy) -> RetryPolicy:
+def policy(which: RetryProfile | RetryPolicy) -> RetryPolicy:
     """A profile by its name; a policy is returned as it is."""
     if isinstance(which, RetryPolicy):
         return which

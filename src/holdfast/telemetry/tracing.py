@@ -13,6 +13,7 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -69,24 +70,26 @@ class Tracing:
 
     # -- publishing
 
-    def created(self, type: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of a message, with the context of the span that tells of its making among the headers."""
-        headers = options.get("headers") or {}
-        made = {**options, "id": options.get("id") or new_id()}
-        if not isinstance(headers, Mapping) or any(str(name).lower() == PARENT for name in headers):
-            return made
+    def created(
+        self, type: str, id: UUID | None, stream: str | None, headers: Mapping[str, Any] | None
+    ) -> tuple[UUID, Mapping[str, Any] | None]:
+        """The id of a message, and its headers with the context of the span that tells of its making."""
+        there: Any = headers or {}
+        id = id or new_id()
+        if not isinstance(there, Mapping) or any(str(name).lower() == PARENT for name in there):
+            return id, headers
         attributes = _about("create", "create", type)
-        attributes["messaging.message.id"] = str(made["id"])
-        if isinstance(stream := options.get("stream"), str):
+        attributes["messaging.message.id"] = str(id)
+        if isinstance(stream, str):
             attributes["messaging.destination.partition.id"] = stream
         carrier: dict[str, str] = {}
         with self._tracer.start_as_current_span(
             f"create {type}", kind=self._trace.SpanKind.PRODUCER, attributes=attributes
         ):
             self._w3c.inject(carrier)
-        if carrier and len(msgspec.json.encode(carrier)) + _size(headers) <= self._headers_bytes:
-            made["headers"] = {**headers, **carrier}
-        return made
+        if carrier and len(msgspec.json.encode(carrier)) + _size(there) <= self._headers_bytes:
+            return id, {**there, **carrier}
+        return id, headers
 
     @contextmanager
     def sending(self, messages: Sequence[NewMessage]) -> Iterator[None]:

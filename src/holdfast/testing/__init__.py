@@ -37,9 +37,22 @@ class Drained:
         self.app.prepare()
         await self.app.worker(until_idle=True).run()
 
-    def advance(self, **parts: float) -> None:
+    def advance(
+        self,
+        *,
+        weeks: float = 0,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+        microseconds: float = 0,
+    ) -> None:
         """Move the clock forward: `t.advance(minutes=5)`."""
-        self.clock.advance(**parts)
+        self.clock.advance(
+            weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds,
+            milliseconds=milliseconds, microseconds=microseconds,
+        )  # fmt: skip
 
 
 @contextmanager

@@ -1,0 +1,408 @@
+"""What users rightly write: both type checkers must accept all of it (tools/typing_test.py). Each mark names a use.
+
+Never run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Unpack
+from uuid import uuid4
+
+import aiosqlite
+import psycopg
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, scoped_session
+
+from holdfast import (
+    Alert,
+    AnyHandler,
+    Batch,
+    Breaker,
+    BreakerOptions,
+    CircuitOpen,
+    Context,
+    CopyTo,
+    Dead,
+    DeadLetter,
+    Event,
+    Flag,
+    Handler,
+    Holdfast,
+    MessageOptions,
+    NewMessage,
+    Published,
+    Reason,
+    Recovery,
+    RetryPolicy,
+    RetryProfile,
+    Settings,
+    SettingsOptions,
+    Settlement,
+    SharedRate,
+    SharedSlots,
+    Snooze,
+    TransactionConnection,
+    Worker,
+)
+from holdfast.operations import Letter, Operations, Status
+from holdfast.testing import Drained, MovableClock
+
+
+@dataclass
+class Order:
+    id: int
+    email: str = ""
+
+
+@dataclass
+class Rush(Order):
+    hours: int = 1
+
+
+order = Order(1)
+
+
+# --- An application and its settings ------------------------------------------------------------------------
+
+app = Holdfast(
+    "sqlite:///shop.db", lease=60, heartbeat=5.0, retry="brisk", alert_dead=10
+)  # accepted: settings
+every: SettingsOptions = {
+    "lease": 60,
+    "archive": "s3://letters/shop",
+    "threads": 4,
+}  # accepted: settings as a value
+second = Holdfast("postgresql://db/shop", metrics=True, otel=False, keys=None, **every)  # accepted: passed on
+tested = Holdfast(
+    "sqlite:///:memory:", clock=MovableClock(), redact=["secret-[0-9]+"]
+)  # accepted: a clock, a rule
+recovering = Holdfast(
+    "sqlite:///r.db", recovery={Reason.TIMEOUT_EXCEEDED: Recovery(after=60)}
+)  # accepted: recovery
+changed: Settings = Settings().but(lease=60)  # accepted: a copy of the settings
+profile: RetryProfile = "api"  # accepted: the name of a profile
+quickly = RetryPolicy(attempts_max=3, base=1, cap=60).but(jitter=0.2, per_reason={})  # accepted: a policy
+
+
+# --- Handlers -----------------------------------------------------------------------------------------------
+
+
+@app.handler("order.placed", "order.changed", retry="patient", order="available", on_dead="halt")
+async def place(order: Order, ctx: Context) -> None:  # accepted: async, with a context
+    ctx.publish("order.confirmed", {"id": order.id}, stream=f"order-{order.id}", delay=timedelta(minutes=5))
+    key: str = ctx.idempotency_key
+    print(key, ctx.attempt + 1, ctx.headers.get("trace"), ctx.created_at.isoformat())
+
+
+@app.handler("order.placed", name="receipts", timeout=30, concurrency=4, key="stream", per_key=1)
+def send_receipt(order: Order) -> None:  # accepted: def, the body alone
+    print(order.email)
+
+
+@app.handler("order.raw")
+def raw(body: dict[str, Any]) -> Snooze | Dead | None:  # accepted: wishes as answers
+    return Snooze(minutes=5) if body else Dead("empty")
+
+
+@app.handler("order.any")
+def whatever(body: Any) -> None: ...  # accepted: any body
+
+
+@app.handler("order.object")
+def object_like(body: object) -> None: ...  # accepted: an object
+
+
+@app.handler("order.maybe")
+def maybe(body: Order | None = None) -> None: ...  # accepted: a body that may be missing
+
+
+@app.handler("list.made")
+def of_a_list(numbers: list[int]) -> None: ...  # accepted: a body that is a list, without batch
+
+
+@app.handler("order.keyword")
+async def by_keyword(order: Order, *, ctx: Context) -> int:  # accepted: a context by its name
+    return ctx.attempt
+
+
+@app.handler("order.default")
+def with_default(order: Order, ctx: Context, limit: int = 3) -> None: ...  # accepted: a default
+
+
+@app.handler("clock.struck")
+async def strike(ctx: Context) -> None: ...  # accepted: a context alone
+
+
+@app.handler("bell.rang")
+def ring() -> int:  # accepted: nothing
+    return 1
+
+
+@app.handler("reading.taken", batch=50)
+async def store(orders: list[Order]) -> None: ...  # accepted: a batch
+
+
+@app.handler("reading.noted", batch=50)
+def note(
+    orders: list[Order], contexts: list[Context]
+) -> list[Snooze | None]:  # accepted: a batch with contexts
+    return [Snooze(seconds=each.attempt) for each in contexts]
+
+
+@app.handler("order.guarded", breaker="llm", rate="100/s", cluster_concurrency=5, catch_up="10/s")
+def guarded(order: Order) -> None: ...  # accepted: limits by name
+
+
+@app.handler("order.shared", breaker=app.breaker("llm"), rate=app.rate("smtp", "5/s", burst=2), retry=quickly)
+def shared(order: Order) -> None: ...  # accepted: limits that are shared
+
+
+@app.handler(
+    "order.slots", cluster_concurrency=app.slots("smtp", 5), steps=["charged"], errors={OSError: Reason(6)}
+)
+def slotted(order: Order) -> None: ...  # accepted: slots, steps, errors
+
+
+@app.handler(
+    "order.copied", after_death=send_receipt, recovery={Reason.DEPENDENCY_FAILURE: Recovery(after=600)}
+)
+def copied(order: Order) -> None: ...  # accepted: a copy for another handler
+
+
+@app.handler("order.alerted", after_death="alert", key=lambda body: body.id, per_key=2)
+def alerted(order: Order) -> None: ...  # accepted: a key that a function makes
+
+
+@app.handler("order.elsewhere", after_death=CopyTo("receipts"), ordered=False, retry=profile)
+def elsewhere(order: Order) -> None: ...  # accepted: a copy for a queue
+
+
+class Greeter:
+    def greet(self, order: Order, ctx: Context) -> None: ...
+
+
+class Called:
+    async def __call__(self, order: Order) -> None: ...
+
+
+method = app.handler("order.method", name="method")(Greeter().greet)  # accepted: a method
+instance = app.handler("order.object", name="instance")(Called())  # accepted: an object that is called
+everyone: list[AnyHandler] = [
+    place,
+    send_receipt,
+    ring,
+    store,
+    strike,
+    method,
+]  # accepted: handlers in a list
+precise: Handler[Order, [Order], None] = send_receipt  # accepted: the type of a handler
+
+
+async def to_handlers(ctx: Context, connection: sqlite3.Connection) -> None:
+    sent: Published = place.publish(order)  # accepted: its body
+    place.publish(
+        Rush(2, hours=3), stream="order-2", delay=1.5, on=connection
+    )  # accepted: a subclass, options
+    again: Published = await place.apublish(
+        order, dedupe="order-1", at=datetime.now(UTC)
+    )  # accepted: apublish
+    send_receipt.publish(
+        order, headers={"trace": "1"}, subject="order 1", id=uuid4()
+    )  # accepted: more options
+    raw.publish({"id": 1})  # accepted: a dict
+    whatever.publish(3)  # accepted: anything
+    whatever.publish()  # accepted: or nothing
+    object_like.publish("text")  # accepted: any object
+    maybe.publish()  # accepted: a missing body
+    maybe.publish(order)  # accepted: or one
+    of_a_list.publish([1, 2])  # accepted: the list is the body
+    by_keyword.publish(order)  # accepted: with a context by name
+    with_default.publish(order)  # accepted: with a default
+    strike.publish()  # accepted: no body
+    await strike.apublish(deadline=timedelta(hours=1))  # accepted: no body, options
+    ring.publish(delay=5)  # accepted: no parameters
+    store.publish(order)  # accepted: one of a batch
+    note.publish(order, stream="s")  # accepted: one of a batch with contexts
+    method.publish(order)  # accepted: a method
+    await instance.apublish(order)  # accepted: an object
+    await place(order, ctx)  # accepted: called directly
+    send_receipt(order)  # accepted: called directly, def
+    number: int = ring()  # accepted: what it returns
+    await store([order])  # accepted: called directly, a batch
+    print(sent.id.hex, again.duplicate, number, place.queue, place.type)
+
+
+# --- Publishing ---------------------------------------------------------------------------------------------
+
+
+def publishing(
+    lite: sqlite3.Connection,
+    pg: psycopg.Connection,
+    session: Session,
+    scoped: scoped_session[Session],
+    engine: sqlalchemy.Engine,
+) -> None:
+    app.publish("order.placed")  # accepted: no body
+    app.publish("order.placed", order, on=lite)  # accepted: sqlite3
+    app.publish("order.placed", order, on=pg)  # accepted: psycopg
+    app.publish("order.placed", order, on=session)  # accepted: SQLAlchemy, a session
+    app.publish("order.placed", order, on=scoped)  # accepted: SQLAlchemy, a scoped session
+    with engine.begin() as connection:
+        app.publish("order.placed", order, on=connection)  # accepted: SQLAlchemy, a connection
+    app.publish("order.placed", [1, "two", None], stream="s", event=True, expect=3)  # accepted: an event
+    app.publish(
+        "order.placed", order, delay=timedelta(minutes=5), deadline=timedelta(hours=1)
+    )  # accepted: times
+    app.publish(
+        "order.placed", order, at=datetime.now(UTC), queue="receipts", id=None
+    )  # accepted: more times
+    made: NewMessage = app.message("order.placed", order, dedupe="1", subject="s")  # accepted: a message
+    answers: list[Published] = app.publish_many([made, app.message("a.b", 1)], on=lite)  # accepted: many
+    app.publish_many(app.message("order.placed", {"id": each}) for each in range(3))  # accepted: a generator
+    events: list[Event] = app.events("order-1", after=3)  # accepted: events
+    print(answers[0].id, [each.version for each in events])
+
+
+async def apublishing(
+    lite: aiosqlite.Connection,
+    pg: psycopg.AsyncConnection,
+    session: AsyncSession,
+    connection: AsyncConnection,
+) -> None:
+    await app.apublish("order.placed", order, on=lite)  # accepted: aiosqlite
+    await app.apublish("order.placed", order, on=pg)  # accepted: psycopg, async
+    await app.apublish(
+        "order.placed", order, on=session, stream="order-1"
+    )  # accepted: SQLAlchemy, an async session
+    await app.apublish("order.placed", order, on=connection)  # accepted: SQLAlchemy, an async connection
+    published: Published = await app.apublish("order.placed", delay=3)  # accepted: without a handle
+    many: list[Published] = await app.apublish_many([app.message("a.b", 1)])  # accepted: many
+    print(published.id, len(many))
+
+
+def passing_on(placed: Order, **options: Unpack[MessageOptions]) -> Published:
+    return app.publish("order.placed", placed, **options)  # accepted: options passed on
+
+
+# --- In a handler -------------------------------------------------------------------------------------------
+
+
+def write(db: TransactionConnection, ctx: Context) -> None:  # accepted: a function of the connection
+    db.execute("insert into ledger values (?, ?)", (str(ctx.id), 5))
+
+
+@app.handler("money.received", steps=["charged"])
+def book(payment: dict[str, int], ctx: Context) -> None:
+    if not ctx.did("charged"):
+        ctx.mark("charged")
+    with ctx.transaction() as db:  # accepted: either database
+        db.execute("insert into ledger values (?, ?)", (str(ctx.id), payment["cents"]))
+        write(db, ctx)
+    with ctx.transaction(sqlite3.Connection) as lite:  # accepted: SQLite
+        lite.executemany("insert into ledger values (?)", [(1,), (2,)])
+        write(lite, ctx)
+    with ctx.transaction(psycopg.Connection) as pg, pg.cursor() as cursor:  # accepted: psycopg
+        cursor.execute("select %s", (payment["cents"],))
+
+
+@app.handler("money.sent")
+async def abook(payment: dict[str, int], ctx: Context) -> None:
+    async with ctx.transaction() as db:  # accepted: either database, async
+        await db.execute("insert into ledger values (%s)", [payment["cents"]])
+    async with ctx.transaction(psycopg.AsyncConnection) as pg:  # accepted: psycopg, async
+        row = await (await pg.execute("select 1")).fetchone()
+        print(row)
+    async with ctx.transaction(sqlite3.Connection) as lite:  # accepted: SQLite, async
+        print(lite.execute("select 1").fetchone())
+
+
+@app.handler("money.lent")
+async def lend(payment: dict[str, int], ctx: Context) -> None:
+    with sqlite3.connect("shop.db") as db:
+        ctx.complete(on=db)  # accepted: one's own transaction
+    async with await psycopg.AsyncConnection.connect("") as pg:
+        await ctx.acomplete(on=pg)  # accepted: one's own transaction, async
+    done: bool = ctx.completed
+    print(done, payment)
+
+
+# --- Breakers, limits, alerts, hooks ------------------------------------------------------------------------
+
+llm: Breaker = app.breaker(
+    "llm", window=10, cooldown=2.5, catch_up=None, counts=Exception
+)  # accepted: a breaker
+rules: BreakerOptions = {"trials": 5, "opens_above": 0.3}
+stt = app.breaker("stt", **rules)  # accepted: options as a value
+smtp: SharedRate = app.rate("smtp", "100/s")  # accepted: a rate
+places: SharedSlots = app.slots("smtp", 5)  # accepted: slots
+
+
+@llm
+def ask(question: str) -> str:  # accepted: a decorator
+    return question.upper()
+
+
+async def calling() -> None:
+    answer: str = ask("why?")
+    with contextlib.suppress(CircuitOpen), llm:  # accepted: a block
+        answer += llm.call(ask, question="why?")  # accepted: a call
+    async with stt:  # accepted: an async block
+        print(answer)
+
+
+@app.on_alert
+async def page(alert: Alert) -> None:  # accepted: a listener
+    print(alert.text, alert.what == "raised")
+
+
+@app.on_dead_letter
+def ticket(letter: DeadLetter) -> None:  # accepted: a hook
+    print(letter.id, letter.reason.name, letter.failure)
+
+
+@app.on_dead_letter
+async def aticket(letter: DeadLetter, ctx: Context) -> None:  # accepted: a hook with a context
+    ctx.publish("ticket.opened", {"letter": str(letter.id)})
+
+
+# --- Working, testing, operating ----------------------------------------------------------------------------
+
+
+async def working() -> None:
+    async with app.running(queues=["place"], name="web-1") as worker:  # accepted: inside an application
+        running: Worker = worker
+        running.stop()
+    await app.worker(until_idle=True).run()  # accepted: a worker
+
+
+def by_hand() -> None:
+    batch: Batch = app.process_work_batch(want={"receipts": 10}, lease=30, wait=1.0)  # accepted: an exchange
+    settlements: list[Settlement] = []
+    for leased in batch.work:
+        settlements.append(app.done(leased, app.message("order.confirmed")))  # accepted: done
+        settlements.append(app.failed(leased, Flag.STORED, ValueError("no")))  # accepted: failed
+        settlements.append(app.give_back(leased, delay=3, refund=False))  # accepted: given back
+    app.process_work_batch(settlements)
+
+
+def test_receipt() -> None:
+    with app.testing() as t:  # accepted: a test
+        drained: Drained = t
+        app.publish("order.placed", order)
+        drained.drain()
+        t.advance(minutes=5, seconds=0.5)  # accepted: the clock
+
+
+def operating(counts: Mapping[str, int]) -> None:
+    operations: Operations = app.operations.by("anna")  # accepted: operations
+    status: Status = operations.status()  # accepted: at a glance
+    letters: Sequence[Letter] = operations.dead.list(limit=10)  # accepted: dead letters
+    operations.messages.retry(letters[0].id)  # accepted: an order
+    why: list[str] = operations.why(str(letters[0].id))  # accepted: why
+    print(status.depth, why, app.metrics_text(), counts)
