@@ -55,11 +55,10 @@ class ByHand:
         end = self.clock.monotonic() + wait
         pause = self.settings.poll_min
         batch = self._turn(report)
-        asks = replace(report, settlements=())
         while report.want and not batch.work and self.clock.monotonic() < end:
             threading.Event().wait(min(pause, max(0.0, end - self.clock.monotonic())))
             pause = min(pause * 1.5, self.settings.poll_max)
-            batch = replace(self._turn(asks), lost=batch.lost)
+            batch = replace(self._turn(asking(report)), lost=batch.lost)
         return batch
 
     def _turn(self, report: Report) -> Batch:
@@ -69,13 +68,16 @@ class ByHand:
         self._look(report.want)
         batch: Batch | None = None
         for alone in (False, True) if self._had_suspect else (True, False):
+            if alone and not self._suspects:
+                continue
             if not self._may_ask(report, alone):
                 continue
-            found = self._ask(report, alone)
-            batch = found if batch is None else replace(found, lost=batch.lost)
+            if batch is None:
+                batch = self._ask(report, alone)
+            else:  # what had ended is handed in
+                batch = replace(self._ask(asking(report), alone), lost=batch.lost)
             if batch.work:
                 return batch
-            report = replace(report, settlements=())
         # A suspect is in hand: nothing is handed out beside it.
         return batch or self._exchange(replace(report, want=(), total=0))
 
@@ -98,10 +100,11 @@ class ByHand:
 
     def _may_ask(self, report: Report, alone: bool) -> bool:
         """Whether work of this kind may come into this process now; if so, it is on its way from here on."""
-        ended = {(each.leased.run, each.leased.run_epoch) for each in report.settlements}
-        now = self.clock.monotonic()
+        ended = leases_of(report) if report.settlements else set()
         with self._lock:
-            self._held = {lease: until for lease, until in self._held.items() if until > now}
+            if self._held:
+                now = self.clock.monotonic()
+                self._held = {lease: until for lease, until in self._held.items() if until > now}
             if isinstance(self._alone, tuple) and (self._alone in ended or self._alone not in self._held):
                 self._alone = False
             if self._alone:
@@ -118,15 +121,16 @@ class ByHand:
         work: Sequence[Leased] = ()
         asked_at = self.clock.monotonic()
         try:
-            batch = self._exchange(replace(report, suspects=alone))
+            if alone:
+                report = replace(report, suspects=True)
+            batch = self._exchange(report)
             while batch.shares and not batch.work:  # what came was settled here: there may be more behind it
-                batch = replace(
-                    self._exchange(replace(report, settlements=(), suspects=alone)), lost=batch.lost
-                )
+                batch = replace(self._exchange(asking(report)), lost=batch.lost)
             work = batch.work
         finally:
             with self._lock:
-                self._held.update(((each.run, each.run_epoch), asked_at + report.lease) for each in work)
+                if work:
+                    self._held.update(((each.run, each.run_epoch), asked_at + report.lease) for each in work)
                 if alone:
                     self._alone = (work[0].run, work[0].run_epoch) if work else False
                     self._suspects = bool(work)
@@ -139,12 +143,14 @@ class ByHand:
     def _exchange(self, report: Report) -> Batch:
         """One exchange. What must not be started is settled, and not handed out."""
         batch = self.store.run(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
-        ended = {(each.leased.run, each.leased.run_epoch) for each in report.settlements}
-        with self._lock:
-            for lease in ended:
-                self._held.pop(lease, None)
-                if self._alone == lease:
-                    self._alone = False
+        if report.settlements:
+            with self._lock:
+                for lease in leases_of(report):
+                    self._held.pop(lease, None)
+                    if self._alone == lease:
+                        self._alone = False
+        if not batch.work:
+            return batch
         work, spent = self._judged(batch.work)
         if spent:
             self._settle(spent)
@@ -183,3 +189,13 @@ class ByHand:
             if each.run == each.message.seq:
                 spent.append(self.conclude(each, ending))
         return fit, spent
+
+
+def asking(report: Report) -> Report:
+    """The same without what has ended. Not made where it is not needed: to ask for nothing new must stay cheap."""
+    return replace(report, settlements=()) if report.settlements else report
+
+
+def leases_of(report: Report) -> set[Lease]:
+    """The leases that a report ends."""
+    return {(each.leased.run, each.leased.run_epoch) for each in report.settlements}

@@ -197,7 +197,7 @@ class PostgresPlans:
             lost = frozenset(s.leased.message.seq for s in report.settlements) - held
         return Batch(
             now=from_raw(turn[CREATED]),
-            work=Unread(len(rows) - 1, lambda: _leased(rows[1:])),
+            work=Unread(len(rows) - 1, lambda: _leased(rows[1:])) if len(rows) > 1 else [],
             looked=0.0 if turn[POSITION] is None else turn[POSITION] / 1e6,
             shares=shares,
             lost=lost,

@@ -179,7 +179,7 @@ class SqlitePlans:
         paused = yield sql("queues_paused")
         return Batch(
             now=from_micros(now),
-            work=Unread(len(work), lambda: _leased(work)),
+            work=Unread(len(work), lambda: _leased(work)) if work else [],
             shares={queue: share(its) for queue, its in by_queue(work).items()},
             lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
             next_due=next_due,
