@@ -310,9 +310,8 @@ def _expected(connection: Any, kind: type[Any] | None) -> Any:
     """The connection, if it is of the kind that the handler asked for."""
     if kind is None or isinstance(connection, kind):
         return connection
-    wanted, yields = (
-        f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in (kind, type(connection))
-    )
+    drivers = next(each for each in type(connection).__mro__ if not each.__module__.startswith("holdfast."))
+    wanted, yields = (f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in (kind, drivers))
     raise UsageError(
         f"ctx.transaction({wanted}) asks for a connection that this block does not yield: it yields a {yields}. "
         f"Write ctx.transaction({yields}), or leave the argument out."

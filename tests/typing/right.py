@@ -33,6 +33,7 @@ from holdfast import (
     Event,
     Flag,
     Handler,
+    Health,
     Holdfast,
     MessageOptions,
     NewMessage,
@@ -41,6 +42,7 @@ from holdfast import (
     Recovery,
     RetryPolicy,
     RetryProfile,
+    Running,
     Settings,
     SettingsOptions,
     Settlement,
@@ -375,9 +377,11 @@ async def aticket(letter: DeadLetter, ctx: Context) -> None:  # accepted: a hook
 
 
 async def working() -> None:
-    async with app.running(queues=["place"], name="web-1") as worker:  # accepted: inside an application
-        running: Worker = worker
-        running.stop()
+    async with app.running(queues=["place"], name="web-1") as running:  # accepted: inside an application
+        embedded: Running = running
+        health: Health = embedded.health
+        worker: Worker = embedded.worker
+        print(health.is_ready, worker.number)
     await app.worker(until_idle=True).run()  # accepted: a worker
 
 
