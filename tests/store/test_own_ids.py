@@ -325,6 +325,22 @@ def test_a_timer_larger_than_all_room_fires_alone(box: Box) -> None:
     assert [m.queue for m in box.messages()].count(QUEUE) == 2
 
 
+@pytest.mark.parametrize("queues", [1, 5])
+def test_timers_are_fired_within_bytes_of_all_their_queues(pg_box: Box, queues: int) -> None:
+    """A body counts once for each queue: those of all queues are one value, and beyond 1 GB every exchange failed."""
+    box = pg_box
+    for n in range(1, queues):
+        box.subscribe(f"q{n}", "order.*")
+    for n in range(10):
+        box.send("x" * 998, stream=f"s{n}", delay=60.0)
+    box.pass_time(seconds=60)
+    asked = "select cardinality(f.drafts), f.more from holdfast.fire_timers(500, 10000, :large, :now) f"
+    assert box.query(asked, now=box.now, large=10000) == [(10, queues > 1)]
+    if queues > 1:  # one for all queues is more than three times what one value may be
+        assert box.query(asked, now=box.now, large=1600) == [(None, True)]
+        assert [d.reason for d in box.read("dead")] == [11] * 10
+
+
 def test_a_timer_that_no_value_can_hold_stops_nobody(pg_box: Box) -> None:
     """PostgreSQL's values end at 1 GB; the limit is lowered here."""
     box = pg_box
