@@ -240,9 +240,7 @@ def test_a_moved_message_is_kept_although_the_other_with_its_id_ends_meanwhile(
         world.clock.advance(seconds=1)
     (other,) = world.claim("new")
     now = world.clock.instant
-    move = Transaction(
-        postgres_dsn, operator_queues.move(plans_of(world), "old", "new", 10, {}, NOON, now)
-    )
+    move = Transaction(postgres_dsn, operator_queues.move(plans_of(world), "old", "new", 10, {}, NOON, now))
     while "insert into holdfast.dead" not in move.statement.sql:
         move.step()
     assert world.done(other)

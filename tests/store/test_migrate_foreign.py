@@ -346,7 +346,9 @@ def test_views_and_triggers_of_the_application_stay_on_sqlite(sqlite_path: Path)
                 for statement in split(text):
                     db.execute(statement)
         db.execute("insert into holdfast_schema values (6, 'before')")
-        db.execute("create view my_dead as select d.id, x.died_at from holdfast_dead d join holdfast_death x using (id)")
+        db.execute(
+            "create view my_dead as select d.id, x.died_at from holdfast_dead d join holdfast_death x using (id)"
+        )
         db.execute("create table my_count (n)")
         db.execute(
             "create trigger my_trigger after insert on my_count begin insert into my_count"

@@ -294,6 +294,22 @@ def test_a_number_that_a_file_brought_is_not_used_again(box: Box) -> None:
     ]
 
 
+@pytest.mark.covers("X62")
+@pytest.mark.parametrize("way", ["timer", "adopted"])
+def test_an_error_history_that_is_none_stops_nobody(empty_box: Box, way: str) -> None:
+    """SQLite keeps any text there, and every exchange failed with "malformed JSON"."""
+    box = empty_box
+    if not box.sqlite:
+        pytest.skip("PostgreSQL keeps nothing else there")
+    box.publish(new("odd", id=X, type="odd", stream="s", delay=60.0 if way == "timer" else None))
+    box.query("update holdfast_message set errors = 'none'")
+    box.publish(new("pending", id=X, queue=QUEUE))
+    box.subscribe(QUEUE, "odd")
+    box.pass_time(seconds=60)
+    assert names(box.turn().work) == ["pending"]
+    assert [(d.body, d.reason) for d in box.read("dead")] == [('"odd"', 12)]
+
+
 # --- Timers fired together --------------------------------------------------------------------------------------------
 
 LARGE = "x" * 700_000
