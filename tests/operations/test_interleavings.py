@@ -234,9 +234,8 @@ def test_a_moved_message_is_kept_although_the_other_with_its_id_ends_meanwhile(
 ) -> None:
     """The other one was looked for twice: found at first, and not when its dead letter was written."""
     id = uuid4()
-    for queue in ("new", "old"):
-        message = NewMessage(id, "order.placed", f'"{queue}"', queue=queue)
-        world.store.run(lambda now: world.store.plans.append([message], now))
+    for message in [NewMessage(id, "order.placed", f'"{queue}"', queue=queue) for queue in ("new", "old")]:
+        world.store.run(lambda now, each=message: world.store.plans.append([each], now))
         world.clock.advance(seconds=1)
     (other,) = world.claim("new")
     now = world.clock.instant

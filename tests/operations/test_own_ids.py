@@ -279,7 +279,7 @@ def test_what_ends_in_the_target_while_a_queue_is_moved(both: World, monkeypatch
 
 @pytest.mark.covers("X61")
 def test_what_was_moved_away_comes_back_with_a_move_back(both: World) -> None:
-    """It had ended in the first queue only because the other one had it: it never ran, and a move back ended it, too."""
+    """It ended in the first queue only because the other one had it, too; a move back ended that one as well."""
     world = both
     id = world.publish()
     assert world.operations.queues.move("old", "new").ended == 1
