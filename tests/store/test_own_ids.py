@@ -6,6 +6,7 @@ A second one is refused, and where that shows only later both are kept: nothing 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from holdfast.message import NewMessage
 from holdfast.store import plans
 from holdfast.store.given import taken
 from tests.store.box import QUEUE, TYPE, Box, dead, done, names, new
+from tests.store.conftest import sqlite_box
 
 X = UUID(int=61)
 
@@ -296,11 +298,9 @@ def test_a_number_that_a_file_brought_is_not_used_again(box: Box) -> None:
 
 @pytest.mark.covers("X62")
 @pytest.mark.parametrize("way", ["timer", "adopted"])
-def test_an_error_history_that_is_none_stops_nobody(empty_box: Box, way: str) -> None:
+def test_an_error_history_that_is_none_stops_nobody(tmp_path: Path, way: str) -> None:
     """SQLite keeps any text there, and every exchange failed with "malformed JSON"."""
-    box = empty_box
-    if not box.sqlite:
-        pytest.skip("PostgreSQL keeps nothing else there")
+    box = sqlite_box(tmp_path / "holdfast.db")
     box.publish(new("odd", id=X, type="odd", stream="s", delay=60.0 if way == "timer" else None))
     box.query("update holdfast_message set errors = 'none'")
     box.publish(new("pending", id=X, queue=QUEUE))
@@ -308,6 +308,7 @@ def test_an_error_history_that_is_none_stops_nobody(empty_box: Box, way: str) ->
     box.pass_time(seconds=60)
     assert names(box.turn().work) == ["pending"]
     assert [(d.body, d.reason) for d in box.read("dead")] == [('"odd"', 12)]
+    box.store.close()
 
 
 # --- Timers fired together --------------------------------------------------------------------------------------------
