@@ -227,3 +227,24 @@ def test_a_queue_is_not_emptied_under_a_claim(world: World, postgres_dsn: str, v
     claim.commit()
     assert set(world.states().values()) == {"leased"}
     world.healthy()
+
+
+def test_a_moved_message_is_kept_although_the_other_with_its_id_ends_meanwhile(
+    world: World, postgres_dsn: str
+) -> None:
+    """The other one was looked for twice: found at first, and not when its dead letter was written."""
+    id = uuid4()
+    for message in [NewMessage(id, "order.placed", f'"{queue}"', queue=queue) for queue in ("new", "old")]:
+        world.store.run(lambda now, each=message: world.store.plans.append([each], now))
+        world.clock.advance(seconds=1)
+    (other,) = world.claim("new")
+    now = world.clock.instant
+    move = Transaction(postgres_dsn, operator_queues.move(plans_of(world), "old", "new", 10, {}, NOON, now))
+    while "insert into holdfast.dead" not in move.statement.sql:
+        move.step()
+    assert world.done(other)
+    assert move.finish().taken == 1
+    move.commit()
+    ((letter, content),) = world.operations.dead.show(id)
+    assert (letter.queue, content.body) == ("new", '"old"')
+    world.healthy()

@@ -278,6 +278,17 @@ def test_what_ends_in_the_target_while_a_queue_is_moved(both: World, monkeypatch
     assert world.outcome(pending) == ["done", "cancelled"]
 
 
+@pytest.mark.covers("X61")
+def test_what_was_moved_away_comes_back_with_a_move_back(both: World) -> None:
+    """It ended in the first queue only because the other one had it, too; a move back ended that one as well."""
+    world = both
+    id = world.publish()
+    assert world.operations.queues.move("old", "new").ended == 1
+    moved = world.operations.queues.move("new", "old")
+    assert (moved.moved, moved.ended, moved.over) == (1, 0, 0)
+    assert world.claimed("old") == [id]
+
+
 # --- Files ------------------------------------------------------------------------------------------------------------
 
 

@@ -105,6 +105,20 @@ def test_nothing_is_to_be_repaired(world: World) -> None:
         fill(world)
 
 
+@pytest.mark.covers("X62")
+def test_a_number_from_a_file_is_not_followed_to_the_end_of_all_numbers(world: World) -> None:
+    """The sequence was raised behind it: on SQLite no message could be published any more."""
+    fill(world)
+    (leased, *_) = world.claim()
+    world.die(leased)
+    world.sql("update holdfast.dead set seq = :seq, position = :seq", seq=2**62 - 1)
+    assert world.operations.repair().raised == ()
+    world.in_stream(1)
+    lag(world, "messages")
+    assert [each.name for each in world.operations.repair().raised] == ["messages"]  # which it does not hide
+    world.in_stream(1)
+
+
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("name", [*NAMES, "positions"])
 def test_one_that_is_behind_is_noticed_and_raised(world: World, name: str, quick: bool) -> None:

@@ -17,7 +17,7 @@ from holdfast.errors import NotMigrated
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, installed, migrate
 from holdfast.store.installed import Installed
-from holdfast.store.migrate import migration_sql
+from holdfast.store.migrate import migration_sql, split, steps
 from holdfast.store.postgres import PostgresStore
 from tests.store.box import Box
 from tests.store.test_migrate import execute, schema_of, try_out
@@ -335,3 +335,30 @@ def test_a_script_leaves_the_search_path_as_it_was(dsn: str) -> None:
         db.execute(migration_sql("postgres", SCHEMA).encode())
         assert db.execute("show search_path").fetchone() == ('shop, "Odd name", public',)
         assert db.execute("show check_function_bodies").fetchone() == ("on",)
+
+
+def test_views_and_triggers_of_the_application_stay_on_sqlite(sqlite_path: Path) -> None:
+    """Tables that are made anew were renamed before, and with them their names in views of others."""
+    with closing(sqlite3.connect(sqlite_path, isolation_level=None)) as db:
+        db.execute("create table holdfast_schema (version integer primary key, applied_at text not null)")
+        for version, text in steps("sqlite"):
+            if version <= 6:
+                for statement in split(text):
+                    db.execute(statement)
+        db.execute("insert into holdfast_schema values (6, 'before')")
+        db.execute(
+            "create view my_dead as select d.id, x.died_at from holdfast_dead d join holdfast_death x using (id)"
+        )
+        db.execute("create table my_count (n)")
+        db.execute(
+            "create trigger my_trigger after insert on my_count begin insert into my_count"
+            " select count(*) from holdfast_dead where new.n is null; end"
+        )
+        theirs = "select name, sql from sqlite_master where name like 'my_%' order by 1"
+        before = db.execute(theirs).fetchall()
+        store = SqliteStore(str(sqlite_path), Settings(), MovableClock())
+        assert store.migrate() == [7]
+        store.close()
+        assert db.execute(theirs).fetchall() == before
+        assert db.execute("select * from my_dead").fetchall() == []
+        db.execute("insert into my_count values (null)")

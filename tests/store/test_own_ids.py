@@ -6,6 +6,7 @@ A second one is refused, and where that shows only later both are kept: nothing 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from holdfast.message import NewMessage
 from holdfast.store import plans
 from holdfast.store.given import taken
 from tests.store.box import QUEUE, TYPE, Box, dead, done, names, new
+from tests.store.conftest import sqlite_box
 
 X = UUID(int=61)
 
@@ -294,6 +296,21 @@ def test_a_number_that_a_file_brought_is_not_used_again(box: Box) -> None:
     ]
 
 
+@pytest.mark.covers("X62")
+@pytest.mark.parametrize("way", ["timer", "adopted"])
+def test_an_error_history_that_is_none_stops_nobody(tmp_path: Path, way: str) -> None:
+    """SQLite keeps any text there, and every exchange failed with "malformed JSON"."""
+    box = sqlite_box(tmp_path / "holdfast.db")
+    box.publish(new("odd", id=X, type="odd", stream="s", delay=60.0 if way == "timer" else None))
+    box.query("update holdfast_message set errors = 'none'")
+    box.publish(new("pending", id=X, queue=QUEUE))
+    box.subscribe(QUEUE, "odd")
+    box.pass_time(seconds=60)
+    assert names(box.turn().work) == ["pending"]
+    assert [(d.body, d.reason) for d in box.read("dead")] == [('"odd"', 12)]
+    box.store.close()
+
+
 # --- Timers fired together --------------------------------------------------------------------------------------------
 
 LARGE = "x" * 700_000
@@ -323,6 +340,22 @@ def test_a_timer_larger_than_all_room_fires_alone(box: Box) -> None:
     assert [m.queue for m in box.messages()].count(QUEUE) == 1
     box.turn(bytes_max=1, heads=1)
     assert [m.queue for m in box.messages()].count(QUEUE) == 2
+
+
+@pytest.mark.parametrize("queues", [1, 5])
+def test_timers_are_fired_within_bytes_of_all_their_queues(pg_box: Box, queues: int) -> None:
+    """A body counts once for each queue: those of all queues are one value, and beyond 1 GB every exchange failed."""
+    box = pg_box
+    for n in range(1, queues):
+        box.subscribe(f"q{n}", "order.*")
+    for n in range(10):
+        box.send("x" * 998, stream=f"s{n}", delay=60.0)
+    box.pass_time(seconds=60)
+    asked = "select cardinality(f.drafts), f.more from holdfast.fire_timers(500, 10000, :large, :now) f"
+    assert box.query(asked, now=box.now, large=10000) == [(10, queues > 1)]
+    if queues > 1:  # one for all queues is more than three times what one value may be
+        assert box.query(asked, now=box.now, large=1600) == [(None, True)]
+        assert [d.reason for d in box.read("dead")] == [11] * 10
 
 
 def test_a_timer_that_no_value_can_hold_stops_nobody(pg_box: Box) -> None:

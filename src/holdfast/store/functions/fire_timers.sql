@@ -1,7 +1,7 @@
 -- Take out the timers that are due and answer them as messages to be stored, with the same id; subscribers are those of
 -- this moment. They enter their streams together with what the same transaction settles: rows of streams are sorted
--- only within one statement. So many bytes of bodies at once, but for one that is larger alone; `more` says that others
--- are due. Where another message with the same id is pending, a timer becomes a dead letter of that queue (reason 12), and
+-- only within one statement. So many bytes of bodies at once, one for each queue, but for one that is larger alone; `more`
+-- says that others are due. Where another message with the same id is pending, a timer becomes a dead letter of that queue (reason 12), and
 -- one that is too large for a value in memory (reason 11) of every queue it is for; without any it is parked.
 create or replace function holdfast.fire_timers(
     p_limit int, p_bytes bigint, p_large bigint, p_now timestamptz, out drafts holdfast.draft[], out more boolean)
@@ -14,27 +14,33 @@ declare
     e record; v_drafts holdfast.draft[];
     c_large constant text := 'PayloadTooLarge: its body is too large to be taken into a stream';
 begin
-    select count(*), array_agg(x.seq order by x.n) filter (where x.before < p_bytes and x.bytes <= p_large),
-           array_agg(x.seq) filter (where x.before < p_bytes and x.bytes > p_large)
+    select count(*), array_agg(x.seq order by x.n) filter (where x.before < p_bytes and not x.large),
+           array_agg(x.seq) filter (where x.before < p_bytes and x.large)
       into v_found, v_seqs, v_large
-      from (select t.seq, t.bytes, row_number() over w as n, sum(t.bytes) over w - t.bytes as before
-              from (select t.seq, t.claimable_at, octet_length(t.body) as bytes from holdfast.message t
+      from (select t.seq, t.bytes > p_large or t.bytes * c.copies > 3 * p_large as large, row_number() over w as n,
+                   sum(t.bytes * c.copies) over w - t.bytes * c.copies as before
+              from (select t.seq, t.claimable_at, t.type, t.target, octet_length(t.body) as bytes from holdfast.message t
                      where t.queue = 'holdfast/timer' and t.head and t.vanished = 0 and t.claimable_at <= p_now
                      order by t.claimable_at, t.seq limit p_limit for update skip locked) t
+             cross join lateral (select case when t.target is not null then 1
+                                             else greatest((select count(*) from holdfast.route(t.type)), 1) end as copies) c
             window w as (order by t.claimable_at, t.seq rows unbounded preceding)) x;
     more := v_found = p_limit or v_found > coalesce(cardinality(v_seqs), 0) + coalesce(cardinality(v_large), 0);
     if v_large is not null then
-        insert into holdfast.dead (id, queue, seq, type, stream, subject, dedupe, status, epoch, attempts, failures,
-            vanished, refunds, redrives, reason, created_at, due_at, deadline, died_at, errors, headers, body)
-        select m.id, r.queue, holdfast.dead_number(m.id, r.queue, m.seq), m.type, m.stream, m.subject, m.dedupe,
-               m.status | 32768, least(m.epoch, 2147483646) + 1, m.attempts, m.failures, m.vanished, m.refunds, m.redrives, 11, m.created_at, m.due_at,
-               m.deadline, p_now, holdfast.with_error(m.errors, p_now, 11, c_large, 10), m.headers, m.body
-          from holdfast.message m
-         cross join lateral (select m.target as queue where m.target is not null
-                              union all select r.queue from holdfast.route(m.type) r (queue) where m.target is null) r
-         where m.seq = any (v_large);
-        delete from holdfast.message m
-         where m.seq = any (v_large) and (m.target is not null or exists (select 1 from holdfast.route(m.type)));
+        -- One statement: who subscribes between two would have the message deleted without a dead letter.
+        with routes as materialized (
+            select m.seq, r.queue from holdfast.message m
+             cross join lateral (select m.target as queue where m.target is not null
+                                  union all select r.queue from holdfast.route(m.type) r (queue) where m.target is null) r
+             where m.seq = any (v_large)),
+        died as (
+            insert into holdfast.dead (id, queue, seq, type, stream, subject, dedupe, status, epoch, attempts, failures,
+                vanished, refunds, redrives, reason, created_at, due_at, deadline, died_at, errors, headers, body)
+            select m.id, r.queue, holdfast.dead_number(m.id, r.queue, m.seq), m.type, m.stream, m.subject, m.dedupe,
+                   m.status | 32768, least(m.epoch, 2147483646) + 1, m.attempts, m.failures, m.vanished, m.refunds, m.redrives, 11,
+                   m.created_at, m.due_at, m.deadline, p_now, holdfast.with_error(m.errors, p_now, 11, c_large, 10), m.headers, m.body
+              from routes r join holdfast.message m on m.seq = r.seq)
+        delete from holdfast.message m where m.seq in (select r.seq from routes r);
         update holdfast.message m
            set claimable_at = 'infinity', status = m.status | 32768, epoch = least(m.epoch, 2147483646) + 1, reason = 11,
                errors = holdfast.with_error(m.errors, p_now, 11, c_large, 10)

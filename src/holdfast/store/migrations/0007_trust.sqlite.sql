@@ -126,9 +126,12 @@ select seq, case when typeof(position) = 'integer' then position end as position
        case when typeof(deadline) = 'integer' then deadline end as deadline
   from holdfast_message;
 -- Own ids: dead letters that have one id in one queue are told apart by their number, and so are deaths at one instant.
--- A key cannot be changed here: the tables are made anew, with their indexes and triggers.
+-- A key cannot be changed here: the tables are made anew, with their indexes and triggers. Without the pragma a rename
+-- changes the names in views and triggers of others, too, which would then ask for a table that is gone.
+pragma legacy_alter_table = on;
 alter table holdfast_dead rename to holdfast_dead_before;
 alter table holdfast_death rename to holdfast_death_before;
+pragma legacy_alter_table = off;
 create table holdfast_dead (
     id          text not null,
     queue       text not null,

@@ -2,7 +2,8 @@
 select m.seq, case when h.id is not null then 'over' else 'here' end
   from holdfast.message m
   left join (select distinct h.id, h.due_at from holdfast.ended_since(:since::timestamptz) h
-              where h.queue = :target and h.outcome <> 'archived') h
+              where h.queue = :target and h.outcome <> 'archived'
+                and coalesce(h.why, '') not like 'moved: queue % has it, too') h
     on h.id = m.id and h.due_at = coalesce(m.due_at, m.created_at)
  where m.seq = any (:seqs::bigint[])
    and (h.id is not null

@@ -7,7 +7,7 @@ select m.id, s.queue,
             then (select max(d.seq) + 1 from holdfast_dead d where d.id = m.id and d.queue = s.queue) else m.seq end,
        m.type, m.stream, m.subject, m.dedupe, m.status | 32768, min(m.epoch, 2147483646) + 1, m.attempts, m.failures, m.vanished, m.refunds,
        m.redrives, 12, m.created_at, m.due_at, m.deadline, :now,
-       json_insert(coalesce(m.errors, '[]'), '$[#]', json_object('at', :at, 'reason', 12, 'text',
+       json_insert(case when json_valid(m.errors) then m.errors else '[]' end, '$[#]', json_object('at', :at, 'reason', 12, 'text',
            'IdTaken: when it came into queue ' || s.queue || ', another message with its id was pending there, number '
            || min(t.seq) || '.')), m.headers, m.body
   from json_each(:seqs) j

@@ -1,10 +1,12 @@
 -- Which messages of a queue another queue has already: 'over' if the message has ended there, 'here' if it is pending or a
 -- dead letter there. It is the same message if id and time are the same: an id may have been used again. An archived dead
--- letter has not ended.
+-- letter has not ended, and neither has what was moved away from here because another queue had it, too: nobody handled
+-- it here.
 select x.seq, x.state
   from (select m.seq,
                case when exists (select 1 from holdfast_history h
                                   where h.id = m.id and h.queue = :target and h.outcome <> 'archived'
+                                    and coalesce(h.why, '') not like 'moved: queue % has it, too'
                                     and h.due_at = coalesce(m.due_at, m.created_at)) then 'over'
                     when exists (select 1 from holdfast_message t where t.id = m.id and t.queue = :target
                                     and coalesce(t.due_at, t.created_at) = coalesce(m.due_at, m.created_at))

@@ -3,6 +3,7 @@ select x.seq, x.state
   from (select m.seq,
                case when exists (select 1 from holdfast_history h
                                   where h.id = m.id and h.queue = :target and h.outcome <> 'archived'
+                                    and coalesce(h.why, '') not like 'moved: queue % has it, too'
                                     and +h.ended_at >= :since
                                     and h.due_at = coalesce(m.due_at, m.created_at)) then 'over'
                     when exists (select 1 from holdfast_message t where t.id = m.id and t.queue = :target
