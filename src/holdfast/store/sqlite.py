@@ -122,7 +122,7 @@ class SqliteStore:
                 for _, future in group:
                     if not future.done():
                         future.set_exception(failure)
-                connection = self._discard(connection)
+                connection = self._discard(connection, error)
         if connection is not None:
             connection.close()
 
@@ -148,16 +148,19 @@ class SqliteStore:
             else:
                 future.set_result(result)
 
-    def _discard(self, connection: sqlite3.Connection | None) -> sqlite3.Connection | None:
+    def _discard(self, connection: sqlite3.Connection | None, error: Exception) -> sqlite3.Connection | None:
         if connection is None:
             return None
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
-            return connection
+            if self.in_memory or not is_stale(error):
+                return connection
         except sqlite3.Error:
-            connection.close()
-            return None if not self.in_memory else connection
+            if self.in_memory:
+                return connection
+        connection.close()
+        return None
 
     # -- reading
 
@@ -172,6 +175,9 @@ class SqliteStore:
         try:
             return drive(make(self.now()), lambda s: execute(connection, s))
         except sqlite3.Error as error:
+            if is_stale(error):
+                self._local.reader = None
+                connection.close()
             raise as_ours(error, self.path) from error
 
     def changed(self) -> bool:
@@ -441,6 +447,16 @@ def fetched(connection: sqlite3.Connection, statement: Statement) -> Rows:
             break
     cursor.close()
     return rows
+
+
+# A connection that was opened while its file could not be written stays read-only for ever, and one to a file system
+# that has gone away stays broken.
+STALE = frozenset((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN))
+
+
+def is_stale(error: Exception) -> bool:
+    """Whether the next try needs a new connection."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in STALE
 
 
 def as_ours(error: Exception, path: str) -> Exception:
