@@ -59,9 +59,9 @@ class Running:
     def health(self) -> Health:
         """How it is at this moment. From any thread, and without a look at the database."""
         trouble = self.worker.trouble
+        if self._state != "working":  # why it ended counts more than what it had waited for before
+            return Health(self._state, self._since, self.restarts, self._error or trouble.error)
         error = self._error if trouble.error is None else trouble.error
-        if self._state != "working":
-            return Health(self._state, self._since, self.restarts, error)
         if (waits_since := trouble.since) is not None:
             return Health("waiting", waits_since, self.restarts, error)
         return Health("working", trouble.over_at or self._since, self.restarts, error)
@@ -91,6 +91,8 @@ class Running:
                 self._error = f"{type(error).__name__}: {error}"
                 if self._stopping.is_set():
                     self._is("stopped")
+                    if not self.worker.started.is_set():  # started again in vain: it had nothing in hand
+                        return
                     raise
                 pause = pause_before_restart(pause, self._clock.monotonic() - begun)
                 self._is("restarting")
