@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Context, Holdfast, LeaseLost, StoreTooSlow, StoreUnavailable
+from holdfast import Context, Holdfast, LeaseLost, StoreTooSlow, StoreUnavailable, supervisor
 from holdfast.clock import MovableClock
 from holdfast.embedded import Running
 from holdfast.exchanges import portioned
@@ -374,6 +374,23 @@ async def test_what_is_wrong_at_the_start_is_raised(pg_lab: Lab) -> None:
     with pytest.raises(StoreUnavailable, match="does not exist"):
         async with app.running():
             raise AssertionError("never")
+
+
+def test_worker_processes_that_wait_for_their_database_say_so_once(
+    sqlite_lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = sqlite_lab.app()
+    errors = iter(["no server", "no server", "wrong password", "wrong password"])
+
+    def prepare() -> None:
+        for text in errors:
+            raise StoreUnavailable(text)
+
+    monkeypatch.setattr(app, "prepare", prepare)
+    monkeypatch.setattr(supervisor, "PAUSE_MIN", 0.0)
+    supervisor.Supervisor(app, "shop:app")._prepare()
+    told = [each.getMessage() for each in caplog.records if "not there yet" in each.getMessage()]
+    assert [text.rsplit(": ", 1)[1] for text in told] == ["no server", "wrong password"]
 
 
 # --- A worker stopped inside ctx.transaction() ------------------------------------------------------------------------
