@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -343,6 +344,21 @@ async def test_on_sqlite_an_error_without_a_code_is_told_as_it_is(sqlite_lab: La
                 db.execute("select ?", ())
 
     assert "CommitRefused" in await refused(sqlite_lab, block)
+
+
+async def test_a_lock_on_another_database_of_the_handler_is_not_told_as_one_on_ours(
+    sqlite_lab: Lab, tmp_path: Path
+) -> None:
+    def block(ctx: Context) -> None:
+        with ctx.transaction(), contextlib.ExitStack() as stack:
+            holder, other = (
+                stack.enter_context(contextlib.closing(sqlite3.connect(tmp_path / "other.db", timeout=0)))
+                for _ in range(2)
+            )
+            holder.execute("begin immediate")
+            other.execute("begin immediate")
+
+    assert "OperationalError: database is locked" in await refused(sqlite_lab, block)
 
 
 async def test_on_sqlite_the_fence_cannot_be_taken_away(sqlite_lab: Lab) -> None:

@@ -257,7 +257,7 @@ class SqliteStore:
             yield connection, run
             connection.end()
         except sqlite3.Error as error:
-            raise as_ours(error, self.path) from error
+            raise self._of_block(connection, error) from error
         finally:
             self._end(connection)
 
@@ -285,9 +285,15 @@ class SqliteStore:
                 yield connection, run
                 await _to_the_end(loop.run_in_executor(self._aside, connection.end))
             except sqlite3.Error as error:
-                raise as_ours(error, self.path) from error
+                raise self._of_block(connection, error) from error
             finally:
                 self._end(connection)
+
+    def _of_block(self, connection: HandedOut, error: sqlite3.Error) -> Exception:
+        """What leaves a handler's block. It has our lock: another one that it met is told in the driver's words."""
+        if not connection.guard.is_ours and is_locked(getattr(error, "sqlite_errorcode", 0)):
+            return error
+        return as_ours(error, self.path)
 
     def _begin(self) -> HandedOut:
         if self.in_memory:
@@ -459,13 +465,17 @@ def is_stale(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in STALE
 
 
+def is_locked(code: int) -> bool:
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def as_ours(error: Exception, path: str) -> Exception:
     if not isinstance(error, sqlite3.OperationalError):
         return error
     text, code = str(error), getattr(error, "sqlite_errorcode", 0)
     if "no such table: holdfast_" in text or "no such table: main.holdfast_" in text:
         return NotMigrated(f"{path} has no Holdfast tables: run `holdfast migrate` on it.")
-    if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if is_locked(code):
         return StoreUnavailable(
             f"{path} has been locked for {BUSY_SECONDS:.0f} s by another connection that writes: "
             "end its transaction."
