@@ -59,9 +59,11 @@ class Running:
     def health(self) -> Health:
         """How it is at this moment. From any thread, and without a look at the database."""
         trouble = self.worker.trouble
-        if self._state != "working":  # why it ended counts more than what it had waited for before
-            return Health(self._state, self._since, self.restarts, self._error or trouble.error)
         error = self._error if trouble.error is None else trouble.error
+        if self._state == "restarting":  # why it ended counts more than what it had waited for before
+            error = self._error
+        if self._state != "working":
+            return Health(self._state, self._since, self.restarts, error)
         if (waits_since := trouble.since) is not None:
             return Health("waiting", waits_since, self.restarts, error)
         return Health("working", trouble.over_at or self._since, self.restarts, error)
