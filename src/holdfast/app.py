@@ -428,8 +428,10 @@ class Holdfast:
             yield running
         finally:
             running.stop()
-            await task
-            await self.store.aclose()
+            try:
+                await task
+            finally:
+                await self.store.aclose()
 
     def prepare(self) -> None:
         """Make sure that the tables are there (SQLite: make them) and that the handlers are subscribed."""

@@ -60,6 +60,8 @@ class Running:
         """How it is at this moment. From any thread, and without a look at the database."""
         trouble = self.worker.trouble
         error = self._error if trouble.error is None else trouble.error
+        if self._state == "restarting":  # why it ended counts more than what it had waited for before
+            error = self._error
         if self._state != "working":
             return Health(self._state, self._since, self.restarts, error)
         if (waits_since := trouble.since) is not None:
@@ -91,6 +93,8 @@ class Running:
                 self._error = f"{type(error).__name__}: {error}"
                 if self._stopping.is_set():
                     self._is("stopped")
+                    if not self.worker.started.is_set():  # started again in vain: it had nothing in hand
+                        return
                     raise
                 pause = pause_before_restart(pause, self._clock.monotonic() - begun)
                 self._is("restarting")

@@ -184,13 +184,15 @@ class Supervisor:
 
     def _prepare(self) -> None:
         """A machine that comes up again may have its workers before its database: wait for it."""
-        pause = PAUSE_MIN
+        pause, told = PAUSE_MIN, ""
         while not self.stops:
             try:
                 self.app.prepare()
                 break
             except StoreUnavailable as error:
-                log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
+                if str(error) != told:  # once for each thing that is wrong
+                    log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
+                told = str(error)
                 threading.Event().wait(pause)
                 pause = min(pause * 2, PAUSE_MAX)
         _ = self.app.operations  # imported here, so that no child needs to

@@ -159,7 +159,7 @@ class Worker:
                     raise
                 if not is_told:
                     log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
-                is_told = True
+                is_told, self.trouble.error = True, str(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, PAUSE_MAX)
         if self.board is not None:

@@ -56,6 +56,7 @@ def test_a_second_death_leaves_the_first_letter_as_it_was(world: World) -> None:
     assert told[0] == f"Several messages have the id {X}; commands take --number, too."
     assert told[1].startswith(f"Number {first}: in queue q: dead since")
     assert told[2].startswith(f"Number {second}: in queue q: dead since")
+    assert f"`holdfast dead redrive {X} --number {second}` brings it back" in told[2]
 
 
 @pytest.mark.covers("X61")

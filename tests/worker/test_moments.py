@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast import Context, Holdfast, LeaseLost, StoreTooSlow, StoreUnavailable
+from holdfast import Context, Holdfast, LeaseLost, StoreTooSlow, StoreUnavailable, supervisor
 from holdfast.clock import MovableClock
+from holdfast.embedded import Running
 from holdfast.exchanges import portioned
 from holdfast.heartbeat import Heartbeat
 from holdfast.rules.restarts import pause_before_restart
@@ -22,6 +24,7 @@ from holdfast.store.moments import moment, sqlite_waits
 from holdfast.store.statement import ends_transaction
 from holdfast.trouble import Trouble
 from holdfast.work import Report, Want
+from holdfast.worker import Worker
 from tests.worker.lab import Lab, auntil, settled
 
 quick = {"lease": 0.6, "heartbeat": 0.2, "grace": 1.0}
@@ -72,12 +75,22 @@ def test_what_passes_by_itself_on_sqlite() -> None:
             None,
         ),
         ("create function f() returns int begin atomic select 1; end; commit", "COMMIT"),
+        ("select atomic from t; end", "END"),
+        ("create function f() returns int begin /* a */ atomic select 1; end", None),
         ("select 1 -- ; commit", None),
         ("-- x\rcommit", "COMMIT"),
     ],
 )
 def test_sql_that_ends_a_transaction(text: str, words: str | None) -> None:
     assert ends_transaction(text) == words
+
+
+def test_a_long_literal_is_looked_at_without_much_memory() -> None:
+    text = "insert into t values ('" + "a;''" * 250_000 + "')"
+    tracemalloc.start()
+    assert ends_transaction(text) is None
+    assert tracemalloc.get_traced_memory()[1] < 4 * len(text)
+    tracemalloc.stop()
 
 
 def test_a_worker_that_fails_again_and_again_is_started_less_often() -> None:
@@ -291,6 +304,7 @@ async def test_an_embedded_worker_that_ends_is_started_again(
     async with it.app.running() as running:
         first = running.worker
         assert (running.health.state, running.health.error) == ("working", None)
+        first.trouble.error = "a moment that is long over"
         first.calls.broken = RuntimeError("broken")
         first._changed.set()
         await auntil(lambda: running.health.state == "restarting")
@@ -314,12 +328,69 @@ async def test_the_application_may_stop_while_its_worker_waits_to_be_started(sql
     assert (running.health.state, running.health.restarts) == ("stopped", 0)
 
 
+async def test_the_application_may_stop_while_its_worker_is_started_again_without_a_database(
+    sqlite_lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Moment(sqlite_lab)
+
+    def fails(*_: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    async with it.app.running() as running:
+        monkeypatch.setattr(Worker, "_mend", fails)
+        running.worker.calls.broken = RuntimeError("broken")
+        running.worker._changed.set()
+        await auntil(lambda: running.worker.trouble.error == "gone")
+        assert (running.health.state, running.health.error) == ("restarting", "RuntimeError: broken")
+    assert running.health.state == "stopped"
+
+
+async def test_connections_are_closed_whatever_the_worker_ends_with(
+    sqlite_lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it, closed = Moment(sqlite_lab), []
+    aclose = it.app.store.aclose
+
+    async def noted() -> None:
+        closed.append(True)
+        await aclose()
+
+    async def breaks(running: Running) -> None:
+        running.worker.started.set()
+        await running._stopping.wait()
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(it.app.store, "aclose", noted)
+    monkeypatch.setattr(Running, "_run_one", breaks)
+    with pytest.raises(RuntimeError, match="broken"):
+        async with it.app.running():
+            pass
+    assert closed == [True]
+
+
 @pytest.mark.one_postgres
 async def test_what_is_wrong_at_the_start_is_raised(pg_lab: Lab) -> None:
     app = Holdfast(pg_lab.url.replace("/hf_", "/no_such_"))
     with pytest.raises(StoreUnavailable, match="does not exist"):
         async with app.running():
             raise AssertionError("never")
+
+
+def test_worker_processes_that_wait_for_their_database_say_so_once(
+    sqlite_lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = sqlite_lab.app()
+    errors = iter(["no server", "no server", "wrong password", "wrong password"])
+
+    def prepare() -> None:
+        for text in errors:
+            raise StoreUnavailable(text)
+
+    monkeypatch.setattr(app, "prepare", prepare)
+    monkeypatch.setattr(supervisor, "PAUSE_MIN", 0.0)
+    supervisor.Supervisor(app, "shop:app")._prepare()
+    told = [each.getMessage() for each in caplog.records if "not there yet" in each.getMessage()]
+    assert [text.rsplit(": ", 1)[1] for text in told] == ["no server", "wrong password"]
 
 
 # --- A worker stopped inside ctx.transaction() ------------------------------------------------------------------------

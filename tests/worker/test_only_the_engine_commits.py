@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -313,6 +314,59 @@ async def test_what_a_handler_sets_on_its_connection_ends_with_its_block(lab: La
     async with lab.working(app):
         await settled(lab)
     assert lab.effects() == dict.fromkeys(range(5), 1)
+
+
+@pytest.mark.parametrize("ends", ["own error", "refused"])
+async def test_what_a_handler_set_before_it_failed_is_not_there_for_the_next(lab: Lab, ends: str) -> None:
+    app, seen = lab.app(), []
+
+    @app.handler("a", retry=once, concurrency=1)
+    def work(n: int, ctx: Context) -> None:
+        with ctx.transaction() as db:
+            seen.append(db.execute("select 1, 2").fetchone())
+            db.row_factory = (lambda cursor, row: "mine") if lab.sqlite else psycopg.rows.dict_row
+            if ends == "refused":
+                db.commit()
+            raise OwnError
+
+    app.publish_many(app.message("a", n, stream="s") for n in range(2))
+    async with lab.working(app):
+        await settled(lab)
+    assert seen == [(1, 2), (1, 2)]
+
+
+async def test_on_sqlite_an_error_without_a_code_is_told_as_it_is(sqlite_lab: Lab) -> None:
+    def block(ctx: Context) -> None:
+        with ctx.transaction() as db:
+            with contextlib.suppress(CommitRefused):
+                db.commit()
+            with pytest.raises(sqlite3.ProgrammingError, match="number of bindings"):
+                db.execute("select ?", ())
+
+    assert "CommitRefused" in await refused(sqlite_lab, block)
+
+
+async def test_a_lock_on_another_database_of_the_handler_is_not_told_as_one_on_ours(
+    sqlite_lab: Lab, tmp_path: Path
+) -> None:
+    def block(ctx: Context) -> None:
+        with ctx.transaction(), contextlib.ExitStack() as stack:
+            holder, other = (
+                stack.enter_context(contextlib.closing(sqlite3.connect(tmp_path / "other.db", timeout=0)))
+                for _ in range(2)
+            )
+            holder.execute("begin immediate")
+            other.execute("begin immediate")
+
+    assert "OperationalError: database is locked" in await refused(sqlite_lab, block)
+
+
+async def test_on_sqlite_the_fence_cannot_be_taken_away(sqlite_lab: Lab) -> None:
+    def block(ctx: Context) -> None:
+        with ctx.transaction() as db:
+            db.set_authorizer(None)
+
+    assert "set_authorizer() was refused" in await refused(sqlite_lab, block)
 
 
 async def test_on_sqlite_nothing_is_written_once_the_database_has_rolled_back(sqlite_lab: Lab) -> None:

@@ -112,7 +112,7 @@ def repair(
             f"stream {show.clean(stream)} of queue {show.clean(queue)}: its messages have their turn again"
         )
     if not done.raised and not done.streams:
-        show.plain("Nothing is to be repaired: every sequence is ahead of what is stored.")
+        show.plain("Nothing to repair: every sequence is ahead of what is stored.")
 
 
 def worker(

@@ -25,8 +25,9 @@ def why(desk: Desk, id: UUID) -> list[str]:
     assert at is not None
     pending, dead, ended = desk.ask(lambda now: queries.show(desk.plans, id, now), one=False)
     told = [_pending(desk, results.delivery(row), at) for row in pending]
-    told += [_dead(results.letter(row), at) for row in dead]
-    if len({row["due_at"] or row["created_at"] for row in (*pending, *dead)}) > 1:
+    several = len({row["due_at"] or row["created_at"] for row in (*pending, *dead)}) > 1
+    told += [_dead(results.letter(row), at, several) for row in dead]
+    if several:
         numbers = [row["seq"] for row in (*pending, *dead)]
         told = [
             f"Number {number}: {text[0].lower()}{text[1:]}"
@@ -150,15 +151,16 @@ def _ready(desk: Desk, each: Delivery, at: datetime) -> str:
     return f"{since}: {many} older {'message is' if ahead == 1 else 'messages are'} ahead of it."
 
 
-def _dead(each: Letter, at: datetime) -> str:
+def _dead(each: Letter, at: datetime, several: bool) -> str:
     last = (
         "" if each.last_reason in (None, each.reason) else f" (the last failure: {words(each.last_reason)})"
     )
     halts = f" Stream {each.stream} is halted until then." if each.halts else ""
-    way = f"`holdfast dead redrive {each.id}` brings it back"
+    meant = f"{each.id} --number {each.seq}" if several else f"{each.id}"
+    way = f"`holdfast dead redrive {meant}` brings it back"
     if each.held_at is not None:
         held = f"held since {clock(each.held_at, at)} ({each.held_why})"
-        way = f"{held}: first `holdfast dead unhold {each.id}`, then {way}"
+        way = f"{held}: first `holdfast dead unhold {meant}`, then {way}"
     return (
         f"In queue {each.queue}: dead since {clock(each.died_at, at)}, {words(each.reason)}{last}, after "
         f"{counted(each.attempts, 'attempt')}; {way}.{halts}"

@@ -15,7 +15,7 @@ import sqlite3
 import sys
 from typing import Any, Never
 
-from ..errors import CommitRefused
+from ..errors import CommitRefused, UsageError
 
 REMEDY = (
     "Inside ctx.transaction() only the engine commits, at the end of the block and together with the message. "
@@ -100,7 +100,8 @@ class CarefulCursor(sqlite3.Cursor):
             execute(*arguments)
         except sqlite3.DatabaseError as error:
             refusal = connection.guard.refusal
-            if refusal is None or error.sqlite_errorcode != sqlite3.SQLITE_AUTH:
+            # What Python itself refuses, a wrong number of parameters say, has no code.
+            if refusal is None or getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:
                 raise
             raise refusal from error
         return self
@@ -112,7 +113,7 @@ class HandedOut(sqlite3.Connection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.guard = Guard()
-        self.set_authorizer(self.guard.allows)
+        super().set_authorizer(self.guard.allows)
 
     # Of the engine
 
@@ -121,7 +122,11 @@ class HandedOut(sqlite3.Connection):
 
     def take_back(self) -> None:
         self.guard.take_back(self.in_transaction)
-        self.row_factory, self.text_factory = None, str  # as the engine's statements want them
+        self._as_it_was()
+
+    def _as_it_was(self) -> None:
+        """As the engine's statements and the next handler want it, whatever this one has set."""
+        self.row_factory, self.text_factory = None, str
 
     def end(self) -> None:
         if not self.guard.is_ours:  # nothing of the engine's was executed in it
@@ -133,6 +138,7 @@ class HandedOut(sqlite3.Connection):
         if self.in_transaction:
             super().execute(ROLLBACK)
         self.guard.is_ours = False
+        self._as_it_was()
 
     # Of the handler
 
@@ -160,3 +166,9 @@ class HandedOut(sqlite3.Connection):
 
     def executescript(self, *_: Any) -> Never:
         raise self.guard.refuse("executescript(), which begins with a commit,")
+
+    def set_authorizer(self, *_: Any) -> Never:
+        raise UsageError(
+            "set_authorizer() was refused: the connection of ctx.transaction() has the engine's own, which refuses "
+            "commits. Open a connection of your own for it."
+        )

@@ -122,7 +122,7 @@ class SqliteStore:
                 for _, future in group:
                     if not future.done():
                         future.set_exception(failure)
-                connection = self._discard(connection)
+                connection = self._discard(connection, error)
         if connection is not None:
             connection.close()
 
@@ -148,16 +148,19 @@ class SqliteStore:
             else:
                 future.set_result(result)
 
-    def _discard(self, connection: sqlite3.Connection | None) -> sqlite3.Connection | None:
+    def _discard(self, connection: sqlite3.Connection | None, error: Exception) -> sqlite3.Connection | None:
         if connection is None:
             return None
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
-            return connection
+            if self.in_memory or not is_stale(error):
+                return connection
         except sqlite3.Error:
-            connection.close()
-            return None if not self.in_memory else connection
+            if self.in_memory:
+                return connection
+        connection.close()
+        return None
 
     # -- reading
 
@@ -172,6 +175,9 @@ class SqliteStore:
         try:
             return drive(make(self.now()), lambda s: execute(connection, s))
         except sqlite3.Error as error:
+            if is_stale(error):
+                self._local.reader = None
+                connection.close()
             raise as_ours(error, self.path) from error
 
     def changed(self) -> bool:
@@ -251,7 +257,7 @@ class SqliteStore:
             yield connection, run
             connection.end()
         except sqlite3.Error as error:
-            raise as_ours(error, self.path) from error
+            raise self._of_block(connection, error) from error
         finally:
             self._end(connection)
 
@@ -279,9 +285,15 @@ class SqliteStore:
                 yield connection, run
                 await _to_the_end(loop.run_in_executor(self._aside, connection.end))
             except sqlite3.Error as error:
-                raise as_ours(error, self.path) from error
+                raise self._of_block(connection, error) from error
             finally:
                 self._end(connection)
+
+    def _of_block(self, connection: HandedOut, error: sqlite3.Error) -> Exception:
+        """What leaves a handler's block. It has our lock: another one that it met is told in the driver's words."""
+        if not connection.guard.is_ours and is_locked(getattr(error, "sqlite_errorcode", 0)):
+            return error
+        return as_ours(error, self.path)
 
     def _begin(self) -> HandedOut:
         if self.in_memory:
@@ -443,13 +455,27 @@ def fetched(connection: sqlite3.Connection, statement: Statement) -> Rows:
     return rows
 
 
+# A connection that was opened while its file could not be written stays read-only for ever, and one to a file system
+# that has gone away stays broken.
+STALE = frozenset((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN))
+
+
+def is_stale(error: Exception) -> bool:
+    """Whether the next try needs a new connection."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in STALE
+
+
+def is_locked(code: int) -> bool:
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def as_ours(error: Exception, path: str) -> Exception:
     if not isinstance(error, sqlite3.OperationalError):
         return error
     text, code = str(error), getattr(error, "sqlite_errorcode", 0)
     if "no such table: holdfast_" in text or "no such table: main.holdfast_" in text:
         return NotMigrated(f"{path} has no Holdfast tables: run `holdfast migrate` on it.")
-    if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if is_locked(code):
         return StoreUnavailable(
             f"{path} has been locked for {BUSY_SECONDS:.0f} s by another connection that writes: "
             "end its transaction."

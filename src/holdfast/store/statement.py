@@ -164,10 +164,11 @@ COMMENT = r"/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/"
 for _ in range(3):  # PostgreSQL's comments nest
     COMMENT = rf"/\*(?:[^*/]|\*(?!/)|/(?!\*)|{COMMENT})*\*/"
 
+# `++` and `*+` keep no way back: of a literal of 10 MB that would take a gigabyte.
 LITERAL = rf"""
-          \b[eE]'(?:[^'\\]|\\.|'')*'      # E'it\'s'
-        | '(?:[^']|'')*'
-        | "(?:[^"]|"")*"
+          \b[eE]'(?:[^'\\]++|\\.|'')*+'      # E'it\'s'
+        | '(?:[^']++|'')*+'
+        | "(?:[^"]++|"")*+"
         | (?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$
         | --[^\n\r]*
         | {COMMENT}
@@ -206,7 +207,7 @@ def ends_transaction(sql: str) -> str | None:
                 pass
             case ["commit" | "end" | "rollback" | "abort", *_] | ["prepare", "transaction", *_]:
                 return " ".join(words[:2]).upper()
-            case [*_] if "atomic" in words:  # the body of a function in SQL: statements, and then END
+            case [*_] if "begin atomic" in words:  # the body of a function in SQL: statements, and then END
                 in_function = True
     return None
 
@@ -214,16 +215,20 @@ def ends_transaction(sql: str) -> str | None:
 def _first_words(sql: str) -> Iterator[list[str]]:
     """The words of each statement, without literals and comments. They are looked at only where they begin."""
     words: list[str] = []
-    is_begin = True
+    is_begin, before = True, ""
     for token in WORD.finditer(sql):
         if token["end"]:
             yield words
-            words, is_begin = [], True
+            words, is_begin, before = [], True, ""
         elif token["word"]:
-            if is_begin or token["word"].lower() == "atomic":
-                words.append(token["word"].lower())
+            word = token["word"].lower()
+            if (before, word) == ("begin", "atomic"):
+                words.append("begin atomic")
+            elif is_begin:
+                words.append(word)
+            before = word
         elif not token["skip"] or not token["skip"].startswith(("--", "/*")):
-            is_begin = False
+            is_begin, before = False, ""
     yield words
 
 

@@ -399,6 +399,30 @@ def test_a_file_that_may_only_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
     app.close()
 
 
+def test_a_connection_that_was_opened_read_only_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite opens a file that may not be written all the same, and such a connection stays read-only for ever."""
+    app = Holdfast(f"sqlite:///{tmp_path}/shop.db")
+    app.migrate()
+    plain, only = sqlite3.connect, True
+
+    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = plain(*arguments, **options)
+        if only:
+            connection.execute("pragma query_only=on")
+        return connection
+
+    app.close()
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises(StoreUnavailable, match="readonly database"):
+        app.publish("t", 1)
+    only = False
+    app.publish("t", 1)
+    assert app.operations.status().depth == 1
+    app.close()
+
+
 # --- PostgreSQL -------------------------------------------------------------------------------------------------------
 
 
