@@ -13,7 +13,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.errors import Refused
 from holdfast.message import NewMessage
-from holdfast.store import operator_dead, operator_plans, operator_queues
+from holdfast.store import dead_queries, operator_dead, operator_plans, operator_queues
 from holdfast.store.postgres import PostgresStore, execute
 from holdfast.store.statement import Plan
 from holdfast.work import Outcome, Report, Settlement, Want
@@ -248,3 +248,24 @@ def test_a_moved_message_is_kept_although_the_other_with_its_id_ends_meanwhile(
     ((letter, content),) = world.operations.dead.show(id)
     assert (letter.queue, content.body) == ("new", '"old"')
     world.healthy()
+
+
+@pytest.mark.covers("X61")
+def test_two_files_that_have_one_letter_under_two_numbers(world: World, postgres_dsn: str) -> None:
+    """It died again between the two exports. Both imports stored it, and a redrive of one left the other dead."""
+    id = world.publish(queue="q")
+    world.die(world.claim()[0])
+    (letter,) = world.operations.dead.list()
+    p = plans_of(world)
+    ((row, _),) = world.store.run(lambda _: dead_queries.whole(p, [(id, "q", letter.seq)]))
+    world.sql("delete from holdfast.dead")
+    rows = [{**row, "id": str(id), "errors": None, "seq": seq} for seq in (letter.seq, letter.seq + 7)]
+    first = Transaction(postgres_dsn, operator_dead.put(p, rows[:1], [], NOON, False, NOON))
+    first.finish()
+    second = Transaction(postgres_dsn, operator_dead.put(p, rows[1:], [], NOON, False, NOON))
+    waiting, failures = blocked(second.finish)
+    first.commit()
+    waiting.join(10)
+    second.commit()
+    assert failures == []
+    assert [each.seq for each in world.operations.dead.list()] == [letter.seq]
