@@ -6,6 +6,7 @@ says something is complete. Beside them the worker says that its loop still turn
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -48,7 +49,12 @@ IN_MEMORY = hasattr(os, "memfd_create")  # Linux: no folder is needed
 
 def _unnamed() -> int:
     if IN_MEMORY:
-        return os.memfd_create("holdfast")
+        try:
+            return os.memfd_create("holdfast")
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM):
+                raise
+            # A sandbox forbids it: a file in the temporary folder does as well.
     with tempfile.TemporaryFile(prefix="holdfast-") as file:
         return os.dup(file.fileno())
 

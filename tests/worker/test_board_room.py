@@ -38,6 +38,21 @@ def test_a_full_temporary_folder_is_no_trouble_where_memory_has_files(
     Sheet.create().close()
 
 
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
+def test_where_a_sandbox_forbids_files_in_memory_a_file_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
+) -> None:
+    def forbidden(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "memfd_create", forbidden, raising=False)
+    monkeypatch.setattr(board, "IN_MEMORY", True)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = Board.create(10)
+    made.wipe()
+    made.close()
+
+
 @pytest.mark.parametrize("make", [lambda: Board.create(4100), Sheet.create])
 def test_a_full_folder_is_told_before_anything_begins(in_folder: Path, make: object) -> None:
     def full(*_: object) -> None:
