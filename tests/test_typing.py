@@ -27,8 +27,8 @@ from holdfast import (
     Settings,
     SettingsOptions,
 )
-from holdfast.declaration import HandlerKeywords
-from holdfast.drafts import Draft, draft
+from holdfast.bodies.drafts import Draft, draft
+from holdfast.handlers.declaration import HandlerKeywords
 from holdfast.rules.breaker import Policy
 from holdfast.rules.retry import PROFILES
 from tests.docs.blocks import ROOT

@@ -11,7 +11,7 @@ from typing import Any
 from bench.adapters import contest
 from bench.adapters.holdfast_handlers import KINDS
 from holdfast import Holdfast, NewMessage
-from holdfast.supervisor import run_worker
+from holdfast.processes.supervisor import run_worker
 
 KIND = os.environ.get("BENCH_KIND", "async")
 app = Holdfast(contest.URL if "://" in contest.URL else f"sqlite:///{contest.URL}")

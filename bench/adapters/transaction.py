@@ -19,7 +19,7 @@ import psycopg
 
 from bench.adapters import contest
 from bench.adapters.holdfast import app
-from holdfast.ids import new_id
+from holdfast.model.ids import new_id
 
 POSTGRES = contest.URL.startswith("postgresql")
 MARK, STREAMS = "%s" if POSTGRES else "?", 1000

@@ -1,10 +1,7 @@
 """Holdfast makes sure that what a service has promised to do gets done."""
 
-from .alert import Alert
 from .app import Holdfast
-from .breakers import Breaker
-from .drafts import MessageOptions
-from .embedded import Health, Running
+from .bodies.drafts import MessageOptions
 from .errors import (
     ArchiveFailed,
     BodySealed,
@@ -26,18 +23,43 @@ from .errors import (
     VersionConflict,
     WrongHandle,
 )
-from .failure import Category, FailureDescription
-from .handlers import AnyHandler, Context, Dead, Handler, Snooze, Transaction, TransactionConnection
-from .letters import DeadLetter
-from .limits import SharedRate, SharedSlots
-from .message import Death, Event, Flag, Message, NewMessage, Published, Reason, Trouble
+from .handlers.registry import (
+    AnyHandler,
+    Context,
+    Dead,
+    Handler,
+    Snooze,
+    Transaction,
+    TransactionConnection,
+)
+from .limits.breakers import Breaker
+from .model.alert import Alert
+from .model.failure import Category, FailureDescription
+from .model.limits import SharedRate, SharedSlots
+from .model.message import (
+    Death,
+    Event,
+    Flag,
+    Message,
+    NewMessage,
+    Published,
+    Reason,
+    Trouble,
+)
+from .model.work import (
+    Batch,
+    Leased,
+    Outcome,
+    Settlement,
+)
+from .operations.letters import DeadLetter
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
 from .rules.recovery import Recovery
 from .rules.retry import RetryOptions, RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
-from .work import Batch, Leased, Outcome, Settlement
-from .worker import Worker
+from .worker.embedded import Health, Running
+from .worker.loop import Worker
 
 __version__ = "0.1.0"
 

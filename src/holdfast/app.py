@@ -14,21 +14,43 @@ from uuid import UUID
 
 from msgspec import structs
 
-from . import names
-from .board import Board
-from .breakers import Breaker, Breakers, Counts
+from .alerting.sinks import (
+    FunctionSink,
+    Listener,
+    Sink,
+    Webhook,
+)
+from .bodies.drafts import draft
+from .bodies.keys import SEALED, Source, keys_for
 from .by_hand import ByHand
 from .clock import Clock, SystemClock, wall_clock
-from .declaration import BatchDeclaration, Declaration, HandlerKeywords
-from .drafts import draft
-from .embedded import Running
-from .endings import concluded
 from .errors import InvalidMessage, InvalidSettings, UsageError
-from .handlers import AnyHandler, Context, Handler, Handlers, Key, declare
-from .keys import SEALED, Source, keys_for
-from .letters import DeadLetter, hook
-from .limits import SharedRate, SharedSlots, slots_count
-from .message import Event, NewMessage, Published, Reason
+from .handlers.declaration import BatchDeclaration, Declaration, HandlerKeywords
+from .handlers.registry import (
+    AnyHandler,
+    Context,
+    Handler,
+    Handlers,
+    Key,
+    declare,
+)
+from .limits.breakers import Breaker, Breakers, Counts
+from .model import names
+from .model.limits import SharedRate, SharedSlots, slots_count
+from .model.message import (
+    Event,
+    NewMessage,
+    Published,
+    Reason,
+)
+from .model.work import (
+    Batch,
+    Leased,
+    Report,
+    Settlement,
+    Want,
+)
+from .operations.letters import DeadLetter, hook
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
@@ -39,8 +61,14 @@ from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
-from .sinks import FunctionSink, Listener, Sink, Webhook
-from .store import SqlitePlans, SqliteStore, Store, open_store, plans, sequence_plans
+from .store import (
+    SqlitePlans,
+    SqliteStore,
+    Store,
+    open_store,
+    plans,
+    sequence_plans,
+)
 from .store.migrate import migrate
 from .store.runners import Handle, recognise
 from .store.statement import Plan
@@ -49,8 +77,10 @@ from .telemetry.families import Sample
 from .telemetry.meter import Meter
 from .telemetry.sheet import Sheet, summed
 from .testing import Drained, testing
-from .work import Batch, Leased, Report, Settlement, Want
-from .worker import Worker, tell_mended
+from .worker.board import Board
+from .worker.embedded import Running
+from .worker.endings import concluded
+from .worker.loop import Worker, tell_mended
 
 if TYPE_CHECKING:
     from .operations import Operations

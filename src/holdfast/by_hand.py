@@ -13,12 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from .clock import Clock
-from .logs import Log
+from .model.work import (
+    Batch,
+    Leased,
+    Report,
+    Settlement,
+    Want,
+)
 from .rules import delivery
 from .rules.delivery import HandlerPolicy
 from .settings import Settings
 from .store import Store, plans
-from .work import Batch, Leased, Report, Settlement, Want
+from .telemetry.logs import Log
 
 log = Log("holdfast.worker")
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from holdfast import Alert, Dead, Holdfast, InvalidSettings, RetryPolicy
-from holdfast.message import Reason
+from holdfast.alerting.sinks import Webhook
+from holdfast.model.message import Reason
+from holdfast.model.work import Outcome
 from holdfast.operations import Alerts, Operations
 from holdfast.settings import Settings
-from holdfast.sinks import Webhook
 from holdfast.store import open_store
-from holdfast.work import Outcome
 from tests.operations.world import NOON, World
 
 
@@ -538,7 +538,7 @@ def test_a_process_that_dies_between_decision_and_delivery_loses_nothing(world: 
 
 
 async def test_workers_look_with_their_housekeeping(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.HOUSEKEEPING", 0.05)
+    monkeypatch.setattr("holdfast.worker.loop.HOUSEKEEPING", 0.05)
     app = Holdfast(url, alert_dead=1)
     app.migrate()
     heard = threading.Event()
@@ -572,7 +572,7 @@ def test_a_sink_is_given_once() -> None:
 async def test_a_sink_that_hangs_does_not_hold_up_a_worker_that_stops(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.HOUSEKEEPING", 0.05)
+    monkeypatch.setattr("holdfast.worker.loop.HOUSEKEEPING", 0.05)
     app = Holdfast(url, alert_dead=1)
     app.migrate()
     called, over = threading.Event(), threading.Event()

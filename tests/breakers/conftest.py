@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.breakers import Breakers
 from holdfast.clock import MovableClock
+from holdfast.limits.breakers import Breakers
 from holdfast.settings import Settings
 from holdfast.store import Store, breaker_plans, open_store
 from holdfast.store.breaker_plans import BreakerRow

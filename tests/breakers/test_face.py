@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.breakers import Breaker, ending_of
 from holdfast.errors import CircuitOpen, HoldfastError, InvalidSettings, UsageError
-from holdfast.handlers import Dead, Snooze
-from holdfast.message import Reason
+from holdfast.handlers.registry import Dead, Snooze
+from holdfast.limits.breakers import Breaker, ending_of
+from holdfast.model.message import Reason
 from holdfast.rules.breaker import State
 from holdfast.rules.delivery import BreakerRefused, TrialFailed
 from tests.breakers.conftest import Cluster, Down, fail, succeed

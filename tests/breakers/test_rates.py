@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.gate import Gate
-from holdfast.limits import SharedRate
+from holdfast.limits.gate import Gate
+from holdfast.model.limits import SharedRate
 from holdfast.rules.rate import Bucket, Rate, rate
 from holdfast.store import Store, breaker_plans
 from tests.breakers.conftest import Cluster, fail, succeed

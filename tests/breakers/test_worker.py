@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from tests.breakers.conftest import Cluster, Down
 
 

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast import FailureDescription
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from tests.cli.conftest import Shell
 from tests.operations.world import World
 
@@ -285,8 +285,8 @@ def test_worker_and_demo_are_handed_over(
         calls.append((type(app).__name__, target, processes, queues, metrics))
         return 0
 
-    monkeypatch.setattr("holdfast.supervisor.run_worker", run_worker)
-    monkeypatch.setattr("holdfast.logs.configure", lambda kind, level: calls.append((kind, level)))
+    monkeypatch.setattr("holdfast.processes.supervisor.run_worker", run_worker)
+    monkeypatch.setattr("holdfast.telemetry.logs.configure", lambda kind, level: calls.append((kind, level)))
     asked = ("-p", 3, "-q", "x", "-q", "y", "--metrics", ":9464", "--log", "json")
     assert holdfast("worker", "a_shop:app", *asked, database=False).code == 0
     assert holdfast("worker", database=False, HOLDFAST_APP="a_shop:app").code == 0

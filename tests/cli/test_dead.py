@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from tests.cli.conftest import Shell
 from tests.operations.world import World
 

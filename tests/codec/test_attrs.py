@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.codec import Unreadable, decoder_for, encode
+from holdfast.bodies.codec import Unreadable, decoder_for, encode
 from holdfast.errors import InvalidMessage
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from tests.hostile import LIMITS
 
 attrs = pytest.importorskip("attrs")

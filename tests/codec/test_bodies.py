@@ -11,9 +11,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.codec import Unreadable, decoder_for, encode, encode_raw
+from holdfast.bodies.codec import (
+    Unreadable,
+    decoder_for,
+    encode,
+    encode_raw,
+)
 from holdfast.errors import InvalidMessage
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from holdfast.settings import Settings
 from tests import hostile
 from tests.hostile import BODIES, CONVERTED, LIMITS, RAW

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import psycopg
 
-from holdfast.codec import encode
+from holdfast.bodies.codec import encode
 from holdfast.store.runners import recognise
 from holdfast.store.statement import Plan, Rows, Statement
 from tests import hostile

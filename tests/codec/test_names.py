@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import names
 from holdfast.errors import InvalidMessage, InvalidSettings, UsageError
+from holdfast.model import names
 from holdfast.store.statement import in_schema
 from tests import hostile
 from tests.codec.test_bodies import named

@@ -22,9 +22,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.codec import Unreadable, decode_headers, decoder_for, encode, encode_headers
+from holdfast.bodies.codec import (
+    Unreadable,
+    decode_headers,
+    decoder_for,
+    encode,
+    encode_headers,
+)
 from holdfast.errors import InvalidMessage, InvalidSettings
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from holdfast.settings import Settings
 from tests import hostile
 from tests.hostile import LIMITS

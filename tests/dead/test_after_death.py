@@ -28,8 +28,8 @@ from holdfast import (
     Recovery,
     RetryPolicy,
 )
+from holdfast.bodies.keys import new_key
 from holdfast.errors import Refused
-from holdfast.keys import new_key
 from holdfast.operations import Filter, Operations
 from holdfast.rules import delivery
 from holdfast.rules.aftermath import HOOK_QUEUE, AfterDeath

@@ -18,8 +18,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import archive as archives
-from holdfast.archive import FolderArchive, ObjectArchive, open_archive
+from holdfast.alerting import archive as archives
+from holdfast.alerting.archive import FolderArchive, ObjectArchive, open_archive
 from holdfast.errors import ArchiveFailed, NotFound, UsageError
 from holdfast.operations import Operations
 from holdfast.operations import files as files_module

@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.message import Reason
+from holdfast.model.message import Reason
+from holdfast.model.work import Leased
 from holdfast.operations import Filter
 from holdfast.rules import delivery
 from holdfast.rules.delivery import HandlerPolicy, conclude
 from holdfast.rules.fingerprint import fingerprint
-from holdfast.work import Leased
 from tests.operations.world import NOON, World
 
 

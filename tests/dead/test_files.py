@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.errors import ArchiveFailed, UsageError
-from holdfast.message import Flag, Reason
+from holdfast.model.message import Flag, Reason
 from holdfast.operations import Filter
 from holdfast.store import operator_dead as plans
 from holdfast.store.statement import Plan

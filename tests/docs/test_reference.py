@@ -9,7 +9,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast import Context, Holdfast, HoldfastError
-from holdfast.drafts import draft
+from holdfast.bodies.drafts import draft
 from tests.docs.blocks import ROOT, text_of
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.clock import MovableClock, micros
 from holdfast.errors import IdTaken
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store, plans_sqlite
 from tests import servers

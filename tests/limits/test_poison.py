@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import DeadLetter, FailureDescription
+from holdfast.model.work import Report, Want
 from holdfast.operations.results import failure
-from holdfast.work import Report, Want
 from tests.worker.lab import Lab, settled
 
 QUICK = {"lease": 2.0, "heartbeat": 0.5}

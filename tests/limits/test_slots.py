@@ -15,8 +15,8 @@ import pytest
 from holdfast import Context, Holdfast
 from holdfast.clock import MovableClock
 from holdfast.errors import InvalidSettings, StoreUnavailable
-from holdfast.gate import Gate
-from holdfast.limits import SharedSlots
+from holdfast.limits.gate import Gate
+from holdfast.model.limits import SharedSlots
 from holdfast.rules.slots import Holder, share
 from holdfast.store import plans, slot_plans
 from holdfast.store.slot_plans import Holders

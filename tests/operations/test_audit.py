@@ -10,9 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import Holdfast, names
+from holdfast import Holdfast
+from holdfast.bodies.keys import new_key
 from holdfast.errors import NotFound, Refused, UsageError
-from holdfast.keys import new_key
+from holdfast.model import names
 from holdfast.operations import Action, Filter, Operations
 from holdfast.store import audit_plans
 from holdfast.store.audit_plans import Entry

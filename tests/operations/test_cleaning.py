@@ -177,7 +177,7 @@ def test_a_keeper_that_has_more_to_clean_only_cleans(world: World, monkeypatch: 
 async def test_a_worker_goes_on_while_there_is_more(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast import Holdfast
 
-    monkeypatch.setattr("holdfast.worker.HOUSEKEEPING", 0.01)
+    monkeypatch.setattr("holdfast.worker.loop.HOUSEKEEPING", 0.01)
     app = Holdfast(url)
     calls, over = [], threading.Event()
 

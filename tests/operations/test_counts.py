@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from holdfast.errors import NotFound, Refused
+from holdfast.model.work import Outcome
 from holdfast.operations import Filter
-from holdfast.work import Outcome
 from tests.operations.world import World
 
 

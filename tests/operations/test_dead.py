@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast.errors import NotFound, UsageError
-from holdfast.message import Flag, Reason
+from holdfast.model.message import Flag, Reason
+from holdfast.model.work import Outcome
 from holdfast.operations import Filter
-from holdfast.work import Outcome
 from tests.operations.world import NOON, World
 
 

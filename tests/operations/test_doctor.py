@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock, SystemClock
-from holdfast.message import Reason
+from holdfast.model.message import Reason
+from holdfast.model.work import Report, Want
 from holdfast.operations import Operations
 from holdfast.operations import database as doctor_of
 from holdfast.operations.doctor import is_growing
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.work import Report, Want
 from tests.operations.world import NOON, World
 
 TEST_SERVER = {

@@ -12,11 +12,16 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.errors import Refused
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
+from holdfast.model.work import (
+    Outcome,
+    Report,
+    Settlement,
+    Want,
+)
 from holdfast.store import dead_queries, operator_dead, operator_plans, operator_queues
 from holdfast.store.postgres import PostgresStore, execute
 from holdfast.store.statement import Plan
-from holdfast.work import Outcome, Report, Settlement, Want
 from tests.operations.world import NOON, World, make
 
 

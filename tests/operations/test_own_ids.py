@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.errors import NotFound, Refused, UsageError
-from holdfast.message import NewMessage, Reason
+from holdfast.model.message import NewMessage, Reason
 from holdfast.operations import Filter
 from holdfast.operations.files import Imported
 from holdfast.store import dead_queries

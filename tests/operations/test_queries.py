@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.message import Flag, Reason
+from holdfast.model.message import Flag, Reason
 from tests.operations.world import NOON, World
 
 

@@ -16,11 +16,11 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import MovableClock, SystemClock
+from holdfast.model.work import Outcome, Settlement
 from holdfast.operations import Operations
 from holdfast.rules.numbers import LEAP, MAX, raised
 from holdfast.settings import Settings
 from holdfast.store import open_store, sequence_plans
-from holdfast.work import Outcome, Settlement
 from tests.operations.world import NOON, World, make
 
 

@@ -12,11 +12,17 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.errors import NotFound, Refused
-from holdfast.message import Flag, Reason
+from holdfast.model.message import Flag, Reason
+from holdfast.model.work import (
+    Leased,
+    Outcome,
+    Report,
+    Settlement,
+    Want,
+)
 from holdfast.operations import Filter, Operations
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.work import Leased, Outcome, Report, Settlement, Want
 from tests.operations.world import World
 
 STREAMS = ["s0", "s1", "s2"]

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.errors import NotFound, Refused
-from holdfast.message import Reason
-from holdfast.work import Outcome
+from holdfast.model.message import Reason
+from holdfast.model.work import Outcome
 from tests.operations.world import NOON, World
 
 # -- what a failed head holds up, and what lets the rest go on

@@ -10,10 +10,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast import Holdfast
-from holdfast.message import Reason
+from holdfast.model.message import Reason
+from holdfast.model.work import Outcome
 from holdfast.operations import Operations
 from holdfast.store import breaker_plans, slot_plans
-from holdfast.work import Outcome
 from tests.operations.world import World
 
 

@@ -8,14 +8,25 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID, uuid4
 
-from holdfast.breakers import Breakers
 from holdfast.clock import MovableClock
-from holdfast.message import Flag, NewMessage, Published, Reason
+from holdfast.limits.breakers import Breakers
+from holdfast.model.message import (
+    Flag,
+    NewMessage,
+    Published,
+    Reason,
+)
+from holdfast.model.work import (
+    Leased,
+    Outcome,
+    Report,
+    Settlement,
+    Want,
+)
 from holdfast.operations import Operations
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store, plans
 from holdfast.store.statement import Plan, Statement
-from holdfast.work import Leased, Outcome, Report, Settlement, Want
 
 # Later than any clock of the machine: PostgreSQL's trigger places messages with its own time.
 NOON = datetime(2040, 5, 1, 12, 0, tzinfo=UTC)

@@ -29,10 +29,10 @@ from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from msgspec.structs import replace
 
-from holdfast.alert import Episode, Over, Raised
-from holdfast.message import NewMessage
+from holdfast.model.alert import Episode, Over, Raised
+from holdfast.model.message import NewMessage
+from holdfast.model.work import Leased
 from holdfast.store import alert_plans, audit_plans, operator_dead
-from holdfast.work import Leased
 from tests.store.box import Box, dead, done, new
 
 

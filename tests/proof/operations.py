@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.errors import NotFound, Refused
-from holdfast.message import NewMessage, Published
+from holdfast.model.message import NewMessage, Published
+from holdfast.model.work import Report, Settlement, Want
 from holdfast.store import operator_dead, operator_plans, operator_queues, plans
 from holdfast.store.operator_plans import OrderMoved
 from holdfast.store.statement import Plan, Statement
-from holdfast.work import Report, Settlement, Want
 from tests.proof.session import Body, Operation, Quiet, Restart
 from tests.proof.world import World, later
 from tests.store.box import cancelled, dead, done, failed, given_back, released

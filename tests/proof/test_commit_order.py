@@ -23,12 +23,17 @@ import pytest
 from psycopg import IsolationLevel
 
 from holdfast.clock import SystemClock
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
+from holdfast.model.work import (
+    Leased,
+    Report,
+    Settlement,
+    Want,
+)
 from holdfast.settings import Settings
 from holdfast.store import plans
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.runners import recognise
-from holdfast.work import Leased, Report, Settlement, Want
 from tests.proof.counts import COUNTS
 from tests.store.box import done
 from tests.store.state import check_invariants

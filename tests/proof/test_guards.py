@@ -12,13 +12,13 @@ import psycopg
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
+from holdfast.model.work import Batch, Report, Want
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, operator_queues, plans
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.runners import recognise
 from holdfast.store.statement import Plan, Statement
-from holdfast.work import Batch, Report, Want
 from tests.store.box import done
 
 

@@ -14,11 +14,11 @@ import msgspec
 import psycopg
 
 from holdfast.clock import MovableClock
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
+from holdfast.model.work import Leased
 from holdfast.settings import Settings
 from holdfast.store.plans_postgres import PostgresPlans
 from holdfast.store.postgres import PostgresStore
-from holdfast.work import Leased
 from tests.proof import instrument
 from tests.proof.contents import fill
 from tests.store.box import Box

@@ -8,11 +8,16 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.message import Y2000, Flag, Message, NewMessage
+from holdfast.model.message import (
+    Y2000,
+    Flag,
+    Message,
+    NewMessage,
+)
+from holdfast.model.work import Leased, Settlement
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import policy
-from holdfast.work import Leased, Settlement
 from tests.rules.purity import pure
 
 conclude = pure(delivery.conclude)  # as all tests of rules call it

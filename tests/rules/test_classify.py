@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidMessage, StoreUnavailable, VersionConflict
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from holdfast.rules.classify import Failure, classify, describe
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidSettings, LeaseLost
-from holdfast.message import Flag, Message, Reason
+from holdfast.model.message import Flag, Message, Reason
+from holdfast.model.work import Leased, Outcome, Settlement
 from holdfast.rules.delivery import (
     BatchFailed,
     BreakerRefused,
@@ -40,7 +41,6 @@ from holdfast.rules.delivery import (
 )
 from holdfast.rules.fingerprint import fingerprint
 from holdfast.rules.retry import PROFILES, RetryPolicy, policy
-from holdfast.work import Leased, Outcome, Settlement
 from tests.rules.cases import EMITTED, MESSAGE, NOW, NOW_RAW, applied, conclude, handler, lease, settle
 
 FAILED = int(Flag.FAILED)

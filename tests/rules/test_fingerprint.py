@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from holdfast.rules.fingerprint import cause, fingerprint
 
 SAME = [

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.message import Flag, Reason
+from holdfast.model.message import Flag, Reason
+from holdfast.model.work import Leased, Outcome, Settlement
 from holdfast.rules.delivery import (
     BatchFailed,
     BreakerRefused,
@@ -29,7 +30,6 @@ from holdfast.rules.delivery import (
     TrialFailed,
     Unreadable,
 )
-from holdfast.work import Leased, Outcome, Settlement
 from tests.rules.cases import NOW, conclude, handler, lease
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "lifecycle.md"

@@ -16,13 +16,11 @@ import pytest
 from msgspec import structs
 
 from holdfast import CopyTo, Holdfast
+from holdfast.bodies.keys import SEALED, new_key
 from holdfast.clock import MovableClock
-from holdfast.endings import sealed
-from holdfast.gate import Gate
-from holdfast.handlers import Handler
-from holdfast.keys import SEALED, new_key
-from holdfast.limits import SharedRate, SharedSlots
-from holdfast.logs import Log
+from holdfast.handlers.registry import Handler
+from holdfast.limits.gate import Gate
+from holdfast.model.limits import SharedRate, SharedSlots
 from holdfast.rules import delivery, pacing
 from holdfast.rules.catchup import CatchUp
 from holdfast.rules.delivery import Died, Raised
@@ -30,6 +28,8 @@ from holdfast.rules.lanes import Limit
 from holdfast.rules.rate import rate
 from holdfast.rules.slots import Holder, share
 from holdfast.settings import Settings
+from holdfast.telemetry.logs import Log
+from holdfast.worker.endings import sealed
 from tests.rules.cases import MESSAGE, NOW, conclude, lease
 from tests.rules.purity import GATE, Impure, pure, trapped, watched
 from tests.rules.test_lifecycle import ROWS

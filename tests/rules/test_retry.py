@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidSettings
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from holdfast.rules.retry import PROFILES, RetryPolicy, policy
 from holdfast.settings import Settings
 

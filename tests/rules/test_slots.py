@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast.errors import InvalidSettings
-from holdfast.limits import slots_count
+from holdfast.model.limits import slots_count
 from holdfast.rules.slots import Holder, SlotHand, share
 
 A, B = ("a",), ("b",)

@@ -22,13 +22,19 @@ import psycopg
 from msgspec.structs import replace
 
 from holdfast.clock import MovableClock
-from holdfast.message import NewMessage, Published
+from holdfast.model.message import NewMessage, Published
+from holdfast.model.work import (
+    Batch,
+    Leased,
+    Report,
+    Settlement,
+    Want,
+)
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import RetryPolicy, policy
 from holdfast.store import SqlitePlans, SqliteStore, Store, plans
 from holdfast.store.runners import recognise
-from holdfast.work import Batch, Leased, Report, Settlement, Want
 from tests.store import state
 from tests.store.state import Row
 

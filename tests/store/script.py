@@ -16,9 +16,9 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
+from holdfast.model.work import Batch, Leased, Settlement
 from holdfast.rules.ordering import rest_of_run
-from holdfast.work import Batch, Leased, Settlement
 from tests.store import state
 from tests.store.box import Box, cancelled, dead, done, failed, given_back, released, snoozed
 from tests.store.state import Row

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from holdfast.work import Want
+from holdfast.model.work import Want
 from tests.store.box import QUEUE, Box, dead, done, failed, given_back, names, new
 
 # --- Order ------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.model.work import Report, Want
 from holdfast.store.postgres import execute
 from holdfast.store.statement import Plan, drive
-from holdfast.work import Report, Want
 from tests.store import state
 from tests.store.box import QUEUE, Box, done, failed, names, new
 

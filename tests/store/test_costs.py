@@ -16,9 +16,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.model.work import (
+    Batch,
+    Leased,
+    Report,
+    Want,
+)
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Plan, Statement
-from holdfast.work import Batch, Leased, Report, Want
 from tests.store.box import QUEUE, TYPE, Box, done, failed, new
 
 BATCH = 100

@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.model.work import Batch, Report, Want
 from holdfast.store.postgres import execute
 from holdfast.store.statement import drive
-from holdfast.work import Batch, Report, Want
 from tests.proof.instrument import function_source
 from tests.store.box import QUEUE, Box, done, names
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.work import Leased
+from holdfast.model.work import Leased
 from tests.store.box import (
     Box,
     cancelled,

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from holdfast import codec, names
-from holdfast.message import NewMessage
-from holdfast.work import Leased
+from holdfast.bodies import codec
+from holdfast.model import names
+from holdfast.model.message import NewMessage
+from holdfast.model.work import Leased
 from tests import hostile
 from tests.store.box import Box, cancelled, dead, done, failed, new, released
 

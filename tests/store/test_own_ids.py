@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from holdfast.errors import IdTaken
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
 from holdfast.store import plans
 from holdfast.store.given import taken
 from tests.store.box import QUEUE, TYPE, Box, dead, done, names, new

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.clock import micros, wall_clock
-from holdfast.work import Want
+from holdfast.model.work import Want
 from tests.store.box import QUEUE, Box, done, names, new
 
 

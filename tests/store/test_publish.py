@@ -7,7 +7,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
 from holdfast.store import plans
 from tests.store.box import QUEUE, Box, done, failed, names, new
 

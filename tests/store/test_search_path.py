@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
 from holdfast.operations import Operations
 from holdfast.settings import Settings
 from holdfast.store import dead_queries, migrate, plans

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.message import Flag, Reason
+from holdfast.model.message import Flag, Reason
 from holdfast.rules.fingerprint import fingerprint
 from holdfast.rules.retry import RetryPolicy
 from tests.store.box import (

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Context, Dead, Holdfast, InvalidSettings, RetryPolicy
-from holdfast.logs import JsonFormatter, Log, configure
+from holdfast.telemetry.logs import JsonFormatter, Log, configure
 from tests.docs.blocks import text_of
 from tests.worker.lab import PATIENCE, Lab, until
 

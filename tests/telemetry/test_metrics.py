@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Context, Dead, Holdfast, RetryPolicy, Snooze
 from holdfast.clock import MovableClock
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 from holdfast.telemetry import exposition
 from holdfast.telemetry.families import FAMILIES, LONG, SECONDS, Sample
 from holdfast.telemetry.meter import OTHER, TYPES_MAX, Meter

@@ -29,7 +29,7 @@ import psycopg
 from holdfast import Holdfast
 from holdfast.clock import MovableClock
 from holdfast.store import SqliteStore, Store
-from holdfast.worker import Worker
+from holdfast.worker.loop import Worker
 from tests.store import state
 from tests.store.state import Row
 

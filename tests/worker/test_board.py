@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from holdfast.board import Begun, Board
+from holdfast.worker.board import Begun, Board
 
 
 def test_begun_ended_and_settled_are_told_apart() -> None:

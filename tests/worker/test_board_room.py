@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import board
-from holdfast.board import Begun, Board
 from holdfast.errors import HoldfastError
 from holdfast.telemetry.sheet import Sheet
+from holdfast.worker import board
+from holdfast.worker.board import Begun, Board
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import MovableClock
-from holdfast.work import Leased
+from holdfast.model.work import Leased
 
 
 class Hands:

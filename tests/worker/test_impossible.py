@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import HoldfastError
-from holdfast.message import Reason
+from holdfast.model.message import Reason
 
 LARGEST = 2**31 - 1
 ID = "e0000000-0000-4000-8000-00000000000e"
@@ -314,7 +314,7 @@ def test_a_worker_written_by_hand_is_not_stopped_either(world: World, place: str
 
 def test_times_beyond_those_of_python_are_the_last_it_has() -> None:
     from holdfast.clock import from_micros
-    from holdfast.message import from_raw
+    from holdfast.model.message import from_raw
 
     for read in (from_micros, from_raw):
         assert read(2**63 - 1) == datetime.max.replace(tzinfo=UTC)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.model.work import Report, Want
 from holdfast.store import SqliteStore, plans, sqlite
 from holdfast.store.statement import Plan, Statement, drive
-from holdfast.work import Report, Want
 from tests.worker.lab import Lab, auntil, until
 
 MEGABYTE = 1024 * 1024

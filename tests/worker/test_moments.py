@@ -13,18 +13,25 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Context, Holdfast, LeaseLost, StoreTooSlow, StoreUnavailable, supervisor
+from holdfast import (
+    Context,
+    Holdfast,
+    LeaseLost,
+    StoreTooSlow,
+    StoreUnavailable,
+)
 from holdfast.clock import MovableClock
-from holdfast.embedded import Running
-from holdfast.exchanges import portioned
-from holdfast.heartbeat import Heartbeat
+from holdfast.model.work import Report, Want
+from holdfast.processes import supervisor
 from holdfast.rules.restarts import pause_before_restart
 from holdfast.store.migrate import functions, split
 from holdfast.store.moments import moment, sqlite_waits
 from holdfast.store.statement import ends_transaction
-from holdfast.trouble import Trouble
-from holdfast.work import Report, Want
-from holdfast.worker import Worker
+from holdfast.worker.embedded import Running
+from holdfast.worker.exchanges import portioned
+from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.loop import Worker
+from holdfast.worker.trouble import Trouble
 from tests.worker.lab import Lab, auntil, settled
 
 quick = {"lease": 0.6, "heartbeat": 0.2, "grace": 1.0}

@@ -12,14 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.message import Message
+from holdfast.model.message import Message
+from holdfast.model.work import (
+    Batch,
+    Leased,
+    Outcome,
+    Report,
+    Share,
+)
 from holdfast.rules import delivery
 from holdfast.rules import pacing as rule
 from holdfast.rules.delivery import HandlerPolicy
 from holdfast.rules.lanes import HORIZON, Lane, Limit, Stop
 from holdfast.rules.rhythm import BUSY_TURNS, IDLE_AFTER, IDLE_POLL, Rhythm
 from holdfast.settings import Settings
-from holdfast.work import Batch, Leased, Outcome, Report, Share
 from tests.rules.purity import watched
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,8 +16,8 @@ from msgspec import structs
 
 from holdfast import Holdfast
 from holdfast.errors import InvalidMessage
+from holdfast.model.work import Leased, Report, Want
 from holdfast.store import plans_sqlite
-from holdfast.work import Leased, Report, Want
 from tests.worker.lab import Lab
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, RetryPolicy
-from holdfast.supervisor import SAME_WORD
+from holdfast.processes.supervisor import SAME_WORD
 from tests.worker.lab import Lab, auntil, children_of, settled, state_of, until
 
 QUICK = {"lease": 5.0, "heartbeat": 1.0, "grace": 3.0}

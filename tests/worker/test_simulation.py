@@ -17,7 +17,8 @@ from uuid import UUID
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
+from holdfast.model.work import Batch, Report, Settlement
 from holdfast.rules import delivery
 from holdfast.rules.delivery import HandlerPolicy
 from holdfast.rules.lanes import Completion, Lane, Limit, stamped
@@ -29,7 +30,6 @@ from holdfast.store.migrate import migrate
 from holdfast.store.plans_sqlite import SqlitePlans
 from holdfast.store.sqlite import execute
 from holdfast.store.statement import Plan, drive
-from holdfast.work import Batch, Report, Settlement
 
 QUEUES = {"strict": "strict", "loose": "available"}
 SETTINGS = Settings(claim=20, claim_bytes=600, run=5, lease=30.0)

@@ -13,7 +13,7 @@ from .show import Json
 from .target import App, As, Url, application
 
 if TYPE_CHECKING:
-    from ..breakers import Breakers, BreakerState
+    from ..limits.breakers import Breakers, BreakerState
 
 app = typer.Typer(
     help="Breakers: which dependencies are not called now, and why; open and close them by hand.",
@@ -91,7 +91,7 @@ def reset(
 @contextmanager
 def breakers(app: str | None, url: str | None) -> Iterator[Breakers]:
     """The breakers of what is meant, closed afterwards."""
-    from ..breakers import Breakers
+    from ..limits.breakers import Breakers
 
     found = application(app, url)
     try:

@@ -21,8 +21,8 @@ def new(
     ] = None,
 ) -> None:
     """Make a key and print it, for HOLDFAST_KEYS or keys=. It is stored nowhere."""
+    from ..bodies.keys import new_key
     from ..clock import wall_clock
-    from ..keys import new_key
 
     show.plain(new_key(name or f"{wall_clock():%Y-%m-%d}"))
 

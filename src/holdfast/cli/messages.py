@@ -50,7 +50,7 @@ def reason_number(text: str | None) -> int | None:
     """1 or transport-unavailable."""
     if text is None:
         return None
-    from ..message import Reason
+    from ..model.message import Reason
 
     try:
         return int(text) if text.isdigit() else Reason[text.upper().replace("-", "_")]
@@ -136,7 +136,7 @@ def readable(found: Operations, each: Any, content: Content, reveal: bool, json:
     """What is shown of bodies that are encrypted: what is stored, for people the key's name; opened if asked for."""
     from dataclasses import replace
 
-    from ..keys import key_of
+    from ..bodies.keys import key_of
 
     def shown(body: str) -> str:
         key = key_of(body)

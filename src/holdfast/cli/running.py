@@ -62,7 +62,7 @@ def migrate(
 
 
 def _migrate(target: str | None, app: str | None, url: str | None, json: bool) -> None:
-    from ..names import display_url
+    from ..model.names import display_url
 
     found = application(app, url, target)
     try:
@@ -144,9 +144,9 @@ def worker(
         from ..errors import UsageError
 
         raise UsageError(f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}.")
-    from ..loading import load_app
-    from ..logs import configure
-    from ..supervisor import run_worker
+    from ..processes.loading import load_app
+    from ..processes.supervisor import run_worker
+    from ..telemetry.logs import configure
 
     found = load_app(name)
     configure(log, log_level)  # behind the application, which may have set logging up itself

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 import typer
 
 from ..errors import NotFound, UsageError
-from ..loading import load_app
+from ..processes.loading import load_app
 
 if TYPE_CHECKING:
     from ..operations import Operations

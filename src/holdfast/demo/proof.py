@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from ..message import Reason
+from ..model.message import Reason
 from .story import STARTS_MAX, Story, diary_of
 
 INVALID = {Reason.VALIDATION_FAILURE, Reason.SERIALIZATION_ERROR}

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from ..alerting.sinks import Sink
+from ..bodies.keys import Keys
 from ..errors import UsageError
-from ..handlers import AnyHandler
-from ..keys import Keys
-from ..message import Death, Trouble
+from ..handlers.registry import AnyHandler
+from ..model.message import Death, Trouble
 from ..rules.housekeeping import Rest
 from ..settings import Settings
-from ..sinks import Sink
 from ..store import Store, audit_plans
 from ..store import operator_queries as queries
 from . import doctor, results

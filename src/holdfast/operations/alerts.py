@@ -15,18 +15,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..alert import Alert, Episode, Measure, Over, Raised
-from ..logs import Log
-from ..message import Reason
+from ..alerting.sinks import LogSink, Sink
+from ..model.alert import (
+    Alert,
+    Episode,
+    Measure,
+    Over,
+    Raised,
+)
+from ..model.message import Reason
 from ..rules import alert as rules
 from ..rules.alert import RELEASE, length
 from ..rules.classify import describe, storable
 from ..settings import Settings
-from ..sinks import LogSink, Sink
 from ..store import alert_plans as plans
 from ..store import breaker_plans
 from ..store.operator_plans import at as instant
 from ..store.operator_queries import moment
+from ..telemetry.logs import Log
 from .desk import Desk
 from .results import reason_of
 from .streams import POISON_ATTEMPTS

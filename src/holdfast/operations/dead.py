@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from .. import codec
+from ..bodies import codec
+from ..bodies.keys import SEALED
 from ..errors import InvalidMessage, NotFound, Refused, UsageError
-from ..keys import SEALED
 from ..rules import recovery
 from ..store import dead_queries as letters
 from ..store import operator_dead as plans

@@ -7,11 +7,10 @@ from dataclasses import asdict, replace
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from .. import names
+from ..bodies.keys import Keys
 from ..errors import NotFound, Refused, UsageError
-from ..handlers import AnyHandler
-from ..keys import Keys
-from ..logs import Log
+from ..handlers.registry import AnyHandler
+from ..model import names
 from ..rules.classify import storable
 from ..settings import Settings
 from ..store import Store
@@ -23,6 +22,7 @@ from ..store.operator_plans import OrderMoved, hold
 from ..store.operator_queries import Row
 from ..store.plans import Plans
 from ..store.statement import Plan
+from ..telemetry.logs import Log
 from .results import Changed, Filter
 
 T = TypeVar("T")

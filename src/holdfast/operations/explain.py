@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ..errors import BodySealed
-from ..message import Reason
+from ..model.message import Reason
 from ..store import operator_queries as queries
 from ..store.operator_plans import at as instant
 from ..store.plans_sqlite import TIMER

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import msgspec
 
-from ..archive import Archive, open_archive, scratch
+from ..alerting.archive import Archive, open_archive, scratch
 from ..errors import ArchiveFailed, InvalidMessage, UsageError
 from ..rules import retention
 from ..store import dead_queries as letters

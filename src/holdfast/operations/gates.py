@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..breakers import Breaker
-from ..circuits import as_switch
-from ..handlers import AnyHandler
-from ..limits import Rate
+from ..handlers.registry import AnyHandler
+from ..limits.breakers import Breaker
+from ..limits.circuits import as_switch
+from ..model.limits import Rate
 from ..rules.catchup import catch_up
 from ..store import breaker_plans, slot_plans
 from ..store import operator_queries as queries

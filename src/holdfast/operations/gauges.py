@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..breakers import Breakers
 from ..clock import Clock
-from ..logs import Log
+from ..limits.breakers import Breakers
 from ..rules.breaker import State
 from ..telemetry.families import Sample
+from ..telemetry.logs import Log
 from ..telemetry.meter import reason_name
 from .results import STATES
 

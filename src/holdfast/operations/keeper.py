@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ..logs import Log
 from ..rules.housekeeping import Rest
+from ..telemetry.logs import Log
 from . import Operations
 from .cleaning import Cleaning
 

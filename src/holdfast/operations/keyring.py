@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from ..bodies.keys import SEALED, VARIABLE, Keys
 from ..errors import BodySealed, UsageError
-from ..keys import SEALED, VARIABLE, Keys
 from ..store import key_plans as plans
 from ..store.audit_plans import Entry
 from .desk import Desk, Tally, log

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import HoldfastError, NotFound, UsageError
-from ..message import Reason
+from ..model.message import Reason
 from ..rules.aftermath import HOOK_QUEUE, TOLD, news
 from ..rules.fingerprint import fingerprint
 from ..store import operator_plans as plans

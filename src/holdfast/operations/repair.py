@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..logs import Log
 from ..rules.numbers import raised
 from ..store import sequence_plans as plans
 from ..store.audit_plans import Entry
 from ..store.statement import Plan
+from ..telemetry.logs import Log
 from .desk import Desk, said
 from .results import Finding, Raised, Repaired
 

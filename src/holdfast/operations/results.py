@@ -9,8 +9,13 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from ..errors import UsageError
-from ..failure import FailureDescription, of_letter
-from ..message import Death, Flag, Reason, Trouble
+from ..model.failure import FailureDescription, of_letter
+from ..model.message import (
+    Death,
+    Flag,
+    Reason,
+    Trouble,
+)
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 from ..errors import InvalidSettings
-from ..message import NewMessage, Reason
-from ..work import Leased
+from ..model.message import NewMessage, Reason
+from ..model.work import Leased
 
 T = TypeVar("T", dict[str, Any], list[Any])
 

@@ -15,7 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ..alert import Changed, Episode, Measure, Over, Raised, Verdict
+from ..model.alert import (
+    Changed,
+    Episode,
+    Measure,
+    Over,
+    Raised,
+    Verdict,
+)
 
 RELEASE = 0.8  # of the threshold: below it is calm
 PAUSE_MIN, PAUSE_MAX = 60.0, 900.0  # seconds between two tries to tell

@@ -8,7 +8,7 @@ cancellation, say nothing about it.
 from __future__ import annotations
 
 from ..errors import CircuitOpen
-from ..message import Reason
+from ..model.message import Reason
 from .breaker import BAD, GOOD, VOID
 from .delivery import BreakerRefused, TrialFailed
 

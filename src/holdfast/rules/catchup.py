@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from ..errors import InvalidSettings
-from ..limits import Rate
+from ..model.limits import Rate
 from .rate import rate
 
 DOUBLINGS = 10

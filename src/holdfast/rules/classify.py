@@ -39,8 +39,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from ..failure import PERMANENT
-from ..message import Reason
+from ..model.failure import PERMANENT
+from ..model.message import Reason
 
 
 @dataclass(frozen=True, slots=True)

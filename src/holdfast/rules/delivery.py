@@ -21,9 +21,21 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from ..errors import InvalidSettings, LeaseLost
-from ..failure import STARTS_SPENT, Category, FailureDescription, category_of, is_retryable, serialized
-from ..message import Flag, NewMessage, Reason
-from ..work import Leased, Outcome, Settlement, Unfit
+from ..model.failure import (
+    STARTS_SPENT,
+    Category,
+    FailureDescription,
+    category_of,
+    is_retryable,
+    serialized,
+)
+from ..model.message import Flag, NewMessage, Reason
+from ..model.work import (
+    Leased,
+    Outcome,
+    Settlement,
+    Unfit,
+)
 from .aftermath import HOLD, AfterDeath, aftermath
 from .classify import Failure, classify, describe
 from .fingerprint import fingerprint

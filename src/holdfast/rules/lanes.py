@@ -14,7 +14,7 @@ from math import ceil, inf
 import msgspec
 from msgspec.structs import replace
 
-from ..work import Leased, Mark, Settlement
+from ..model.work import Leased, Mark, Settlement
 
 SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs

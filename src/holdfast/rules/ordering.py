@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
-from ..work import Outcome, Settlement
+from ..model.work import Outcome, Settlement
 
 
 def rest_of_run(settlement: Settlement) -> Literal["continue", "give back"]:

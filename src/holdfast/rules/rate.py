@@ -16,7 +16,7 @@ from datetime import datetime
 from math import ceil, floor, inf
 
 from ..errors import InvalidSettings
-from ..limits import Rate
+from ..model.limits import Rate
 
 MOMENT = 0.25  # seconds of work to take tokens for
 KEPT = 1.0  # seconds that tokens in hand are good for

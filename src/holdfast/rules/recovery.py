@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..errors import InvalidSettings
-from ..message import Reason
+from ..model.message import Reason
 
 NEVER = frozenset({Reason.VALIDATION_FAILURE, Reason.SERIALIZATION_ERROR, Reason.POISON_MESSAGE})
 AFTER_MAX = 366 * 86_400.0

@@ -25,8 +25,8 @@ from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 from ..errors import InvalidSettings
-from ..failure import PERMANENT
-from ..message import Reason
+from ..model.failure import PERMANENT
+from ..model.message import Reason
 from ..settings import RetryProfile
 
 RETRY_AFTER_MAX = 3600.0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..clock import Clock
 from ..errors import InvalidSettings
-from ..names import display_url, passwords
+from ..model.names import display_url, passwords
 from ..settings import Settings
 from .plans_sqlite import SqlitePlans
 from .sqlite import SqliteStore

@@ -14,8 +14,14 @@ from uuid import UUID
 
 import msgspec
 
-from ..alert import Changed, Episode, Over, Raised, Verdict
 from ..clock import micros
+from ..model.alert import (
+    Changed,
+    Episode,
+    Over,
+    Raised,
+    Verdict,
+)
 from .operator_plans import ago, as_id, at
 from .operator_queries import Row, shape
 from .plans import Plans, sql

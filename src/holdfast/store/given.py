@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import IdTaken
-from ..message import NewMessage
+from ..model.message import NewMessage
 from .statement import DEFAULT_SCHEMA, Dialect, Plan, Row, Statement, load
 
 SQLITE_TAKEN = "UNIQUE constraint failed: holdfast_message.id, holdfast_message.queue"

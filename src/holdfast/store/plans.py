@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from ..message import Event
+from ..model.message import Event
 from . import plans_sqlite
 from .plans_postgres import PostgresPlans
 from .plans_sqlite import SqlitePlans

@@ -11,8 +11,20 @@ import msgspec
 
 from ..clock import from_micros, micros
 from ..errors import VersionConflict
-from ..message import Y2000, Message, NewMessage, Published
-from ..work import Batch, Leased, Outcome, Report, Settlement, Unfit
+from ..model.message import (
+    Y2000,
+    Message,
+    NewMessage,
+    Published,
+)
+from ..model.work import (
+    Batch,
+    Leased,
+    Outcome,
+    Report,
+    Settlement,
+    Unfit,
+)
 from .given import given, look_up, raise_if_taken
 from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import admissible

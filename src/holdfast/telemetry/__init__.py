@@ -11,7 +11,12 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import Protocol
 
-from ..work import Batch, Leased, Report, Settlement
+from ..model.work import (
+    Batch,
+    Leased,
+    Report,
+    Settlement,
+)
 
 
 class Watch(Protocol):

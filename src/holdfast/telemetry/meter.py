@@ -8,8 +8,14 @@ from contextvars import copy_context
 from dataclasses import dataclass
 
 from ..clock import Clock, DatabaseTime
-from ..message import Reason
-from ..work import Batch, Leased, Outcome, Report, Settlement
+from ..model.message import Reason
+from ..model.work import (
+    Batch,
+    Leased,
+    Outcome,
+    Report,
+    Settlement,
+)
 from .families import LONG, SECONDS, SIZES
 from .sheet import Sheet
 

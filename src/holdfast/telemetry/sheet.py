@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..board import reserved
+from ..worker.board import reserved
 from .families import FAMILIES, Sample
 
 SIZE = 1 << 20

@@ -19,9 +19,15 @@ import msgspec
 
 from ..clock import Clock
 from ..errors import InvalidSettings
-from ..ids import new_id
-from ..message import NewMessage
-from ..work import Batch, Leased, Outcome, Report, Settlement
+from ..model.ids import new_id
+from ..model.message import NewMessage
+from ..model.work import (
+    Batch,
+    Leased,
+    Outcome,
+    Report,
+    Settlement,
+)
 from .families import SECONDS
 from .meter import reason_name
 

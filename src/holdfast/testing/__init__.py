@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..clock import Clock, MovableClock
-from ..worker import Worker
+from ..worker.loop import Worker
 
 __all__ = ["Application", "Drained", "MovableClock", "testing"]
 

@@ -16,9 +16,15 @@ from uuid import NAMESPACE_OID, uuid5
 
 import psycopg
 
-from holdfast.alert import Changed, Episode, Over, Raised
-from holdfast.keys import SEALED
-from holdfast.message import NewMessage
+from holdfast.bodies.keys import SEALED
+from holdfast.model.alert import (
+    Changed,
+    Episode,
+    Over,
+    Raised,
+)
+from holdfast.model.message import NewMessage
+from holdfast.model.work import Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
@@ -41,7 +47,6 @@ from holdfast.store import (
 from holdfast.store.audit_plans import Entry
 from holdfast.store.runners import recognise
 from holdfast.store.statement import Plan, Statement
-from holdfast.work import Report, Settlement, Want
 from tests.proof.contents import Contents
 from tests.store.box import cancelled, dead, done, failed, given_back, released
 

@@ -15,14 +15,14 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.errors import NotFound, Refused, StoreUnavailable
-from holdfast.message import NewMessage
+from holdfast.model.message import NewMessage
+from holdfast.model.work import Leased, Outcome, Settlement
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import RetryPolicy
 from holdfast.store import operator_dead, operator_plans, operator_queues, plans
 from holdfast.store.operator_plans import OrderMoved
 from holdfast.store.statement import Plan, Statement
-from holdfast.work import Leased, Outcome, Settlement
 from tests.proof.simulation.worker import Handling, SimulatedWorker
 from tests.proof.simulation.world import Died, Process, World
 

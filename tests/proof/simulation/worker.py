@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.errors import StoreUnavailable
+from holdfast.model.work import Leased, Report, Settlement
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy, conclude, verdict
 from holdfast.rules.pacing import Completion, Lane, Limit, Pacing, Stop, stamped
 from holdfast.settings import Settings
 from holdfast.store import plans
 from holdfast.store.statement import Plan, Statement
-from holdfast.work import Leased, Report, Settlement
 from tests.proof.simulation.world import Died, Process, World
 
 SETTINGS = Settings(lease=30.0, heartbeat=10.0, timeout=60.0, grace=5.0, claim=20, run=5)

@@ -1,0 +1,1 @@
+"""Where alerts go, and where old dead letters are archived."""

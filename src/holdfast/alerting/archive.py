@@ -1,0 +1,165 @@
+"""Where dead letters are archived: a folder, or an object storage (S3 and its kin, through obstore).
+
+An archive knows files by name and nothing about what is in them. A file that is there is never written over: names say
+what is inside (operations/files.py), so a file of the same name holds the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from ..errors import ArchiveFailed, NotFound, UsageError
+
+CHUNK = 1024 * 1024
+NAMES_MAX = 100_000
+# A place that does not answer must not hold up housekeeping, nor a worker that is to stop. (A request has 30 s; options
+# for that would put out those of the environment, such as AWS_ALLOW_HTTP.)
+RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
+
+
+class Archive(Protocol):
+    """A place for files."""
+
+    where: str
+
+    def put(self, name: str, file: BinaryIO) -> None:
+        """Store a file, unless one of this name is there."""
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """What is in a file, piece by piece."""
+
+    def names(self) -> list[str]:
+        """The files that are there."""
+
+
+def open_archive(where: str) -> Archive:
+    """The archive at a path or a URL: `/var/archive`, `file:///var/archive`, `s3://bucket/prefix`, `gs://`, `az://`."""
+    if "://" not in where:
+        return FolderArchive(where)
+    if where.startswith("file://"):
+        return FolderArchive(where.removeprefix("file://"))
+    return ObjectArchive(where)
+
+
+class FolderArchive:
+    """Files in a folder, readable for their owner alone: they hold what messages carry."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder).absolute()  # whoever reads the history may stand elsewhere
+        self.where = str(self._folder)
+
+    def put(self, name: str, file: BinaryIO) -> None:
+        with _told("write", self.where, name):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if (self._folder / name).exists():
+                return
+            number, part = tempfile.mkstemp(dir=self._folder, prefix=".")
+            try:
+                with open(number, "wb") as copy:
+                    while piece := file.read(CHUNK):
+                        copy.write(piece)
+                    copy.flush()
+                    os.fsync(copy.fileno())
+                os.replace(part, self._folder / name)
+            except BaseException:
+                os.unlink(part)
+                raise
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # the name must be on the disk too before anything is deleted
+            finally:
+                os.close(folder)
+
+    def read(self, name: str) -> Iterator[bytes]:
+        with _told("read", self.where, name), open(self._folder / name, "rb") as file:
+            while piece := file.read(CHUNK):
+                yield piece
+
+    def names(self) -> list[str]:
+        with _told("list", self.where, ""):
+            if not self._folder.is_dir():
+                return []
+            return sorted(each.name for each in self._folder.iterdir() if not each.name.startswith("."))
+
+
+class ObjectArchive:
+    """Objects under a prefix. Credentials come from the environment, as the provider's own tools take them."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore
+            from obstore.store import from_url
+        except ImportError:
+            raise UsageError(
+                f"The archive {url} is an object storage, which needs obstore: pip install 'holdfast[archive]'."
+            ) from None
+        self.where, self._obstore = url, obstore
+        with _told("open", url, ""):
+            self._store: Any = from_url(url, retry_config=RETRIES)
+
+    def put(self, name: str, file: BinaryIO) -> None:
+        with _told("write", self.where, name):
+            try:
+                # Written as "create": nobody's file is written over, not even by one who looked a moment too early.
+                self._obstore.put(self._store, name, file, mode="create")
+            except self._obstore.exceptions.AlreadyExistsError:
+                return
+
+    def read(self, name: str) -> Iterator[bytes]:
+        with _told("read", self.where, name):
+            for piece in self._obstore.get(self._store, name):
+                yield bytes(piece)
+
+    def names(self) -> list[str]:
+        found: list[str] = []
+        with _told("list", self.where, ""):
+            for batch in self._obstore.list(self._store):
+                found += [each["path"] for each in batch]
+                if len(found) >= NAMES_MAX:
+                    break
+        return sorted(found)
+
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+
+
+@contextmanager
+def scratch() -> Iterator[BinaryIO]:
+    """A temporary file without a name. ArchiveFailed where there is no room for it."""
+    made = False
+    try:
+        with tempfile.TemporaryFile() as file:
+            made = True
+            yield file
+    except OSError as error:
+        if made and error.errno not in NO_ROOM:
+            raise
+        folder = tempfile.tempdir or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - only named
+        raise ArchiveFailed(
+            f"The temporary folder {folder} has no room for dead letters on their way ({error.strerror or error}): "
+            "make room there, or set TMPDIR to a folder that has some. Nothing was deleted."
+        ) from error
+
+
+@contextmanager
+def _told(verb: str, where: str, name: str) -> Iterator[None]:
+    """Errors of the place in our words. A provider's error may hold a whole answer: its first line is told."""
+    try:
+        yield
+    except (ArchiveFailed, UsageError, NotFound, GeneratorExit):
+        raise
+    except Exception as error:
+        if verb == "read" and isinstance(error, FileNotFoundError):
+            raise NotFound(f"There is no {name} in the archive {where}.") from None
+        first = (str(error).splitlines() or [""])[0][:300]
+        raise ArchiveFailed(
+            f"The archive {where} cannot {verb} {name}".rstrip()
+            + f": {type(error).__name__}: {first}. Nothing was deleted; look at its address and credentials."
+        ) from error

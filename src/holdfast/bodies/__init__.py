@@ -1,0 +1,1 @@
+"""Message bodies: to JSON text and back, encrypted at rest, and checked before they are published."""

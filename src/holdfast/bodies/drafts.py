@@ -1,0 +1,120 @@
+"""What a publisher says about a message, checked and encoded: nothing that cannot be stored exactly becomes a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypedDict
+from uuid import UUID
+
+from ..clock import wall_clock
+from ..errors import InvalidMessage
+from ..model import names
+from ..model.ids import new_id
+from ..model.message import NewMessage
+from ..settings import Settings
+from . import codec
+
+
+class MessageOptions(TypedDict, total=False):
+    """What can be said about a message beside its type and body, as keywords: for functions that pass them on.
+
+    `def place(order: Order, **options: Unpack[MessageOptions]): app.publish("order.placed", order, **options)`
+    """
+
+    stream: str | None
+    subject: str | None
+    headers: Mapping[str, Any] | None
+    dedupe: str | None
+    delay: float | timedelta | None
+    at: datetime | None
+    deadline: datetime | timedelta | None
+    id: UUID | None
+    event: bool
+    expect: int | None
+
+
+class Draft(Protocol):
+    """Makes a draft for a worker: `app.message`."""
+
+    def __call__(
+        self, type: str, body: object = None, *,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> NewMessage: ...  # fmt: skip
+
+
+def draft(
+    settings: Settings,
+    type: str,
+    body: object,
+    *,
+    stream: str | None = None,
+    subject: str | None = None,
+    headers: Mapping[str, Any] | None = None,
+    dedupe: str | None = None,
+    delay: float | timedelta | None = None,
+    at: datetime | None = None,
+    deadline: datetime | timedelta | None = None,
+    queue: str | None = None,
+    id: UUID | None = None,
+    event: bool = False,
+    expect: int | None = None,
+) -> NewMessage:
+    """A message that can be stored exactly as it is given; or InvalidMessage."""
+    if delay is not None and at is not None:
+        raise InvalidMessage("Give delay= or at=, not both.")
+    if event and stream is None:
+        raise InvalidMessage("An event belongs to a stream: give stream= together with event=True.")
+    return NewMessage(
+        id=new_id() if id is None else _given(id),
+        type=names.type_name(type),
+        body=codec.encode(body, settings),
+        stream=None if stream is None else names.stream_name(stream),
+        subject=None if subject is None else names.subject(subject),
+        headers=None if headers is None else codec.encode_headers(headers, settings),
+        dedupe=None if dedupe is None else names.dedupe_key(dedupe),
+        due_at=None if at is None else _aware(at, "at"),
+        delay=None if delay is None else _seconds(delay),
+        deadline=None if deadline is None else _deadline(deadline),
+        queue=None if queue is None else names.queue_name(queue),
+        event=event,
+        expect=expect,
+        id_is_given=id is not None,
+    )
+
+
+def _given(id: object) -> UUID:
+    """The caller's own id. Whatever else says that it is a UUID, of a driver say, is made one."""
+    if type(id) is UUID:
+        return id
+    try:
+        return UUID(str(id))
+    except ValueError:
+        raise InvalidMessage(
+            f"id={id!r} is no UUID: leave it out, or make one of it with uuid.uuid5()."
+        ) from None
+
+
+def _seconds(delay: float | timedelta) -> float:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    if not 0 <= seconds <= 100 * 366 * 86_400:
+        raise InvalidMessage(f"delay={delay!r} must be between 0 and a hundred years.")
+    return seconds
+
+
+def _deadline(given: datetime | timedelta) -> datetime:
+    return _aware(wall_clock() + given if isinstance(given, timedelta) else given, "deadline")
+
+
+def _aware(instant: Any, name: str) -> datetime:
+    if not isinstance(instant, datetime) or instant.tzinfo is None:
+        raise InvalidMessage(
+            f"{name}={instant!r} must be a datetime with a time zone: datetime.now(UTC) + ..."
+        )
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise InvalidMessage(f"{name}={instant} is not in the years 1 to 9999 in UTC.") from None

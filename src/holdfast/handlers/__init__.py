@@ -1,0 +1,1 @@
+"""What users declare: handlers, their options, and the Context that a call receives."""

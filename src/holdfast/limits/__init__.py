@@ -1,0 +1,1 @@
+"""What holds work back for all workers together: circuit breakers, rates and slots, shared through the store."""

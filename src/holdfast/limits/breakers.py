@@ -1,0 +1,449 @@
+"""Breakers: while a dependency is broken, nobody calls it, on any machine.
+
+    llm = app.breaker("llm")
+
+    with llm: ...            async with llm: ...            @llm            llm.call(ask, "why?")
+
+A call is let through, or `CircuitOpen` is raised at once and nothing is called. What the call raises is raised on.
+`rules.breaker` says what a breaker does, `rules.blame` what counts as a failure, `circuits` how processes share it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Generator
+from concurrent.futures import Future, wait
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, Unpack, cast
+
+from ..errors import (
+    InvalidSettings,
+    NotFound,
+    StoreUnavailable,
+    UsageError,
+)
+from ..model import names
+from ..model.message import Reason
+from ..rules.blame import (
+    FAILURES,
+    ending_of,
+    is_ours,
+    mark_trial,
+    result_of,
+)
+from ..rules.breaker import (
+    BAD,
+    VOID,
+    BreakerOptions,
+    Policy,
+    State,
+)
+from ..rules.classify import classify, storable
+from ..store import Store, audit_plans, breaker_plans
+from ..store.audit_plans import Entry
+from ..store.breaker_plans import BreakerRow, Change
+from ..store.statement import Plan
+from ..telemetry.logs import Log
+from .circuits import LOOK, PATIENCE, Called, Changed, Circuit, Circuits, Decide, as_switch
+
+__all__ = ["Breaker", "BreakerState", "Breakers", "Changed", "ending_of"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Steps = Generator["Future[Any]", None, T]  # what a caller waits for, blocking or not
+Counts = (
+    type[BaseException]
+    | tuple[type[BaseException], ...]
+    | Collection[Reason]
+    | Callable[[BaseException], bool]
+)
+
+WHY_CHARS = 200
+LISTED_MAX = 10_000
+
+log = Log("holdfast.breakers")
+
+
+class Permit:
+    """One call that was let through, from its beginning to its end."""
+
+    __slots__ = ("began_at", "breaker", "called", "has_failed", "is_over", "outer")
+
+    def __init__(self, breaker: Breaker, called: Called, outer: Permit | None = None) -> None:
+        self.breaker, self.called, self.outer = breaker, called, outer
+        self.began_at = breaker.circuit.home.monotonic()
+        self.has_failed = False  # a call inside this one did
+        self.is_over = False
+
+
+_inside: ContextVar[tuple[Permit, ...]] = ContextVar("holdfast_breakers", default=())
+
+
+class Breaker:
+    """One dependency's breaker: a context manager and a decorator, for blocking and for async code."""
+
+    def __init__(self, circuit: Circuit, counts: Counts | None) -> None:
+        self.circuit, self.counts = circuit, counting(counts)
+
+    def __repr__(self) -> str:
+        return f"<Breaker {self.name}: {self.circuit.known.state}>"
+
+    @property
+    def name(self) -> str:
+        return self.circuit.name
+
+    @property
+    def policy(self) -> Policy:
+        return self.circuit.policy
+
+    def __enter__(self) -> Breaker:
+        _push(_drive(self._entering()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _drive(self._leaving(error))
+
+    async def __aenter__(self) -> Breaker:
+        _push(await _adrive(self._entering()))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await _adrive(self._leaving(error))
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The same function, behind this breaker: `@llm`."""
+        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+            raise UsageError(f"{function!r} yields: put `with breaker:` around what it calls instead.")
+        return self.guard(function, is_async=inspect.iscoroutinefunction(function))
+
+    def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function behind this breaker; await the answer of an async one."""
+        return self(function)(*args, **kwargs)
+
+    def guard(
+        self, function: Callable[P, R], *, is_async: bool, timeout: float | None = None
+    ) -> Callable[P, R]:
+        """The same function, behind this breaker. A call that is cancelled after `timeout` seconds has failed."""
+        if is_async:
+
+            @wraps(function)
+            async def aguarded(*args: P.args, **kwargs: P.kwargs) -> Any:
+                _push(await _adrive(self._entering()))
+                try:
+                    answer = await cast(Awaitable[Any], function(*args, **kwargs))
+                except BaseException as error:
+                    await _adrive(self._leaving(error, timeout))
+                    raise
+                await _adrive(self._leaving(_wish(answer)))
+                return answer
+
+            return cast(Callable[P, R], aguarded)
+
+        @wraps(function)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+            _push(_drive(self._entering()))
+            try:
+                answer = function(*args, **kwargs)
+            except BaseException as error:
+                _drive(self._leaving(error, timeout))
+                raise
+            _drive(self._leaving(_wish(answer)))
+            return answer
+
+        return guarded
+
+    # -- how a call begins and ends
+
+    def _entering(self) -> Steps[Permit]:
+        circuit = self.circuit
+        outer = _outer(self)
+        if outer is not None:  # a guarded handler that guards its call too: that is one call
+            return Permit(self, Called(outer.called.era, trial=False), outer)
+        circuit.home.notice_change()
+        age = circuit.age
+        if age >= LOOK and (looking := circuit.look()) is not None and age >= 2 * LOOK:
+            yield looking  # whoever calls all the time need not wait: he knows what was true a moment ago
+            _raise(looking)
+        room = circuit.room(circuit.home.monotonic())
+        if room is None:
+            return Permit(self, Called(circuit.known.era, trial=False))
+        if room == 0:
+            raise circuit.refusal()
+        called = yield from self._taking()
+        if called is None:
+            raise circuit.refusal()
+        return Permit(self, called)
+
+    def _taking(self) -> Steps[Called | None]:
+        taking = self.circuit.take()
+        try:
+            yield taking
+            _raise(taking)
+            return taking.result() if taking.done() else None
+        finally:
+            if not taking.done():  # nobody waits for it any more
+                taking.add_done_callback(self.circuit.give_back)
+
+    def _leaving(self, error: BaseException | None, timeout: float | None = None) -> Steps[None]:
+        permit = _pop(self)
+        if permit is None:  # entered in another context: nobody knows which call this was
+            return
+        permit.is_over = True
+        result = self._result(error, permit, timeout)
+        if permit.outer is not None:
+            permit.outer.has_failed |= result == BAD
+            return
+        circuit, seconds, why = self.circuit, None, None
+        if error is not None and result == BAD:
+            seconds = classify(error, now=circuit.now()).retry_after
+            is_timeout = isinstance(error, asyncio.CancelledError)
+            why = "out of time" if is_timeout else storable(type(error).__name__, WHY_CHARS)
+        writing = circuit.count(permit.called, result, seconds, why)
+        if writing is not None:
+            yield writing
+            if writing.done() and (failure := writing.exception()) is not None:
+                log.error(
+                    "breaker.unwritten",
+                    "Breaker %(breaker)s could not be written: %(error)s",
+                    breaker=self.name,
+                    error=failure,
+                )
+        if permit.called.trial and result == BAD and error is not None:
+            mark_trial(error, circuit.refusal().retry_in)
+
+    def _result(self, error: BaseException | None, permit: Permit, timeout: float | None) -> str:
+        if permit.has_failed:
+            return BAD
+        if isinstance(error, asyncio.CancelledError) and timeout is not None:
+            # Whoever watches the time began to a moment earlier.
+            is_late = self.circuit.home.monotonic() - permit.began_at >= 0.9 * timeout
+            return BAD if is_late else VOID
+        counts = error is not None and not is_ours(error) and self.counts(error)
+        return result_of(error, counts)
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """A breaker as an operator sees it."""
+
+    name: str
+    state: State
+    forced: bool  # by an operator
+    calls: int  # the last ones that were handed in
+    failures: int  # of them
+    trials_left: int
+    successes: int  # of trials
+    opened_at: datetime | None
+    until: datetime | None
+    changed_at: datetime | None
+    retry_in: float | None  # seconds until a trial is let through; None: closed, or forced
+    why: str | None
+
+
+class Breakers:
+    """All breakers of an application, or of a database: for the code that calls, and for operators.
+
+    `store` may be a function that answers it, for an application whose store changes (in tests).
+    """
+
+    def __init__(self, store: Store | Callable[[], Store]) -> None:
+        self._circuits = Circuits(store if callable(store) else lambda: store)
+        self._breakers: dict[str, Breaker] = {}
+
+    def get(self, name: str, *, counts: Counts | None = None, **options: Unpack[BreakerOptions]) -> Breaker:
+        """The breaker of this name. Options: those of `rules.breaker.Policy`, and `counts`: what is a failure."""
+        there = self._breakers.get(name)
+        if there is None:
+            circuit = Circuit(names.own_name(name, "The breaker"), Policy().but(**options), self._circuits)
+            there = self._breakers[name] = Breaker(circuit, counts)
+            self._circuits.known[name] = circuit
+        elif counts is not None or (options and Policy().but(**options) != there.policy):
+            raise InvalidSettings(
+                f"Breaker {name!r} is declared already: give its options once, the first time."
+            )
+        return there
+
+    def listen(self, listener: Callable[[Changed], None]) -> None:
+        """Call this when a breaker changes its state by the hands of this process: for alerts."""
+        self._circuits.listeners.append(listener)
+
+    def close(self) -> None:
+        """Hand in what is left, and end the thread that talks to the store."""
+        self._circuits.close()
+
+    # -- an operator's questions and orders
+
+    def list(self) -> list[BreakerState]:
+        """Every breaker that has been used, by name."""
+        store = self._circuits.store
+        found = store.read(lambda now: breaker_plans.known(store.plans, LISTED_MAX, now), one=True)
+        return [_state(row, now) for row, now in found]
+
+    def show(self, name: str) -> BreakerState:
+        store = self._circuits.store
+        row, now = store.read(lambda at: breaker_plans.look(store.plans, name, at), one=True)
+        if row.version == 0:
+            there = ", ".join(each.name for each in self.list()) or "none"
+            raise NotFound(f"There is no breaker {name}; there are: {there}.")
+        return _state(row, now)
+
+    def trip(
+        self, name: str, *, why: str | None = None, seconds: float | None = None, by: str | None = None
+    ) -> BreakerState:
+        """Open a breaker: for so long, then trials as usual; without a time until it is closed or reset.
+
+        `by` is whose order it is, for the audit; else the user of this process.
+        """
+        if seconds is not None and not seconds > 0:
+            raise UsageError(f"A breaker cannot be opened for {seconds!r} s: give a positive time, or none.")
+        text = _short(why)
+        return self._order(name, "open", text, by, lambda switch, now: switch.trip(now, seconds, text))
+
+    def force_closed(self, name: str, *, why: str | None = None, by: str | None = None) -> BreakerState:
+        """Let everything through, whatever fails, until it is reset."""
+        text = _short(why)
+        return self._order(name, "close", text, by, lambda switch, _: switch.force_closed(text))
+
+    def reset(self, name: str, *, why: str | None = None, by: str | None = None) -> BreakerState:
+        """Closed, counters fresh, and left to itself again."""
+        return self._order(name, "reset", _short(why), by, lambda switch, _: switch.reset())
+
+    def _order(self, name: str, what: str, why: str | None, by: str | None, decide: Decide) -> BreakerState:
+        who = names.operator(by)
+        if name not in self._breakers:
+            self.show(name)
+
+        def note(change: Change, now: Any) -> Plan[int]:
+            entry = Entry(
+                f"breakers.{what}",
+                target=name,
+                before=_facts(change.before),
+                after=_facts(change.after),
+                why=why,
+            )
+            return (yield from audit_plans.write(self._circuits.store.plans, who, entry, now))
+
+        change = self._circuits.change(name, Policy(), decide, note)
+        if not change.done:
+            raise StoreUnavailable(f"Breaker {name} was changed by others all the time: try again.")
+        log.info(
+            "breaker.ordered", "breaker %(breaker)s: %(what)s, by %(who)s", breaker=name, what=what, who=who
+        )
+        if name in self._breakers:
+            self._breakers[name].circuit.learn(change.after, change.now)
+        return _state(change.after, change.now)
+
+
+def counting(counts: Any) -> Callable[[BaseException], bool]:
+    """Which exceptions count as failures: exception types, reasons, or a function that says so. None: the usual."""
+    if counts is None:
+        return lambda error: classify(error).reason in FAILURES
+    kinds = (counts,) if isinstance(counts, type) else counts
+    if isinstance(kinds, tuple) and all(
+        isinstance(each, type) and issubclass(each, BaseException) for each in kinds
+    ):
+        return lambda error: isinstance(error, kinds)
+    if callable(counts) and not isinstance(counts, type):
+        return lambda error: bool(counts(error))
+    if isinstance(counts, Collection) and all(isinstance(each, Reason) for each in counts):
+        return lambda error: classify(error).reason in counts
+    raise InvalidSettings(
+        f"counts={counts!r} must be exception types, Reasons, or a function of the exception."
+    )
+
+
+def _facts(row: BreakerRow) -> dict[str, Any]:
+    return {"state": row.state, "forced": row.forced, "until": row.until, "why": row.why}
+
+
+def _state(row: BreakerRow, now: datetime) -> BreakerState:
+    switch = as_switch(row, Policy())
+    waits = switch.state is not State.CLOSED and not switch.forced
+    return BreakerState(
+        name=row.name,
+        state=switch.state,
+        forced=row.forced,
+        calls=len(row.calls),
+        failures=switch.failures,
+        trials_left=row.trials_left,
+        successes=row.successes,
+        opened_at=row.opened_at,
+        until=row.until,
+        changed_at=row.changed_at,
+        retry_in=switch.retry_in(now) if waits else None,
+        why=row.why,
+    )
+
+
+def _short(why: str | None) -> str | None:
+    return None if why is None else storable(" ".join(why.split()), WHY_CHARS)
+
+
+# --- Waiting, blocking or not -----------------------------------------------------------------------------------------
+
+
+def _drive(steps: Steps[T]) -> T:
+    try:
+        while True:
+            wait([next(steps)], timeout=PATIENCE)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+
+
+async def _adrive(steps: Steps[T]) -> T:
+    try:
+        while True:
+            waited = asyncio.wrap_future(next(steps))
+            await asyncio.wait([waited], timeout=PATIENCE)
+            if waited.done() and not waited.cancelled():
+                waited.exception()  # whoever is interested asks the future itself
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+
+
+def _raise(future: Future[Any]) -> None:
+    """What is wrong with the call, or with the tables, is the caller's to hear."""
+    if future.done() and not future.cancelled() and (error := future.exception()) is not None:
+        raise error
+
+
+# --- Calls inside calls -----------------------------------------------------------------------------------------------
+
+
+def _outer(breaker: Breaker) -> Permit | None:
+    return next((each for each in _inside.get() if each.breaker is breaker and not each.is_over), None)
+
+
+def _push(permit: Permit) -> None:
+    _inside.set((*_inside.get(), permit))
+
+
+def _pop(breaker: Breaker) -> Permit | None:
+    """The permit of the call that ends: the last one of this breaker in this context."""
+    held = _inside.get()
+    for n in range(len(held) - 1, -1, -1):
+        if held[n].breaker is breaker:
+            _inside.set((*held[:n], *held[n + 1 :]))
+            return held[n]
+    return None
+
+
+def _wish(answer: object) -> BaseException | None:
+    """A handler that returns Snooze or Dead has not said that its dependency is well."""
+    return answer if isinstance(answer, Exception) and is_ours(answer) else None

@@ -1,0 +1,291 @@
+"""What a worker may begin of each queue: as much as the queue's breaker, its rate, its slots and a catch-up allow.
+
+A worker asks for no more than that, so nothing is claimed just to be refused, and what was claimed and may not begin
+any more goes back untouched. Everything here is said from memory; `look` refreshes it, once in a worker's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from ..clock import Clock
+from ..errors import StoreUnavailable
+from ..model.limits import Rate, SharedRate, SharedSlots
+from ..model.names import RESERVED_PREFIX
+from ..rules.catchup import CatchUp, catch_up
+from ..rules.rate import Hand
+from ..rules.slots import (
+    Holder,
+    Share,
+    SlotHand,
+    share,
+)
+from ..store import Store, breaker_plans, slot_plans
+from ..store.slot_plans import Holders
+from ..telemetry.logs import Log
+from .breakers import Breaker
+
+LOOK = 1.0
+
+log = Log("holdfast.worker")
+
+
+@dataclass(slots=True)
+class Recovery:
+    """A catch-up: how long ago an outage ended, and the tokens for what may begin since."""
+
+    name: str
+    slope: CatchUp
+    passed: Callable[[float], float | None]  # seconds since the outage ended; None: there was none
+    hand: Hand
+
+    def active(self, now: float) -> Hand | None:
+        """The tokens to use; None: nothing is bounded."""
+        passed = self.passed(now)
+        rate = None if passed is None else self.slope.rate(passed)
+        if rate is None:
+            return None
+        self.hand.rate = rate
+        return self.hand
+
+
+class Gate:
+    """The breakers, rates and slots of a worker's queues, and their catch-ups after an outage."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        breakers: Mapping[str, Breaker],
+        rates: Mapping[str, SharedRate],
+        slots: Mapping[str, SharedSlots] | None = None,
+        catch_ups: Mapping[str, CatchUp] | None = None,
+        lease: float = 30.0,
+    ) -> None:
+        self.store, self.clock, self.lease = store, clock, lease
+        self.breakers = dict(breakers)
+        self.rates = {queue: shared.name for queue, shared in rates.items()}
+        self.hands = {shared.name: Hand(shared.rate) for shared in rates.values()}
+        self.slots = {queue: shared.name for queue, shared in (slots or {}).items()}
+        self.limits = {shared.name: SlotHand(shared.count, shared.count) for shared in (slots or {}).values()}
+        self.worker = 0  # its number, by which slots are held
+        self.is_leaving = False  # slots that are not in use are given up
+        self._drains: tuple[str, ...] = ()  # besides its queues: suspects, which nobody else takes
+        self._lanes: Callable[[str], tuple[int, int]] = lambda queue: (0, 0)  # of a queue: running, and all
+        self._ended: dict[str, float] = {}  # by queue: when an outage of the queue itself ended
+        self._paused: frozenset[str] = frozenset()
+        self.recoveries = self._recoveries(catch_ups or {})
+
+    def _recoveries(self, catch_ups: Mapping[str, CatchUp]) -> dict[str, list[Recovery]]:
+        of_breakers: dict[str, Recovery] = {}
+        for breaker in self.breakers.values():
+            slope = catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
+            if slope is not None and breaker.name not in of_breakers:
+                of_breakers[breaker.name] = _recovery(
+                    f"breaker/{breaker.name}", slope, breaker.circuit.closed_for
+                )
+        found: dict[str, list[Recovery]] = {}
+        for queue, breaker in self.breakers.items():
+            if breaker.name in of_breakers:
+                found.setdefault(queue, []).append(of_breakers[breaker.name])
+        for queue, slope in catch_ups.items():
+            found.setdefault(queue, []).append(
+                _recovery(f"queue/{queue}", slope, partial(self._since, queue))
+            )
+        return found
+
+    def attach(
+        self, lanes: Callable[[str], tuple[int, int]], concurrency: Mapping[str, int], quarantine: bool
+    ) -> None:
+        """Whose gate it is: what is held of each queue, how many it could run at once, and whether only suspects."""
+        self._lanes, self._drains = lanes, (SUSPECTS,) if quarantine else ()
+        for name, limit in self.limits.items():
+            limit.most = sum(count for queue, count in concurrency.items() if self.slots.get(queue) == name)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any of the queues has something to look at."""
+        return bool(self.breakers or self.rates or self.slots or self.recoveries)
+
+    # -- asking
+
+    # What Pacing asks is answered from memory: no clock is read, nothing is written or logged, no code of others runs.
+
+    def allowed(self, queue: str, now: float) -> int | None:
+        """How many messages of a queue may begin now; None: any number."""
+        rooms = [hand.has(now) for hand in self._hands(queue, now)]
+        if queue in self.breakers and (room := self.breakers[queue].circuit.room(now)) is not None:
+            rooms.append(room)
+        return min(rooms, default=None)
+
+    def refuses(self, queue: str, now: float) -> bool:
+        """Whether nothing of a queue begins before its breaker changes."""
+        return queue in self.breakers and self.breakers[queue].circuit.room(now) == 0
+
+    def admits(self, queue: str, now: float) -> bool:
+        """Whether one message of a queue begins now; it uses up a token of each of its rates."""
+        if self.refuses(queue, now):
+            return False
+        hands = self._hands(queue, now)
+        return all(hand.has(now) for hand in hands) and all(hand.use(now) for hand in hands)
+
+    def at_once(self, queue: str, now: float) -> int | None:
+        """How many leases of a queue may run at once: so many slots are in hand. None: any number."""
+        return None if queue not in self.slots else self.limits[self.slots[queue]].at_once(now)
+
+    def has_token(self, queue: str, now: float) -> bool:
+        """Whether there is a token in hand of each rate of a queue."""
+        return all(hand.has(now) for hand in self._hands(queue, now))
+
+    def has_slot(self, queue: str, now: float) -> bool:
+        """Whether another lease of a queue may get a handler."""
+        if queue not in self.slots:
+            return True
+        name = self.slots[queue]
+        return self._count(name)[0] < self.limits[name].at_once(now)
+
+    @property
+    def waits_for_slots(self) -> bool:
+        """Whether a limit has no slot for this worker: it cannot know yet whether there is work."""
+        return any(not limit.has_any(self.clock.monotonic()) for limit in self.limits.values())
+
+    def is_shut(self, queue: str, now: float) -> bool:
+        """Whether nothing of a queue may be asked for, and a look would not change that now."""
+        if self.refuses(queue, now):
+            return True
+        if any(not hand.has(now) and not hand.need(now) for hand in self._hands(queue, now)):
+            return True
+        name = self.slots.get(queue)
+        if name is None or self.limits[name].at_once(now):
+            return False
+        return not self.limits[name].is_due(*self._count(name), now)
+
+    def _hands(self, queue: str, now: float) -> list[Hand]:
+        hands = [self.hands[self.rates[queue]]] if queue in self.rates else []
+        for recovery in self.recoveries.get(queue, ()):
+            if (hand := recovery.active(now)) is not None:
+                hands.append(hand)
+        return hands
+
+    def _count(self, name: str) -> tuple[int, int]:
+        """The leases of all queues with the slots of this name: those that run, and all."""
+        counts = [self._lanes(queue) for queue, its in self.slots.items() if its == name]
+        return sum(running for running, _ in counts), sum(held for _, held in counts)
+
+    # -- outages of the queues themselves
+
+    def heard_paused(self, paused: frozenset[str]) -> None:
+        """These queues are paused now: what is not any more has an outage behind it."""
+        for queue in self._paused - paused:
+            self._ended[queue] = self.clock.monotonic()
+        self._paused = paused
+
+    def _since(self, queue: str, now: float) -> float | None:
+        ended = self._ended.get(queue)
+        return None if ended is None else now - ended
+
+    async def begin(self, worker: int, queues: Iterable[str]) -> None:
+        """This worker has its number. A queue that nobody was there for has an outage behind it."""
+        self.worker = worker
+        bounded = [
+            queue
+            for queue in queues
+            if any(r.name.startswith(QUEUES) for r in self.recoveries.get(queue, ()))
+        ]
+        if not bounded:
+            return
+        seen = await self.store.arun(lambda now: slot_plans.ages(self.store.plans, now))
+        others = [queues for number, (age, queues) in seen.items() if number != worker and age < self.lease]
+        for queue in bounded:
+            if not any(queue in each for each in others):
+                self._ended[queue] = self.clock.monotonic()
+
+    # -- looking
+
+    @property
+    def pause(self) -> float:
+        """Seconds after which a look is worth it, though nothing happens meanwhile."""
+        now = self.clock.monotonic()
+        empty = [hand.look_at - now for _, hand in self._all_hands(now) if not hand.has(now)]
+        waits = [hand.look_at - now for hand in self.limits.values() if not hand.fair]
+        return max(0.0, min([LOOK, *empty, *waits]))
+
+    def _all_hands(self, now: float) -> list[tuple[str, Hand]]:
+        found = dict(self.hands)
+        for recoveries in self.recoveries.values():
+            found |= {each.name: hand for each in recoveries if (hand := each.active(now)) is not None}
+        return list(found.items())
+
+    async def look(self) -> None:
+        """Read breakers anew that were read a while ago, and take tokens and slots where there are none in hand."""
+        looking = [each for each in (breaker.circuit.look() for breaker in self.breakers.values()) if each]
+        if looking:
+            done, _ = await asyncio.wait([asyncio.wrap_future(each) for each in looking], timeout=LOOK)
+            for each in done:
+                each.result()
+        for name, hand in self._all_hands(self.clock.monotonic()):
+            wanted = hand.need(self.clock.monotonic())
+            if wanted:
+                hand.take(await self._take(name, hand.rate, wanted), self.clock.monotonic())
+        for name, limit in self.limits.items():
+            running, leases = self._count(name)
+            if limit.is_due(running, leases, self.clock.monotonic()) or (
+                self.is_leaving and limit.held > running
+            ):
+                await self._share(name, limit, running, leases)
+
+    async def _take(self, name: str, rate: Rate, wanted: int) -> int:
+        try:
+            return await self.store.arun(
+                lambda now: breaker_plans.take(
+                    self.store.plans, name, wanted, rate.per_second, rate.burst, now
+                ),
+                one=True,
+            )
+        except StoreUnavailable as error:
+            log.warning("rate.unknown", "No tokens for the rate %(rate)s: %(error)s", rate=name, error=error)
+            return 0
+
+    async def _share(self, name: str, limit: SlotHand, running: int, leases: int) -> None:
+        asked_at = self.clock.monotonic()
+        wants = running if self.is_leaving else limit.wants(running, leases, asked_at)
+        limit.ask(running, asked_at)
+        mine = sorted(queue for queue, its in self.slots.items() if its == name)
+        me = Holder(self.worker, running, self.lease, (*mine, *self._drains))
+        got: Share | None = None
+        age = self.lease
+
+        def decide(holders: Holders, ages: Mapping[int, float]) -> Holders:
+            nonlocal got, age
+            got = share([Holder(*each) for each in holders], ages, me, wants, limit.count)
+            age = ages.get(me.worker, self.lease)
+            return [(each.worker, each.held, each.lease, each.queues) for each in got.holders]
+
+        try:
+            done = await self.store.arun(
+                lambda now: slot_plans.change(self.store.plans, name, decide, now), one=True
+            )
+        except StoreUnavailable as error:
+            log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=error)
+            return
+        if age >= self.lease:
+            text = "no heartbeat of this worker has been seen within its lease"
+            log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=text)
+        if not done:
+            text = "others changed them all the time"
+            log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=text)
+        if done and got is not None:
+            limit.learn(got, wants, self.lease - age, asked_at)
+
+
+QUEUES = f"{RESERVED_PREFIX}catch-up/queue/"
+SUSPECTS = f"{RESERVED_PREFIX}suspects"
+
+
+def _recovery(name: str, slope: CatchUp, passed: Callable[[float], float | None]) -> Recovery:
+    first = slope.rate(0.0)
+    assert first is not None
+    return Recovery(f"{RESERVED_PREFIX}catch-up/{name}", slope, passed, Hand(first))

@@ -1,0 +1,267 @@
+"""What may be a name: of a type, queue, stream, key, header or schema, and what may be the address of a database.
+
+Every check gives the value back or raises, saying what was given, why it cannot be, and what to do.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+from functools import lru_cache
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ..errors import InvalidMessage, InvalidSettings, UsageError
+
+# Control characters, lone surrogates, line separators, and what turns the direction of the text around them
+# (a name shown to an operator must be the name). Joiners, which some scripts need, are allowed.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+RESERVED_PREFIX = "holdfast/"
+
+
+def text(value: object, what: str, longest: int, error: type[UsageError] = InvalidMessage) -> str:
+    """A name of 1 to `longest` characters that can be read, printed and compared."""
+    if not isinstance(value, str):
+        raise error(f"{what} must be text and is a {type(value).__name__}: convert it, str(...) for one.")
+    if type(value) is not str:
+        value = str.__str__(value)
+    if not value:
+        raise error(f"{what} is empty. Give it at least one character, or leave it out where it is optional.")
+    if len(value) > longest:
+        raise error(
+            f"{what} has {len(value)} characters, and {longest} are allowed: {value[:40]!r}… Shorten or hash it."
+        )
+    if found := CONTROL.search(value):
+        raise error(
+            f"{what} {value!r} has the character {found[0]!r} at {found.start()}, "
+            "a control character, line separator or lone surrogate. Take it out."
+        )
+    if value[0].isspace() or value[-1].isspace():
+        raise error(f"{what} {value!r} begins or ends with white space. Strip it.")
+    return value
+
+
+def type_name(value: object) -> str:
+    """The type of a message, `order.placed`."""
+    return checked_type(value if type(value) is str else text(value, "The message type", 200))
+
+
+@lru_cache(maxsize=1024)  # a service has few, and says each of them with every message
+def checked_type(value: str) -> str:
+    name = text(value, "The message type", 200)
+    if "*" in name:
+        raise InvalidMessage(
+            f"The message type {name!r} has a *, which means `all` to subscribers. Use another sign."
+        )
+    return name
+
+
+def stream_name(value: object) -> str:
+    return text(value, "The stream", 300)
+
+
+def dedupe_key(value: object) -> str:
+    return text(value, "The dedupe key", 300)
+
+
+def subject(value: object) -> str:
+    return text(value, "The subject", 300)
+
+
+def queue_name(value: object) -> str:
+    return own_name(value, "The queue")
+
+
+def handler_name(value: object) -> str:
+    return own_name(value, "The handler's name")
+
+
+def own_name(value: object, what: str) -> str:
+    name = text(value, what, 200, InvalidSettings)
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidSettings(
+            f"{what} {name!r} begins with {RESERVED_PREFIX!r}, which is the engine's own. Use another."
+        )
+    return name
+
+
+def operator(value: object = None) -> str:
+    """Who gives an order: a name, or else the user of this process and the machine."""
+    if value is not None:
+        return text(value, "The operator's name", 200, UsageError)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container without a list of users
+        user = f"uid {os.getuid()}" if hasattr(os, "getuid") else "somebody"
+    return f"{user}@{socket.gethostname()}"[:200]
+
+
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+
+
+def header_name(value: object) -> str:
+    """A name that HTTP, NATS, AMQP and CloudEvents can all carry."""
+    name = text(value, "A header's name", 128)
+    if not HEADER.fullmatch(name):
+        raise InvalidMessage(
+            f"The header name {name!r} cannot be sent: use letters, digits, - _ and . only, without spaces or colons."
+        )
+    return name
+
+
+# --- Subscriptions ------------------------------------------------------------------------------------------
+
+
+def pattern(value: object) -> str:
+    """A type, a prefix with everything below it (`order.*`), or everything (`*`)."""
+    wanted = text(value, "The subscription", 202, InvalidSettings)
+    prefix = wanted.removesuffix(".*")
+    if wanted != "*" and ("*" in prefix or not prefix or len(prefix) > 200):
+        raise InvalidSettings(
+            f"The subscription {wanted!r} is not understood: "
+            "it is a message type, a prefix that ends in `.*`, or `*` for all."
+        )
+    return wanted
+
+
+def matches(pattern: str, type_: str) -> bool:
+    """Whether a subscription wants messages of this type. `order.*` wants `order.a` and `order.a.b`, not `order`."""
+    if pattern.endswith("*"):
+        return type_.startswith(pattern[:-1])
+    return pattern == type_
+
+
+# --- PostgreSQL schemas -------------------------------------------------------------------------------------
+
+SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+# Words that cannot stand before a dot without quotes (PostgreSQL, appendix C, reserved in any way).
+KEYWORDS = frozenset(
+    """
+    all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation
+    column concurrently constraint create cross current_catalog current_date current_role current_schema current_time
+    current_timestamp current_user default deferrable desc distinct do else end except false fetch for foreign freeze
+    from full grant group having ilike in initially inner intersect into is isnull join lateral leading left like limit
+    localtime localtimestamp natural not notnull null offset on only or order outer overlaps placing primary references
+    returning right select session_user similar some symmetric system_user table tablesample then to trailing true
+    union unique user using variadic verbose when where window with
+    """.split()  # noqa: SIM905 - a hundred lines otherwise
+)
+
+
+def schema_name(value: object) -> str:
+    """A schema that can be written into SQL as it is."""
+    if not isinstance(value, str) or not SCHEMA.fullmatch(value):
+        raise InvalidSettings(
+            f"Schema {repr(value)[:60]} cannot be used: "
+            "a schema is 1 to 48 of a-z, 0-9 and _, and does not begin with a digit."
+        )
+    if value in KEYWORDS or value.startswith("pg_") or value == "information_schema":
+        raise InvalidSettings(
+            f"Schema {value!r} is a word of PostgreSQL's own. Use another, `holdfast` for one."
+        )
+    return value
+
+
+# --- Databases ----------------------------------------------------------------------------------------------
+
+SCHEMES = "`sqlite:///file.db`, `sqlite:////absolute/file.db`, `sqlite:///:memory:` or `postgresql://user@host/database`"
+SECRET = re.compile(r"((?i:password)\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)")
+
+
+def database_url(value: object) -> tuple[str, str]:
+    """The URL without what is ours in it, and the schema (`?schema=`, PostgreSQL only); or InvalidSettings.
+
+    SQLite's is `sqlite:///` and the path to the letter; PostgreSQL's is what libpq takes. The password is in it:
+    `display_url` is for showing.
+    """
+    if not isinstance(value, str):
+        raise InvalidSettings(
+            f"The database must be given as text and is a {type(value).__name__}: {SCHEMES}."
+        )
+    if CONTROL.search(value) or value != value.strip():
+        raise bad_url(value, "it has white space around it or a control character in it. Take it out")
+    scheme, separator, rest = value.partition("://")
+    match scheme.lower():
+        case _ if not separator:
+            raise bad_url(value, f"it has no scheme. Write {SCHEMES}")
+        case "sqlite":
+            return sqlite_url(value, rest), "holdfast"
+        case "postgresql" | "postgres":
+            return postgres_url(value, rest)
+        case other if other.startswith(("postgresql+", "postgres+", "sqlite+")):
+            raise bad_url(value, f"Holdfast chooses the driver itself. Write `{other.partition('+')[0]}://`")
+        case other:
+            raise bad_url(value, f"{other!r} is no database that Holdfast knows. Write {SCHEMES}")
+
+
+def sqlite_url(url: str, rest: str) -> str:
+    path, _, query = rest.partition("?")
+    if not path.startswith("/"):
+        raise bad_url(url, "after `sqlite:` come three slashes and the path, four for an absolute one")
+    if query:
+        raise bad_url(url, "SQLite takes no parameters")
+    if path[1:] in ("", "/") or path.endswith("/"):
+        raise bad_url(url, "it names no file. For a database in memory write `sqlite:///:memory:`")
+    return f"sqlite://{path}"
+
+
+def postgres_url(url: str, rest: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(f"postgresql://{rest}")
+        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise bad_url(url, f"it cannot be taken apart ({type(error).__name__}). Write {SCHEMES}") from None
+    if re.search(r"\s", rest):
+        raise bad_url(url, "white space in it must be written as %20")
+    user, at, hosts = parts.netloc.rpartition("@")
+    if "@" in user or parts.fragment or parts.path.count("/") > 1:
+        raise bad_url(url, "a @, / or # in the password or the name must be written as %40, %2F, %23")
+    for host in hosts.split(",") if hosts else ():
+        check_host(url, host)
+    if any(re.search(r"%(?![0-9A-Fa-f]{2})", part) for part in (user, hosts, parts.path)):
+        raise bad_url(url, "a % must be written as %25")
+    schemas = [each for key, each in query if key == "schema"]
+    if len(schemas) > 1:
+        raise bad_url(url, "it names two schemas")
+    kept = "&".join(pair for pair in parts.query.split("&") if not pair.startswith("schema="))
+    clean = f"postgresql://{user}{at}{hosts}{parts.path}" + (f"?{kept}" if kept else "")
+    return clean, schema_name(schemas[0]) if schemas else "holdfast"
+
+
+def check_host(url: str, host: str) -> None:
+    name, colon, port = (host, "", "") if host.endswith("]") else host.rpartition(":")
+    if not colon:
+        name = host
+    if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise bad_url(url, "the port must be a number from 1 to 65535")
+    if not re.fullmatch(r"\[[0-9A-Fa-f:.%\w]+\]|[\w.%-]*", name):
+        raise bad_url(url, "the host's name has a sign that no host's name has")
+
+
+def bad_url(url: str, why: str) -> InvalidSettings:
+    return InvalidSettings(f"The database URL {display_url(url)!r} cannot be used: {why}.")
+
+
+def passwords(url: str) -> list[str]:
+    """The secrets in a database URL, as they stand there and as they are meant."""
+    try:
+        parts = urlsplit(url)
+        found = [parts.password or "", *(each for name, each in parse_qsl(parts.query) if name == "password")]
+    except ValueError:
+        return []
+    return [each for secret in found if secret for each in {secret, unquote(secret)}]
+
+
+def display_url(url: str) -> str:
+    """The URL for people: passwords masked, also in what is no proper URL, rather too much than too little."""
+    scheme, separator, rest = url.partition("://")
+    if separator and "@" in rest:
+        authority, slash, tail = rest.partition("/")
+        if "@" not in authority or "@" in tail.partition("?")[0]:
+            # A password with a slash in it: all up to the last @ may be part of it.
+            authority, slash, tail = rest, "", ""
+        user, _, host = authority.rpartition("@")
+        name, colon, _ = user.partition(":")
+        rest = f"{name}{colon}{'***' if colon else ''}@{host}{slash}{tail}"
+    return CONTROL.sub("?", SECRET.sub(r"\1***", f"{scheme}{separator}{rest}"))

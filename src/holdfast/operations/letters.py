@@ -1,0 +1,154 @@
+"""The application's hook for dead letters: `@app.on_dead_letter`. What it is given, and how it comes to be called.
+
+A death leaves a message for the hook in its own transaction (rules/aftermath.py), in a queue of the engine's, so the
+hook is called at least once for each death, whoever dies meanwhile. The message holds what the worker knew; the error
+history and who held it are looked up when the hook is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from ..bodies import codec
+from ..bodies.keys import SEALED, Keys
+from ..errors import InvalidSettings
+from ..handlers.registry import AnyHandler, Publisher, declare
+from ..model.failure import FailureDescription, of_letter
+from ..model.message import Death, Reason, Trouble
+from ..rules.aftermath import HOOK_QUEUE
+from ..rules.redact import Masking
+from ..settings import Settings
+
+if TYPE_CHECKING:  # an application that never looks at operations does not load them
+    from . import Content, Operations
+
+NEAR = timedelta(minutes=1)  # between a worker's idea of the moment of a death and the database's
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead letter, as a hook gets it. `body` and `headers` are JSON text; `data` is the body as Python has it.
+
+    `errors` and `deaths` are empty if the letter was discarded before the hook was called.
+    """
+
+    id: UUID
+    queue: str
+    type: str
+    body: str
+    headers: str | None
+    stream: str | None
+    position: int | None
+    subject: str | None
+    attempts: int
+    created_at: datetime
+    died_at: datetime
+    reason: Reason
+    last_reason: Reason | None
+    error: str
+    fingerprint: str
+    worker: str | None = None
+    errors: tuple[Trouble, ...] = ()
+    deaths: tuple[Death, ...] = ()
+
+    @property
+    def data(self) -> Any:
+        return codec.read_plain(self.body)
+
+    @property
+    def failure(self) -> FailureDescription:
+        """Category, retryability and counts, with a text that shows no payload."""
+        names = (
+            "id",
+            "queue",
+            "type",
+            "body",
+            "headers",
+            "stream",
+            "position",
+            "subject",
+            "attempts",
+            "created_at",
+        )
+        return of_letter(
+            reason=self.reason,
+            last_reason=self.last_reason,
+            error=self.error,
+            attempts=self.attempts,
+            type=self.type,
+            id=self.id,
+            queue=self.queue,
+            message={name: getattr(self, name) for name in names},
+        )
+
+
+def _read(text: str) -> DeadLetter:
+    told: dict[str, Any] = codec.read_plain(text)
+    told |= {name: datetime.fromisoformat(told[name]) for name in ("created_at", "died_at")}
+    told |= {name: told[name] and Reason(told[name]) for name in ("reason", "last_reason")}
+    return DeadLetter(**{**told, "id": UUID(told["id"])})
+
+
+def hook(
+    app: Publisher,
+    function: Callable[..., Any],
+    settings: Settings,
+    redact: Masking,
+    operations: Callable[[], Operations],
+    keys: Keys | None,
+) -> AnyHandler:
+    """The handler that calls a hook."""
+    made = declare(
+        app, function, (), settings, name="on_dead_letter", retry=None, order="strict", on_dead="continue",
+        ordered=False, timeout=None, concurrency=None, per_key=None, key=None, batch=0, steps=(), errors=None,
+        redact=redact,
+    )  # fmt: skip
+    if not made.takes_body:
+        raise InvalidSettings(
+            "A hook for dead letters takes the letter: def ticket(letter: DeadLetter) -> None."
+        )
+
+    def blocking(letter: DeadLetter, **context: Any) -> Any:
+        return function(_completed(operations(), _opened(letter, keys)), **context)
+
+    async def awaited(letter: DeadLetter, **context: Any) -> Any:
+        return await function(
+            await asyncio.to_thread(_completed, operations(), _opened(letter, keys)), **context
+        )
+
+    run = awaited if made.is_async else blocking
+    return replace(made, queue=HOOK_QUEUE, decode=_read, run=run)
+
+
+def _opened(letter: DeadLetter, keys: Keys | None) -> DeadLetter:
+    if keys is None or not letter.body.startswith(SEALED):
+        return letter
+    return replace(letter, body=keys.open(letter.id, letter.type, letter.body))
+
+
+def _completed(operations: Operations, letter: DeadLetter) -> DeadLetter:
+    """With what only the store knows, if the message is still dead or pending again."""
+    for content in _known(operations, letter):
+        for death in content.deaths:
+            if death.error == letter.error and abs(death.died_at - letter.died_at) < NEAR:
+                return replace(
+                    letter,
+                    died_at=death.died_at,
+                    worker=death.worker,
+                    errors=content.errors,
+                    deaths=content.deaths,
+                )
+    return letter
+
+
+def _known(operations: Operations, letter: DeadLetter) -> list[Content]:
+    dossier = operations.messages.find_out(letter.id)
+    # Several letters may have its id: the one that died then comes first.
+    letters = sorted(dossier.dead, key=lambda each: abs(each[0].died_at - letter.died_at))
+    dead = [content for each, content in letters if each.queue == letter.queue]
+    return dead + [content for each, content in dossier.pending if each.queue == letter.queue]

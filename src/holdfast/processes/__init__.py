@@ -1,0 +1,1 @@
+"""`holdfast worker`: the supervisor, its worker processes, and the metrics endpoint."""

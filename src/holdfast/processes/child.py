@@ -1,0 +1,175 @@
+"""One worker process of a supervisor: forked from it, or started anew as `python -m holdfast.child`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import StoreUnavailable
+from ..store import plans
+from ..telemetry.logs import Log, configure
+from ..telemetry.sheet import Sheet
+from ..worker.board import Board
+from ..worker.exchanges import PAUSE_MAX, PAUSE_MIN
+from ..worker.loop import LAST_WORDS
+from .loading import load_app
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+    from ..worker.loop import Worker
+
+log = Log("holdfast.supervisor")
+
+STUCK_EXIT = 75  # a thread that cannot be stopped: the supervisor starts another process
+QUARANTINE_IDLE = 0.5  # seconds without a suspect after which the quarantine ends
+ORPHAN_SECONDS = 2.0  # beyond the grace, for a process whose supervisor is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A worker that died, and what it had begun: `running` are the suspects."""
+
+    worker: int
+    running: list[int]
+    ended: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a supervisor asks of a child. `alive` is a pipe that closes when the supervisor dies."""
+
+    board: int
+    capacity: int
+    alive: int
+    quarantine: bool
+    queues: Sequence[str] | None
+    deaths: Sequence[Death]
+    sheet: int | None = None  # where it counts, if anybody asked for metrics
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        fields = json.loads(text)
+        return cls(**{**fields, "deaths": [Death(**death) for death in fields["deaths"]]})
+
+
+def run(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> NoReturn:
+    """Work as the supervisor asks, and leave. A board that is not wiped then tells of a death."""
+    try:
+        asyncio.run(_work_and_leave(app, task, board, sheet))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _leave(1)
+
+
+async def _work_and_leave(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> None:
+    code = await work(app, task, board, sheet)
+    if code == 0:
+        board.wipe()
+    _leave(code)  # from here: threads that do not come back would keep the loop, and then the process
+
+
+def _leave(code: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> int:
+    loop = asyncio.get_running_loop()
+    worker = app.worker(
+        board=board, sheet=sheet, embedded=False, queues=task.queues, quarantine=task.quarantine
+    )
+    announced: list[asyncio.Task[None]] = []
+
+    def told_to_stop() -> None:
+        if not announced:  # a second signal changes nothing: the supervisor kills
+            worker.stop()
+            announced.append(loop.create_task(worker.announce_stop()))
+
+    loop.add_signal_handler(signal.SIGTERM, told_to_stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the supervisor passes it on
+    orphaned = threading.Thread(
+        target=_watch_supervisor, args=(task.alive, loop, told_to_stop, app.settings.grace), daemon=True
+    )
+    orphaned.start()
+    await tell_deaths(app, task.deaths, lambda: bool(announced))
+    board.tell()
+    if any(death.running for death in task.deaths):
+        board.suspects_wait(True)
+        os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor looks at once
+    ending = loop.create_task(_end_when_empty(worker)) if task.quarantine else None
+    await worker.run()
+    if announced:
+        await asyncio.wait(announced, timeout=LAST_WORDS)
+    if ending is not None:
+        ending.cancel()
+    if app.tracing is not None:
+        await asyncio.to_thread(app.tracing.flush)
+    if worker.stuck:
+        return STUCK_EXIT
+    await app.store.aclose()
+    return 0
+
+
+async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[], bool]) -> None:
+    """Report what dead workers had begun, without waiting for their leases to lapse."""
+    pause = PAUSE_MIN
+    waiting = list(deaths)
+    while waiting and not hurry():
+        try:
+            await app.store.arun(lambda now: _tell(app, waiting[0], now))
+            waiting.pop(0)
+        except StoreUnavailable as error:
+            log.warning("death.untold", "A death could not be reported yet: %(error)s", error=error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, PAUSE_MAX)
+
+
+def _tell(app: Holdfast, death: Death, now: Any) -> Any:
+    ours = app.store.plans
+    yield from ours.recover(now, worker=death.worker, running=death.running, ended=death.ended)
+    yield from plans.retire_worker(ours, death.worker)
+
+
+def _watch_supervisor(
+    alive: int, loop: asyncio.AbstractEventLoop, told_to_stop: Callable[[], None], grace: float
+) -> None:
+    os.read(alive, 1)  # nobody writes: it returns when the supervisor is gone
+    loop.call_soon_threadsafe(told_to_stop)
+    threading.Event().wait(grace + ORPHAN_SECONDS)
+    os._exit(1)  # nobody else is there to end a process whose loop does not turn
+
+
+async def _end_when_empty(worker: Worker) -> None:
+    empty_since = worker.clock.monotonic()
+    while worker.clock.monotonic() - empty_since < QUARANTINE_IDLE:
+        await asyncio.sleep(QUARANTINE_IDLE / 10)
+        if not worker.pacing.idle or worker.gate.waits_for_slots:
+            empty_since = worker.clock.monotonic()
+    worker.stop()
+
+
+def main() -> None:
+    target, text = sys.argv[1:]
+    task, app = Task.from_json(text), load_app(target)
+    configure()  # behind the application, which may have done it
+    sheet = None if task.sheet is None else Sheet(task.sheet)
+    run(app, task, Board(task.board, task.capacity), sheet)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""The process that answers Prometheus, for all worker processes of one supervisor together.
+
+Each worker process counts in memory that this one can read (`telemetry/sheet.py`), also when the worker is dead. The
+address is bound by the supervisor before anything begins, so that one that cannot be had is refused at once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..clock import Clock
+from ..errors import InvalidSettings
+from ..telemetry.exposition import CONTENT_TYPE
+from ..telemetry.logs import Log, configure
+from ..telemetry.sheet import Sheet
+from .loading import load_app
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+log = Log("holdfast.supervisor")
+
+CLIENTS = 8  # at once, each in a thread; others wait until they are accepted
+CLIENT_SECONDS = 5.0  # to ask, and again to take the answer, however slowly it comes and goes
+LOOK_SECONDS = 0.1  # while all threads are taken
+
+
+def listen(address: str) -> socket.socket:
+    """Bind `HOST:PORT`, or a port of the loopback address; or InvalidSettings."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise InvalidSettings(
+            f"Metrics cannot be served at {address!r}: write HOST:PORT, 127.0.0.1:9464 for one."
+        )
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        family, kind, protocol, _, place = found[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(16)
+    except OSError as error:
+        raise InvalidSettings(
+            f"Metrics cannot be served at {address!r}: {error.strerror or error}. Take another address or port."
+        ) from None
+    if not ipaddress.ip_address(place[0]).is_loopback:
+        log.warning(
+            "metrics.exposed",
+            "Metrics are served at %(address)s to whoever can reach it, without a password",
+            address=address,
+        )
+    return listening
+
+
+def serve(app: Holdfast, listening: socket.socket, sheets: Sequence[Sheet], alive: int) -> NoReturn:
+    """Serve until the supervisor ends."""
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # sent to all by a terminal, a service manager: our end is the last
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        threading.Thread(target=_watch_supervisor, args=(alive,), daemon=True).start()
+        server(listening, lambda: app.metrics_text(sheets), app.clock).serve_forever()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def server(listening: socket.socket, text: Callable[[], str], clock: Clock) -> HTTPServer:
+    """A few clients at once, and none for long: one that is slow, or means harm, must not blind the others."""
+    return _Server(listening, text, clock)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        if not self.server.stop_waiting(self.connection):
+            return  # cut off: what came is half a question
+        if self.path.partition("?")[0] not in ("/metrics", "/"):
+            self._refuse(404, "Metrics are at /metrics")
+            return
+        try:
+            answer = self.server.gather().encode()
+        except Exception as error:  # whatever it is, it is not for whoever asks
+            log.error("metrics.failed", "Metrics could not be gathered: %(error)s", error=error)
+            self._refuse(500)
+            return
+        self.server.wait_for(self.connection)
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer)
+
+    do_HEAD = do_GET
+
+    def _refuse(self, status: int, text: str | None = None) -> None:
+        self.server.wait_for(self.connection)
+        self.send_error(status, text)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def version_string(self) -> str:
+        return "holdfast"
+
+
+class _Server(HTTPServer):
+    """Threads that stay, because each may have a connection to the database, and one deadline for each client.
+
+    A timeout of the socket would be for each read: who sends a byte every few seconds would stay for ever.
+    """
+
+    def __init__(self, listening: socket.socket, text: Callable[[], str], clock: Clock) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self._text, self._clock, self._gathering = text, clock, threading.Lock()
+        self._threads = ThreadPoolExecutor(CLIENTS, thread_name_prefix="holdfast-metrics")
+        self._free = threading.Semaphore(CLIENTS)
+        self._until: dict[socket.socket, float] = {}
+
+    def gather(self) -> str:
+        with self._gathering:
+            return self._text()
+
+    def wait_for(self, client: socket.socket) -> None:
+        """From now on it has its seconds."""
+        self._until[client] = self._clock.monotonic() + CLIENT_SECONDS
+
+    def stop_waiting(self, client: socket.socket) -> bool:
+        """It did its part, or was cut off before: False."""
+        return self._until.pop(client, None) is not None
+
+    def service_actions(self) -> None:
+        """Called by `serve_forever` twice a second: cut off whoever is late, which wakes up their thread."""
+        now = self._clock.monotonic()
+        for client, until in list(self._until.items()):
+            if until < now and self.stop_waiting(client):
+                with suppress(OSError):  # it has gone
+                    client.shutdown(socket.SHUT_RDWR)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        while not self._free.acquire(timeout=LOOK_SECONDS):
+            self.service_actions()
+        self.wait_for(request)
+        self._threads.submit(self._attend, request, client_address)
+
+    def _attend(self, request: Any, client_address: Any) -> None:
+        try:
+            self.finish_request(request, client_address)
+        except OSError:
+            pass  # it went, or was cut off
+        except Exception:
+            self.handle_error(request, client_address)
+        finally:
+            self.stop_waiting(request)
+            self.shutdown_request(request)
+            self._free.release()
+
+    def server_close(self) -> None:
+        super().server_close()
+        for client in list(self._until):
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        self._threads.shutdown()
+
+
+def _watch_supervisor(alive: int) -> None:
+    os.read(alive, 1)  # nobody writes: it returns when the supervisor is gone
+    os._exit(0)
+
+
+def main() -> None:
+    target, listening, alive, *sheets = sys.argv[1:]
+    app = load_app(target)
+    configure()
+    serve(app, socket.socket(fileno=int(listening)), [Sheet(int(each)) for each in sheets], int(alive))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""How an application is found by its name: for the command line, worker processes and the exporter."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+
+def load_app(name: str) -> Holdfast:
+    """The application that `module:attribute` names, `app` if no attribute is given. The current folder comes first."""
+    module, separator, attribute = name.partition(":")
+    if not module or (separator and not attribute):
+        raise UsageError(f"{name!r} does not name an application: write MODULE:APP, such as shop:app.")
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            raise UsageError(
+                f"There is no module {module} in {os.getcwd()} or where Python looks for modules."
+            ) from None
+        raise
+    for part in (attribute or "app").split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            raise UsageError(
+                f"Module {module} has no {attribute or 'app'}: write MODULE:APP, such as shop:app."
+            )
+    from ..app import Holdfast
+
+    if not isinstance(found, Holdfast):
+        raise UsageError(f"{name} is a {type(found).__name__} and not a Holdfast application.")
+    return found

@@ -1,0 +1,377 @@
+"""`holdfast worker`: a parent that works not itself but keeps 1..N worker processes alive, and a quarantine.
+
+When a child dies, the parent reads from the board (memory they share) what it had begun. The child that takes its
+place reports that to the store before anything else: what was running is a suspect, the rest goes back. While
+suspects wait, one more child runs, the quarantine, which takes them one at a time and nothing else: if it dies too,
+the culprit is known.
+
+The parent keeps no connection and no thread, so that it can fork its children: a new one is there in milliseconds,
+which counts when messages kill one after another. If the application itself has threads, children are new processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import StoreUnavailable
+from ..telemetry.logs import Log
+from ..telemetry.sheet import Sheet
+from ..worker.board import Board
+from ..worker.exchanges import PAUSE_MAX, PAUSE_MIN
+from .child import Death, Task, run, tell_deaths
+from .exporter import listen, serve
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+log = Log("holdfast.supervisor")
+
+LOOK = 0.5  # seconds between looks at the children; a death wakes the parent at once
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+RESTART_MIN, RESTART_MAX = 0.1, 5.0
+QUARANTINE_PAUSE = 1.0  # somebody else may have the suspects that wait
+KILL_AFTER = 1.5  # seconds beyond the grace after which children that have not stopped are killed
+SAME_WORD = (
+    0.5  # seconds: `timeout` and some process managers say it to the process, and to its group as well
+)
+TELL_SECONDS = 1.0  # for the last reports
+FORK_LOOKS = 50
+
+
+class Process(Protocol):
+    """A child process, forked or spawned."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def send_signal(self, number: int) -> None: ...
+
+
+class Forked:
+    """A child process that shares this one's memory as it was."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+@dataclass
+class Child:
+    """A place for a worker process, the board it writes on, and the deaths that the next one in it must report."""
+
+    board: Board
+    quarantine: bool
+    sheet: Sheet | None = None  # what all processes in this place have counted
+    process: Process | None = None
+    started_at: float = 0.0
+    died_at: float = 0.0
+    pause: float = 0.0  # before it is started again
+    deaths: list[Death] = field(default_factory=list)
+    told: int = 0  # how often it was told to stop
+
+
+@dataclass
+class Exporting:
+    """The process that answers who asks for metrics. It keeps a connection, which the supervisor must not."""
+
+    app: Holdfast
+    target: str
+    listening: socket.socket
+    sheets: list[Sheet]
+    pipe: tuple[int, int]
+    process: Process | None = None
+    died_at: float = float("-inf")
+
+    def look(self, now: float, *, stopping: bool) -> None:
+        if self.process is not None and self.process.poll() is not None:
+            log.warning("exporter.ended", "The process that serves metrics ended")
+            self.process, self.died_at = None, now
+        if self.process is None and not stopping and now >= self.died_at + RESTART_MAX:
+            self.process = self._fork() if can_fork() else self._spawn()
+
+    def _fork(self) -> Process:
+        pid = fork()
+        if pid == 0:
+            os.close(self.pipe[1])
+            serve(self.app, self.listening, self.sheets, self.pipe[0])
+        return Forked(pid)
+
+    def _spawn(self) -> Process:
+        sheets = [each.fileno for each in self.sheets if each.fileno is not None]
+        fds = [self.listening.fileno(), self.pipe[0], *sheets]
+        command = [sys.executable, "-m", "holdfast.exporter", self.target, *map(str, fds)]
+        return subprocess.Popen(command, pass_fds=fds)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+        for sheet in self.sheets:
+            sheet.close()
+        self.listening.close()
+
+
+@dataclass
+class Supervisor:
+    """Starts children, notices their deaths, and passes the word to stop on to them."""
+
+    app: Holdfast
+    target: str
+    processes: int = 1
+    queues: Sequence[str] | None = None
+    metrics: socket.socket | None = None  # where somebody may ask for metrics
+    children: list[Child] = field(default_factory=list)
+    exporter: Exporting | None = None
+    stops: int = 0
+    _stop_at: float = float("inf")
+    _pipe: tuple[int, int] = (-1, -1)  # closed by our death, however it comes: the children read its end
+
+    def run(self) -> int:
+        """Work until told to stop; the exit code."""
+        woken = self._listen_to_signals()
+        self._prepare()
+        capacity = 8 * self.app.settings.claim + self.app.settings.concurrency
+        self.children = [
+            Child(
+                Board.create(capacity),
+                number == self.processes,
+                None if self.metrics is None else Sheet.create(),
+            )
+            for number in range(self.processes + 1)
+        ]
+        self._pipe = os.pipe()
+        if self.metrics is not None:
+            sheets = [child.sheet for child in self.children if child.sheet is not None]
+            self.exporter = Exporting(self.app, self.target, self.metrics, sheets, self._pipe)
+        gc.freeze()
+        try:
+            while not self.stops or any(child.process is not None for child in self.children):
+                self._look(self.app.clock.monotonic())
+                if any(child.process is not None for child in self.children) or not self.stops:
+                    select.select([woken], [], [], LOOK)
+                    _empty(woken)
+        finally:
+            for each in self._pipe:
+                os.close(each)
+            if self.exporter is not None:
+                self.exporter.stop()
+            self._tell_last_deaths()
+            for child in self.children:
+                child.board.close()
+        return 0
+
+    def _prepare(self) -> None:
+        """A machine that comes up again may have its workers before its database: wait for it."""
+        pause, told = PAUSE_MIN, ""
+        while not self.stops:
+            try:
+                self.app.prepare()
+                break
+            except StoreUnavailable as error:
+                if str(error) != told:  # once for each thing that is wrong
+                    log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
+                told = str(error)
+                threading.Event().wait(pause)
+                pause = min(pause * 2, PAUSE_MAX)
+        _ = self.app.operations  # imported here, so that no child needs to
+        self.app.close()
+
+    def _listen_to_signals(self) -> int:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._told_to_stop)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it only wakes
+        return read
+
+    # -- the children
+
+    def _look(self, now: float) -> None:
+        if self.exporter is not None:
+            self.exporter.look(now, stopping=bool(self.stops))
+        for child in self.children:
+            self._reap(child, now)
+            if child.process is not None:
+                self._pass_on(child)
+                self._kill_if_stuck(child, now)
+            elif not self.stops and now >= child.died_at + child.pause and self._is_needed(child):
+                self._start(child, now)
+
+    def _is_needed(self, child: Child) -> bool:
+        return (
+            not child.quarantine or bool(child.deaths) or any(each.board.suspects for each in self.children)
+        )
+
+    def _start(self, child: Child, now: float) -> None:
+        child.board.wipe()
+        board, alive = child.board, self._pipe[0]
+        sheet = None if child.sheet is None else child.sheet.fileno
+        task = Task(
+            board.fileno, board.capacity, alive, child.quarantine, self.queues, tuple(child.deaths), sheet
+        )
+        child.process = self._fork(child, task) if can_fork() else self._spawn(task)
+        child.started_at, child.told = now, 0
+
+    def _fork(self, child: Child, task: Task) -> Process:
+        pid = fork()
+        if pid == 0:
+            os.close(self._pipe[1])
+            run(self.app, task, child.board, child.sheet)
+        return Forked(pid)
+
+    def _spawn(self, task: Task) -> Process:
+        command = [sys.executable, "-m", "holdfast.child", self.target, task.to_json()]
+        shared = (task.board, task.alive) if task.sheet is None else (task.board, task.alive, task.sheet)
+        return subprocess.Popen(command, pass_fds=shared)
+
+    def _reap(self, child: Child, now: float) -> None:
+        process = child.process
+        code = None if process is None else process.poll()
+        if process is None or code is None:
+            return
+        child.process, child.died_at = None, now
+        if child.board.told:
+            child.deaths.clear()
+        worker, running, ended, frail = child.board.read()
+        if code == 0 and not worker:
+            child.pause = QUARANTINE_PAUSE if child.quarantine else 0.0
+            return
+        # Whoever dies of a message is started again at once; whoever cannot even begin is not.
+        quick = running or now - child.started_at > RESTART_MAX
+        child.pause = 0.0 if quick else min(max(RESTART_MIN, child.pause * 2), RESTART_MAX)
+        log.warning(
+            "child.ended",
+            "Worker process %(child)d ended with %(code)d while %(running)d messages ran",
+            child=process.pid,
+            code=code,
+            running=len(running),
+        )
+        if worker and self.stops:  # nobody is a suspect for a death that was ordered
+            child.deaths.append(Death(worker, [], running + ended))
+        elif worker:
+            # What may start only once more does so alone: nobody else's death must use up that start.
+            child.deaths.append(
+                Death(worker, running + frail, [seq for seq in ended if seq not in set(frail)])
+            )
+
+    def _kill_if_stuck(self, child: Child, now: float) -> None:
+        """A loop that does not turn can time nothing out, and a child that does not stop was asked long enough."""
+        assert child.process is not None
+        turned_at = child.board.turned_at
+        patience = max((each.timeout for each in self.app.handlers), default=0.0) + self.app.settings.lease
+        if turned_at and now - turned_at > patience:
+            log.error(
+                "child.killed",
+                "Worker process %(child)d is killed: its loop has not turned for %(seconds).0f s",
+                child=child.process.pid,
+                seconds=now - turned_at,
+            )
+            child.process.send_signal(signal.SIGKILL)
+        elif now > self._stop_at + self.app.settings.grace + KILL_AFTER:
+            log.error(
+                "child.killed",
+                "Worker process %(child)d is killed: it has not stopped within its grace",
+                child=child.process.pid,
+            )
+            child.process.send_signal(signal.SIGKILL)
+
+    # -- the end
+
+    def _told_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+        now = self.app.clock.monotonic()
+        if self.stops and now - self._stop_at < SAME_WORD:
+            return
+        self.stops += 1
+        self._stop_at = min(self._stop_at, now)
+
+    def _pass_on(self, child: Child) -> None:
+        """The first word to stop asks, the second kills."""
+        assert child.process is not None
+        if child.told < self.stops:
+            child.told = self.stops
+            child.process.send_signal(signal.SIGTERM if self.stops == 1 else signal.SIGKILL)
+
+    def _tell_last_deaths(self) -> None:
+        """Nobody is left to report them but we."""
+        deaths = [death for child in self.children for death in child.deaths]
+        if not deaths:
+            return
+        telling = threading.Thread(
+            target=lambda: asyncio.run(tell_deaths(self.app, deaths, lambda: False)), daemon=True
+        )
+        telling.start()
+        telling.join(TELL_SECONDS)
+
+
+def can_fork() -> bool:
+    """Whether this process has no thread but this one. Forking others is not safe, on macOS not even then."""
+    for _ in range(FORK_LOOKS):  # a thread that was joined may need a moment more
+        try:
+            if len(os.listdir("/proc/self/task")) == 1:
+                return True
+        except OSError:
+            return False
+        if threading.active_count() > 1:
+            return False
+        threading.Event().wait(0.001)
+    return False
+
+
+def fork() -> int:
+    """0 in the child, which answers to signals as if it were new."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A signal that comes before the child listens to it ends the child: it holds nothing yet.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    return pid
+
+
+def run_worker(
+    app: Holdfast,
+    target: str,
+    *,
+    processes: int = 1,
+    queues: Sequence[str] | None = None,
+    metrics: str | None = None,
+) -> int:
+    """Run a supervised worker in this process until it is told to stop. `metrics`: an address to be scraped at."""
+    listening = None if metrics is None else listen(metrics)
+    return Supervisor(app, target, processes, queues, listening).run()
+
+
+def _empty(pipe: int) -> None:
+    try:
+        while os.read(pipe, 1024):
+            pass
+    except BlockingIOError:
+        pass

@@ -1,0 +1,130 @@
+"""What Holdfast logs: each record has the name of its event and its fields, and none has a payload.
+
+A call names the event first: `log.warning("lease.lapsed", "A lease of %(queue)s lapsed", queue=...)`. The fields fill
+the text and stand on the record (`extra`), so that any formatter can show them; ours writes JSON. docs/telemetry.md
+lists every event, and a test holds it to that. An exception among the fields becomes a line with its secrets masked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import IntEnum, StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InvalidSettings
+from ..rules.classify import describe
+from ..rules.redact import redact
+
+Kind = Literal["text", "json"]
+KIND_VARIABLE, LEVEL_VARIABLE = "HOLDFAST_LOG", "HOLDFAST_LOG_LEVEL"
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+ERROR_CHARS = 500
+
+
+class Log:
+    """A logger of the standard library that wants an event and fields."""
+
+    def __init__(self, name: str) -> None:
+        self.logger = logging.getLogger(name)
+        self.tells = self.logger.isEnabledFor  # whether a level would be heard: asked once for each message
+
+    def info(self, event: str, text: str, /, **fields: Any) -> None:
+        self.log(logging.INFO, event, text, fields)
+
+    def warning(self, event: str, text: str, /, **fields: Any) -> None:
+        self.log(logging.WARNING, event, text, fields)
+
+    def error(self, event: str, text: str, /, **fields: Any) -> None:
+        self.log(logging.ERROR, event, text, fields)
+
+    def critical(
+        self, event: str, text: str, /, *, exc_info: BaseException | None = None, **fields: Any
+    ) -> None:
+        self.log(logging.CRITICAL, event, text, fields, exc_info)
+
+    def log(
+        self,
+        level: int,
+        event: str,
+        text: str,
+        fields: Mapping[str, Any],
+        exc_info: BaseException | None = None,
+    ) -> None:
+        if self.logger.isEnabledFor(level):
+            told = {name: _plain(value) for name, value in fields.items() if value is not None}
+            # A name in the text whose field is left out is shown as None.
+            filled = {**dict.fromkeys(fields), **told}
+            arguments = (filled,) if filled else ()  # logging takes an empty mapping for an argument too many
+            self.logger.log(
+                level, text, *arguments, extra={"event": event, **told}, stacklevel=3, exc_info=exc_info
+            )
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case BaseException():
+            return redact(describe(value, ERROR_CHARS))
+        case IntEnum() | StrEnum():
+            return value.value
+        case bool() | int() | float() | str():
+            return value
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    return str(value)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, event, message, and the fields of the record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
+        }
+        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if record.exc_info:
+            fields["exception"] = redact(self.formatException(record.exc_info))
+        return msgspec.json.encode(line | fields, enc_hook=str).decode()
+
+
+_STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+
+
+def configure(kind: str | None = None, level: str | None = None) -> None:
+    """Make a worker process heard, for those who have not set logging up themselves.
+
+    What is not said comes from HOLDFAST_LOG (text or json) and HOLDFAST_LOG_LEVEL, and is left there for the processes
+    that this one starts. An application that has given the root logger a handler keeps it, unless a kind is asked for.
+    """
+    asked = kind or os.environ.get(KIND_VARIABLE) or None
+    level_asked = level or os.environ.get(LEVEL_VARIABLE) or None
+    level = (level_asked or "WARNING").upper()
+    if asked not in (None, "text", "json"):
+        raise InvalidSettings(f"Logs are written as text or json, not as {asked!r}: {KIND_VARIABLE}, --log.")
+    if level not in LEVELS:
+        raise InvalidSettings(f"There is no log level {level!r}: one of {', '.join(LEVELS)}.")
+    if level_asked is not None:
+        os.environ[LEVEL_VARIABLE] = level
+    if asked is not None:
+        os.environ[KIND_VARIABLE] = asked
+    ours, root = logging.getLogger("holdfast"), logging.getLogger()
+    if level_asked is not None or not root.handlers:
+        ours.setLevel(level)
+    if root.handlers and asked is None:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if asked == "json" else logging.Formatter(TEXT))
+    if root.handlers:
+        ours.handlers, ours.propagate = [handler], False
+    else:
+        root.addHandler(handler)

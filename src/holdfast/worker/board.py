@@ -1,0 +1,172 @@
+"""What a worker has begun, in memory that its supervisor can still read when the worker is dead.
+
+One slot for each message that was started and is not settled. The seq is written before the state, so a slot that
+says something is complete. Beside them the worker says that its loop still turns, and that suspects wait.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import struct
+import tempfile
+from typing import NamedTuple
+
+from ..errors import HoldfastError
+
+HEADER = struct.Struct("=qdqq")  # worker's number, when its loop turned, suspects wait, deaths are told
+SLOT = struct.Struct("=qq")  # seq, state
+STATE = struct.Struct("=q")
+TURNED = struct.Struct("=d")
+RUNNING, ENDED, ENDED_FRAIL = 1, 2, 3
+
+
+def reserved(size: int) -> int:
+    """A file of zeros to be mapped into memory, without a name, whose space is reserved: its number.
+
+    A write into a mapped file that finds no space is no error that Python could raise: the process dies of SIGBUS.
+    """
+    try:
+        number = _unnamed()
+        try:
+            _reserve(number, size)
+        except BaseException:
+            os.close(number)
+            raise
+        return number
+    except OSError as error:
+        place = "memory" if IN_MEMORY else f"the temporary folder {_folder()}"
+        remedy = "free some" if IN_MEMORY else "make room there, or set TMPDIR to a folder that has some"
+        raise HoldfastError(
+            f"A worker process needs {size:,} bytes that it shares with its supervisor, and {place} does not give "
+            f"them ({error.strerror or error}): {remedy}."
+        ) from error
+
+
+IN_MEMORY = hasattr(os, "memfd_create")  # Linux: no folder is needed
+
+
+def _unnamed() -> int:
+    if IN_MEMORY:
+        try:
+            return os.memfd_create("holdfast")
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM):
+                raise
+            # A sandbox forbids it: a file in the temporary folder does as well.
+    with tempfile.TemporaryFile(prefix="holdfast-") as file:
+        return os.dup(file.fileno())
+
+
+def _reserve(number: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(number, 0, size)
+    else:  # macOS
+        written = 0
+        while written < size:
+            written += os.pwrite(number, bytes(size - written), written)
+
+
+def _folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:  # none can be written to
+        return os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - only named
+
+
+class Begun(NamedTuple):
+    """What a worker left on its board. A worker that ended as it should has wiped it: number 0."""
+
+    worker: int
+    running: list[int]
+    ended: list[int]  # their results were not handed in
+    frail: list[int]  # of these, those whose next start is the last one allowed
+
+
+class Board:
+    """Slots in a file that two processes share. The worker writes, the supervisor reads."""
+
+    def __init__(self, fileno: int, capacity: int) -> None:
+        self.fileno, self.capacity = fileno, capacity
+        self._memory = mmap.mmap(fileno, HEADER.size + capacity * SLOT.size)
+        self._free: list[int] = []
+        self._slot_of: dict[int, int] = {}
+        self._forget_slots()
+
+    @classmethod
+    def create(cls, capacity: int) -> Board:
+        return cls(reserved(HEADER.size + capacity * SLOT.size), capacity)
+
+    def _forget_slots(self) -> None:
+        self._free = list(range(HEADER.size, HEADER.size + self.capacity * SLOT.size, SLOT.size))
+        self._slot_of.clear()
+
+    # -- the worker writes
+
+    def wipe(self) -> None:
+        """Nothing is begun, nobody writes here."""
+        self._memory[:] = bytes(len(self._memory))
+        self._forget_slots()
+
+    def sign(self, worker: int) -> None:
+        """The worker with this number writes from now on."""
+        STATE.pack_into(self._memory, 0, worker)
+
+    def began(self, seq: int) -> None:
+        # More than the board holds is left out: it then counts as never started, which only costs a start.
+        if self._free:
+            slot = self._free.pop()
+            self._slot_of[seq] = slot
+            SLOT.pack_into(self._memory, slot, seq, RUNNING)
+
+    def ended(self, seq: int, frail: bool) -> None:
+        slot = self._slot_of.get(seq)
+        if slot is not None:
+            STATE.pack_into(self._memory, slot + 8, ENDED_FRAIL if frail else ENDED)
+
+    def settled(self, seq: int) -> None:
+        slot = self._slot_of.pop(seq, None)
+        if slot is not None:
+            STATE.pack_into(self._memory, slot + 8, 0)
+            self._free.append(slot)
+
+    def turned(self, at: float) -> None:
+        """The loop turns."""
+        TURNED.pack_into(self._memory, 8, at)
+
+    def suspects_wait(self, waiting: bool) -> None:
+        STATE.pack_into(self._memory, 16, waiting)
+
+    def tell(self) -> None:
+        """The store knows of the deaths that this worker was given to tell."""
+        STATE.pack_into(self._memory, 24, 1)
+
+    # -- the supervisor reads
+
+    @property
+    def turned_at(self) -> float:
+        """When the loop turned last; 0 before it has turned at all."""
+        at: float = TURNED.unpack_from(self._memory, 8)[0]
+        return at
+
+    @property
+    def suspects(self) -> bool:
+        return bool(STATE.unpack_from(self._memory, 16)[0])
+
+    @property
+    def told(self) -> bool:
+        return bool(STATE.unpack_from(self._memory, 24)[0])
+
+    def read(self) -> Begun:
+        slots = list(SLOT.iter_unpack(self._memory[HEADER.size :]))
+        return Begun(
+            STATE.unpack_from(self._memory, 0)[0],
+            [seq for seq, state in slots if state == RUNNING],
+            [seq for seq, state in slots if state in (ENDED, ENDED_FRAIL)],
+            [seq for seq, state in slots if state == ENDED_FRAIL],
+        )
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.fileno)

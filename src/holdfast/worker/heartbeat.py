@@ -1,0 +1,69 @@
+"""The heartbeat: a thread with a connection of its own, so that code that blocks the loop does not lose its leases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ..clock import Clock
+from ..errors import StoreUnavailable
+from ..rules.lanes import Fence, Lane
+from ..rules.pacing import Pacing
+from ..settings import Settings
+from ..store import Store
+from ..telemetry.logs import Log
+from .trouble import Trouble
+
+log = Log("holdfast.worker")
+
+Asked = list[tuple[Lane, tuple[Fence, ...]]]
+Tell = Callable[[Asked, set[int], set[int], float], None]
+
+
+class Heartbeat(threading.Thread):
+    """Renews what the worker holds, and tells it what is lost and what an operator wants cancelled."""
+
+    def __init__(
+        self,
+        store: Store,
+        pacing: Pacing,
+        settings: Settings,
+        clock: Clock,
+        worker: int,
+        tell: Tell,
+        trouble: Trouble,
+    ) -> None:
+        super().__init__(name="holdfast-heartbeat", daemon=True)
+        self.store, self.pacing, self.clock = store, pacing, clock
+        self.seconds, self.lease = settings.heartbeat, settings.lease
+        self.worker, self.tell, self.trouble = worker, tell, trouble
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        wait = self.seconds
+        while not self._over.wait(wait):
+            # A beat that failed is made up for soon: there are only so many before a lease lapses.
+            wait = self.seconds if self._beat() else self.seconds / 10
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _beat(self) -> bool:
+        asked_at = self.clock.monotonic()
+        asked = self.pacing.leases(asked_at)
+        fences = [fence for _, fences in asked for fence in fences]
+        try:
+            lost, cancelled = self.store.run(
+                lambda now: self.store.plans.renew(self.worker, fences, self.lease, now),  # type: ignore[arg-type]
+                one=True,
+            )
+        except StoreUnavailable as error:  # the worker stops what lapses; the next beat tries again
+            self.trouble.met("heartbeat", error)
+            return False
+        except Exception as error:
+            log.warning("heartbeat.failed", "A heartbeat failed: %(error)s", error=error)
+            return False
+        self.trouble.over("heartbeat")
+        if not self._over.is_set():
+            self.tell(asked, lost, cancelled, asked_at)
+        return True

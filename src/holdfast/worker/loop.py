@@ -1,0 +1,466 @@
+"""THE loop: exchange, run what came, exchange.
+
+One asyncio loop does everything but two things: the heartbeat has a thread and a connection of its own, so that code
+that blocks the loop does not lose its leases; `def` handlers run in threads. What to ask for and hand in is decided
+by `rules.pacing`, how an attempt ends by `rules.delivery`; here is only the doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from ..bodies.drafts import Draft
+from ..clock import Clock, DatabaseTime
+from ..errors import StoreUnavailable
+from ..handlers.registry import AnyHandler, Handlers
+from ..limits.breakers import Breaker
+from ..limits.gate import Gate
+from ..model.work import Batch, Report
+from ..rules.housekeeping import Rest
+from ..rules.lanes import Limit, Stop
+from ..rules.numbers import raised
+from ..rules.pacing import Pacing
+from ..rules.rhythm import Rhythm
+from ..settings import Settings
+from ..store import Store, plans, sequence_plans
+from ..store.statement import Plan
+from ..telemetry import Watch
+from ..telemetry.logs import Log
+from .board import Board
+from .calls import Calls
+from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
+from .heartbeat import Asked, Heartbeat
+from .transactions import Completions
+from .trouble import Trouble
+
+log = Log("holdfast.worker")
+
+FEW = 64  # messages that are started before the next exchange is sent
+LOOK = 1.0  # seconds after which a worker with full hands asks all the same: queues may have been paused
+HOUSEKEEPING = 60.0
+ALONE_SHARE = 0.1  # of the time of a worker in an application, at most, for suspects
+LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
+
+
+class Worker:
+    """Drains queues until it is told to stop."""
+
+    def __init__(
+        self,
+        store: Store,
+        handlers: Handlers,
+        settings: Settings,
+        clock: Clock,
+        *,
+        draft: Draft,
+        queues: Iterable[str] | None = None,
+        name: str | None = None,
+        board: Board | None = None,
+        quarantine: bool = False,
+        embedded: bool = True,
+        until_idle: bool = False,
+        housekeeping: Callable[[], Rest] | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.store, self.settings, self.clock = store, settings, clock
+        wanted = None if queues is None else set(queues)
+        self.handlers = {each.queue: each for each in handlers if wanted is None or each.queue in wanted}
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self.board, self.quarantine, self.embedded, self.until_idle = board, quarantine, embedded, until_idle
+        self.housekeeping, self.watch = housekeeping, watch
+        self.number = 0
+        self.started = asyncio.Event()
+        self.suspects = False  # somebody waits for the quarantine
+        self.gate = Gate(
+            store,
+            clock,
+            {
+                queue: each.breaker
+                for queue, each in self.handlers.items()
+                if isinstance(each.breaker, Breaker)
+            },
+            {queue: each.rate for queue, each in self.handlers.items() if each.rate is not None},
+            {queue: each.slots for queue, each in self.handlers.items() if each.slots is not None},
+            {queue: each.catch_up for queue, each in self.handlers.items() if each.catch_up is not None},
+            settings.lease,
+        )
+        self.pacing = Pacing(
+            {queue: _limit(handler) for queue, handler in self.handlers.items()},
+            settings,
+            quarantine=quarantine,
+            gate=self.gate if self.gate.is_needed else None,
+            patient=not until_idle,
+        )
+        at_once = {queue: pace.limit.concurrency for queue, pace in self.pacing.paces.items()}
+        self.gate.attach(self.pacing.lanes_of, at_once, quarantine)
+        policies = {queue: handler.policy for queue, handler in self.handlers.items()}
+        self.time = DatabaseTime(clock)
+        self.completions = Completions(store, self.pacing, policies, clock, self.time, draft)
+        self._changed, self._stopped = asyncio.Event(), asyncio.Event()
+        self.calls = Calls(
+            self.handlers, self.pacing, self.completions, clock, self.time, self._changed, board, watch
+        )
+        self.trouble = Trouble(clock, self.name)
+        self._exchanges = Exchanges(store, self.pacing, self.calls, clock, self._is_patient, self.trouble)
+        self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
+        self._asked_at = float("-inf")
+        self._alone_at = float("-inf")
+        self._had_suspect = False
+        self._stop_at: float | None = None
+        self._spent: tuple[Report, Batch] | None = None  # freed while the next exchange is on its way
+
+    # -- life
+
+    async def run(self) -> None:
+        """Work until `stop` is called and everything in hand has ended or been given back."""
+        self.completions.loop = asyncio.get_running_loop()
+        await self._register()
+        heartbeat = Heartbeat(
+            self.store, self.pacing, self.settings, self.clock, self.number, self._tell_renewed, self.trouble
+        )
+        heartbeat.start()
+        beside = [asyncio.create_task(each) for each in self._beside()]
+        self.started.set()
+        try:
+            await self._turn_until_over()
+        except BaseException:
+            await self._leave_in_haste()
+            raise
+        finally:
+            heartbeat.stop()
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside, timeout=LAST_WORDS / 2)
+            await self.calls.close()
+            await asyncio.to_thread(heartbeat.join, LAST_WORDS)
+            with suppress(StoreUnavailable, TimeoutError):
+                async with asyncio.timeout(LAST_WORDS):
+                    await self.store.arun(lambda _: plans.retire_worker(self.store.plans, self.number))
+
+    async def _register(self) -> None:
+        pause, is_told = PAUSE_MIN, False
+        queues = list(self.handlers)
+        while True:
+            try:
+                # Before it draws its own number: sequences do not come with a switch-over or a restore.
+                tell_mended(await self.store.arun(lambda now: self._mend(now)))
+                self.number = await self.store.arun(
+                    lambda now: plans.register_worker(self.store.plans, self.name, queues, now)
+                )
+                await self.gate.begin(self.number, queues)
+                break
+            except StoreUnavailable as error:
+                if self.pacing.stopping:
+                    raise
+                if not is_told:
+                    log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
+                is_told, self.trouble.error = True, str(error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, PAUSE_MAX)
+        if self.board is not None:
+            self.board.sign(self.number)
+            self.board.turned(self.clock.monotonic())
+
+    def _mend(self, now: Any) -> Plan[sequence_plans.Mended]:
+        return sequence_plans.mend(self.store.plans, raised, now, quick=True)
+
+    def stop(self) -> None:
+        """Ask for nothing more, give back what has not started, let the rest end within the grace."""
+        if self._stop_at is None:
+            self._stop_at = self.clock.monotonic() + self.settings.grace
+            self.gate.is_leaving = True
+            self.pacing.stop()
+            self._changed.set()
+            self._stopped.set()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a handler runs in a thread that did not come back in time."""
+        return bool(self.calls.stuck)
+
+    async def announce_stop(self) -> None:
+        """Tell the store, so that this worker makes nobody a suspect, however it ends."""
+        with suppress(StoreUnavailable):
+            await self.store.arun(lambda _: plans.announce_stop(self.store.plans, self.number))
+
+    async def _leave_in_haste(self) -> None:
+        """Cancelled from outside, or broken: hand in what there is, once, and give the rest back."""
+        self._stop_at = now = self.clock.monotonic()
+        self.pacing.stop()
+        self.calls.stop_all()
+        await self.calls.quiet(LAST_WORDS / 2)
+        with suppress(Exception):  # whatever it is, there is a worse one on its way
+            async with asyncio.timeout(LAST_WORDS):
+                await self._exchanges.finish()
+                await self._exchanges.exchange(self.pacing.report(self.number, now), now)
+
+    # -- the loop
+
+    async def _turn_until_over(self) -> None:
+        """The loop has a task of its own, so that nobody waits longer for it than for its last words."""
+        turns, stopped = asyncio.create_task(self._turn()), asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait({turns, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not turns.done():
+                asyncio.get_running_loop().call_later(self.settings.grace, self.calls.stop_all)
+                await asyncio.wait({turns}, timeout=self.settings.grace + LAST_WORDS)
+            if not turns.done():
+                log.error(
+                    "worker.cut_off",
+                    "Stopped before everything had ended or been handed in: leases are left to lapse",
+                    worker=self.name,
+                )
+        finally:
+            stopped.cancel()
+            if not turns.done():
+                turns.cancel()
+                await asyncio.wait({turns}, timeout=LAST_WORDS / 2)
+        if turns.done() and not turns.cancelled():
+            turns.result()
+
+    async def _turn(self) -> None:
+        while not (self.pacing.stopping and self.pacing.idle):
+            if self.calls.broken is not None:
+                raise self.calls.broken
+            self._changed.clear()
+            if self.gate.is_needed:
+                self.calls.start()  # a look may take long, and what is not unpacked is not renewed
+                await self.gate.look()
+                self.calls.start()  # what waits here may have got its slot or its token
+            asked_at = self.clock.monotonic()
+            report = self._report(asked_at)
+            if report is None:
+                self.calls.start()
+                await _until(self._changed, min(LOOK, self.gate.pause))
+                continue
+            try:
+                batch = await self._exchange(report, asked_at)
+            except StoreUnavailable:
+                log.error(
+                    "worker.cut_off",
+                    "Stopped while the database did not answer: leases are left to lapse",
+                    worker=self.name,
+                )
+                return
+            if self.until_idle and self._found_nothing(report, batch):
+                return
+            await self._rest(report, batch, asked_at)
+            self._spent = report, batch
+            del report, batch
+
+    def _found_nothing(self, report: Report, batch: Batch) -> bool:
+        now = self.clock.monotonic()
+        asked = len(report.want) + sum(self.gate.is_shut(queue, now) for queue in self.handlers)
+        saw_all = all(want.after is None for want in report.want)
+        asked_all = report.suspects or (asked >= len(self.handlers) and saw_all and not batch.suspects)
+        return asked_all and not batch.work and self.pacing.idle
+
+    def _report(self, now: float) -> Report | None:
+        """What to hand in and ask for; None when there is neither, and it was not long ago that we asked."""
+        claim = self._may_claim(now)
+        told = None if self.quarantine else self._rhythm.new_asleep
+        last = self.until_idle and self.pacing.idle  # if nothing comes
+        peek = self.until_idle or (self.pacing.idle and self._rhythm.peeks)
+        report = self.pacing.report(self.number, now, claim=claim, anew=last, peek=peek, asleep=told)
+        if not report.settlements and not report.want and told is None and now - self._asked_at < LOOK:
+            return None
+        return report
+
+    async def _exchange(self, report: Report, asked_at: float) -> Batch:
+        self._asked_at = asked_at
+        asyncio.get_running_loop().call_soon(self._meanwhile)
+        batch = await self._exchanges.exchange(report, asked_at)
+        answered_at = self.clock.monotonic()
+        self.time.hear(batch.now, answered_at)
+        if self.gate.is_needed:
+            self.gate.heard_paused(batch.paused)
+        if self.watch is not None:
+            self.watch.exchanged(report, batch, answered_at - asked_at)
+        self._rhythm.told(report.asleep)
+        if report.suspects and report.want:
+            self._had_suspect = bool(batch.work)
+        if report.peek:
+            self.suspects = batch.suspects
+        if len(batch.work) < FEW:
+            self.calls.start()
+        return batch
+
+    def _meanwhile(self) -> None:
+        """While an exchange is on its way: begin what has arrived, and free what was handed in before.
+
+        What goes wrong here is our own error, and the end of this worker.
+        """
+        try:
+            if self.pacing.has_arrived:
+                self.calls.start()
+            self._spent = None
+        except Exception as error:
+            self.calls.broken = error
+            self._changed.set()
+
+    async def _rest(self, report: Report, batch: Batch, now: float) -> None:
+        if batch.work:
+            self._rhythm.work_came(now)
+            # A few start at once. Many start while the next exchange is on its way: it takes as long as they do.
+            if len(batch.work) < FEW:
+                await asyncio.sleep(0)
+            return
+        if report.settlements:
+            # Handlers that ended meanwhile have their results taken at once.
+            await asyncio.sleep(0)
+        if self.pacing.has_results:
+            return
+        due_in = None if batch.next_due is None else (batch.next_due - batch.now).total_seconds() + 0.0005
+        seconds = self._rhythm.rest(now, self.pacing.idle, due_in)
+        if report.want:
+            await self.store.wait(seconds, self._changed)
+        else:  # full hands: only what ends here is of interest
+            await _until(self._changed, seconds)
+
+    # -- suspects, inside somebody's application
+
+    def _may_claim(self, now: float) -> bool:
+        """There is no quarantine child here: at most once a lease this worker drains, and takes suspects one by one."""
+        if not self.embedded or self.quarantine:
+            return True
+        if self.pacing.quarantine:
+            if self.pacing.idle and self._asked_at >= self._alone_at:
+                # It has ended. The next one, if there was one and we have not been at it for long.
+                more = self._had_suspect and now - self._alone_at < ALONE_SHARE * self.settings.lease
+                self.pacing.quarantine = more and not self.pacing.stopping
+            return True
+        waits = now - self._alone_at < self.settings.lease and not self.until_idle
+        if not self.suspects or waits or self.pacing.stopping:
+            return True
+        if self.pacing.idle:
+            self._alone_at, self.pacing.quarantine, self.suspects = now, True, False
+            self._had_suspect = False
+        return self.pacing.idle
+
+    # -- leases
+
+    def _tell_renewed(self, *news: Any) -> None:
+        loop = self.completions.loop
+        with suppress(RuntimeError):  # the loop may have ended meanwhile
+            assert loop is not None
+            loop.call_soon_threadsafe(self._renewed, *news)
+
+    def _renewed(self, asked: Asked, lost: set[int], cancelled: set[int], asked_at: float) -> None:
+        self._exchanges.lose(self.pacing.renewed(asked, lost, asked_at))
+        for lane, _ in asked:
+            following = lane.following
+            if following is not None and lane.stop is None and following.message.seq in cancelled:
+                self.calls.stop(lane, Stop.CANCELLED)
+
+    # -- what goes by the clock, beside the loop
+
+    def _beside(self) -> list[Coroutine[Any, Any, None]]:
+        step = min([LOOK, self.settings.lease / 4, *(each.timeout / 4 for each in self.handlers.values())])
+        beside = [_every(step, self._watch, self.trouble)]
+        if not self.quarantine:  # which lives for moments, and looks all the time
+            beside.append(self.store.listen(self._changed))
+            beside.append(_every(LOOK, self._look_for_lapses, self.trouble))
+            if self.housekeeping is not None:
+                beside.append(_every(HOUSEKEEPING, self._keep_house, self.trouble))
+        return beside
+
+    async def _watch(self) -> float:
+        """Timeouts, our own lapses, and the end of the grace."""
+        now = self.clock.monotonic()
+        if self.board is not None:
+            self.board.turned(now)
+        for lane in self.pacing.overdue(now):
+            if self.calls.out_of_time(lane) and not self.embedded:
+                self.stop()  # a process with such a thread is replaced
+        for lane in self.pacing.lapsed(now):
+            log.warning(
+                "lease.lapsed",
+                "A lease of %(queue)s could not be renewed in time: its handler is stopped",
+                queue=lane.queue,
+                worker=self.name,
+            )
+            self.calls.stop(lane, Stop.LAPSED)
+        if self.pacing.has_results:
+            self._changed.set()
+        if self._stop_at is not None and now > self._stop_at:
+            self.calls.stop_all()
+        return 0.0
+
+    async def _look_for_lapses(self) -> float:
+        """Leases that anybody let lapse make suspects."""
+        begun, queues = self.clock.monotonic(), list(self.handlers)
+        count = await self.store.arun(lambda at: self.store.plans.recover(at), one=True)  # type: ignore[arg-type]
+        if count:
+            log.warning(
+                "leases.recovered",
+                "%(count)d leases had lapsed: their messages are handed out again, alone",
+                count=count,
+            )
+        self.suspects = await self.store.arun(
+            lambda at: plans.suspects_wait(self.store.plans, queues, at), one=True
+        )
+        if self.board is not None:
+            self.board.suspects_wait(self.suspects)
+        if (trouble := self.trouble.untold()) is not None:
+            await self.store.arun(lambda at: plans.note_trouble(self.store.plans, self.number, *trouble, at))
+        # However long this takes, it is a small part of the time.
+        return 50 * (self.clock.monotonic() - begun)
+
+    async def _keep_house(self) -> float:
+        """As long as there is more to clean it goes on after each rest, and does not wait for the next minute."""
+        assert self.housekeeping is not None
+        rest = await asyncio.to_thread(self.housekeeping)
+        while rest.more:
+            await asyncio.sleep(rest.seconds)
+            rest = await asyncio.to_thread(self.housekeeping)
+        return rest.seconds
+
+    def _is_patient(self) -> bool:
+        return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS
+
+
+def tell_mended(mended: sequence_plans.Mended) -> None:
+    """What a worker that starts had to repair."""
+    if mended.raised:
+        log.warning(
+            "sequences.raised",
+            "Sequences were behind what is stored, as after a switch-over or a restore, and were raised: %(names)s. In "
+            "%(streams)d streams new messages stood before older ones and were put behind them",
+            names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
+            streams=len(mended.streams),
+        )
+
+
+def _limit(handler: AnyHandler) -> Limit:
+    return Limit(
+        concurrency=handler.concurrency * max(1, handler.batch),
+        timeout=handler.timeout,
+        ahead=handler.policy.retry.starts_max > 1,
+        per_key=handler.per_key,
+    )
+
+
+async def _every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Trouble) -> None:
+    """Do something now and then, whatever comes of it. It answers how long to wait at least before the next time."""
+    wait = 0.0
+    while True:
+        await asyncio.sleep(max(seconds, wait))
+        try:
+            wait = await do()
+        except Exception as error:  # tried again soon; work goes on
+            if isinstance(error, StoreUnavailable) and trouble.since is not None:
+                continue  # told already
+            what = getattr(do, "__name__", "").strip("_").replace("_", " ")
+            log.warning("beside.failed", "%(what)s failed: %(error)s", what=what, error=error)
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    """Wait for the event, but not longer than so."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -1,0 +1,361 @@
+"""How a handler settles its message together with its own writes: both are committed, or neither is.
+
+A message that follows others in a run is covered by the lease of the run's head. So what has ended before it in the
+lane is settled in the same transaction, and the lease moves on to the message behind it.
+
+Whether the user's own transaction was committed is known to the user alone. So when the handler has ended, the store
+is asked where the lease stands: moved on or gone, it was committed; where it was, it was rolled back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Never, TypeVar
+
+from ..bodies.drafts import Draft
+from ..clock import Clock, DatabaseTime
+from ..errors import (
+    CommitRefused,
+    HoldfastError,
+    LeaseLost,
+    StoreUnavailable,
+    UsageError,
+)
+from ..handlers.registry import Context, Transaction
+from ..rules import delivery
+from ..rules.delivery import Ending, HandlerPolicy, conclude
+from ..rules.lanes import Completion, Lane, stamped
+from ..rules.pacing import Pacing
+from ..store import Store, plans
+from ..store.runners import recognise
+from ..store.statement import Plan
+from ..telemetry.logs import Log
+
+log = Log("holdfast.worker")
+
+T = TypeVar("T")
+
+LOOK_AGAIN = (
+    0.05  # seconds between looks at a transaction that is still open, or a database that does not answer
+)
+
+
+class RolledBack(HoldfastError):
+    """The message was completed in a transaction that was then rolled back, and the handler did not say why."""
+
+
+@dataclass(slots=True)
+class Note:
+    """What the worker keeps on a context whose message its handler completes."""
+
+    completion: Completion
+    committed: bool = False  # else nobody here knows
+    lost: bool = False  # no lease stood under which it could be settled
+
+
+class Completions:
+    """The settling that a handler reaches through its context, for one worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        pacing: Pacing,
+        policies: Mapping[str, HandlerPolicy],
+        clock: Clock,
+        time: DatabaseTime,
+        draft: Draft,
+    ) -> None:
+        self.store, self.pacing, self.policies = store, pacing, policies
+        self.clock, self.time, self.draft = clock, time, draft
+        self.landed = asyncio.Event()  # no exchange is on its way
+        self.landed.set()
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    # -- in the user's transaction
+
+    def complete(self, ctx: Context, on: object) -> None:
+        handle = recognise(on)
+        if self._on_loop() and handle.dialect == "postgres":
+            raise UsageError(
+                "ctx.complete(...) blocks: in an async handler write `await ctx.acomplete(...)` with an async "
+                "connection or session, or make it a def handler."
+            )
+        # SQLite has one writer, and that may be the user, in a transaction: then nothing on its way can land.
+        note = self._open_from_anywhere(ctx, wait=handle.dialect == "postgres")
+        try:
+            handle.run(self._plan(ctx, note), verb="complete")
+        except BaseException as error:
+            self._call(self._undo, ctx, note)
+            raise _in_our_words(ctx, note, error) from error
+
+    async def acomplete(self, ctx: Context, on: object) -> None:
+        handle = recognise(on)
+        note = await self._open(ctx, wait=handle.dialect == "postgres")
+        try:
+            await handle.arun(self._plan(ctx, note), verb="acomplete")
+        except BaseException as error:
+            self._undo(ctx, note)
+            raise _in_our_words(ctx, note, error) from error
+
+    # -- in the engine's own
+
+    def transaction(self, ctx: Context, kind: type[Any] | None) -> Transaction[Any]:
+        return _Transaction(lambda: self._transaction(ctx, kind), lambda: self._atransaction(ctx, kind))
+
+    @contextmanager
+    def _transaction(self, ctx: Context, kind: type[Any] | None) -> Iterator[Any]:
+        if self._on_loop():
+            raise UsageError("In an async handler write `async with ctx.transaction() as connection:`.")
+        with ExitStack() as held:
+            with self._waiting(ctx):
+                held.enter_context(self.store.turn())
+            note = self._open_from_anywhere(ctx, wait=True)
+            settled = False
+            try:
+                with ExitStack() as transaction:
+                    with self._waiting(ctx):
+                        connection, run = transaction.enter_context(self.store.transaction())
+                    yield _expected(connection, kind)
+                    run(self._plan(ctx, note))
+                    settled = True
+            except BaseException as error:
+                if not settled:  # else it may have been committed, and only the answer was lost
+                    self._call(self._undo, ctx, note)
+                self._raise(ctx, note, error, settled)
+            note.committed = True
+
+    @asynccontextmanager
+    async def _atransaction(self, ctx: Context, kind: type[Any] | None) -> AsyncIterator[Any]:
+        async with AsyncExitStack() as held:
+            with self._waiting(ctx):
+                await held.enter_async_context(self.store.aturn())
+            note = await self._open(ctx, wait=True)
+            settled = False
+            try:
+                async with AsyncExitStack() as transaction:
+                    with self._waiting(ctx):
+                        connection, run = await transaction.enter_async_context(self.store.atransaction())
+                    yield _expected(connection, kind)
+                    await run(self._plan(ctx, note))
+                    settled = True
+            except BaseException as error:
+                if not settled:
+                    self._undo(ctx, note)
+                self._raise(ctx, note, error, settled)
+            note.committed = True
+
+    def _raise(self, ctx: Context, note: Note, error: BaseException, settled: bool) -> Never:
+        """What leaves the block. An error of the user's is never hidden by one of ours."""
+        if isinstance(error, CommitRefused) and (own := error.during) is not None:
+            error.__context__ = None  # it is the other way round now
+            own.add_note(f"While it was handled: {error}")
+            raise own
+        lane = _lane(ctx)
+        is_lapsed = lane.lost or self.clock.monotonic() > lane.leased_until
+        if isinstance(error, StoreUnavailable) and not settled and is_lapsed:
+            # This process was stopped for longer than its lease, and the server has ended its transaction.
+            raise _lease_lost(ctx) from error
+        told = _in_our_words(ctx, note, error)
+        if told is error:
+            raise error
+        raise told from error
+
+    @contextmanager
+    def _waiting(self, ctx: Context) -> Iterator[None]:
+        """The handler's time does not run while it waits for others to end their transactions."""
+        lane = _lane(ctx)
+        lane.waits_since = since = self.clock.monotonic()
+        try:
+            yield
+        finally:
+            if lane.waits_since == since:
+                lane.started_at += self.clock.monotonic() - since
+                lane.waits_since = None
+
+    # -- opening and undoing, on the worker's loop
+
+    async def _open(self, ctx: Context, *, wait: bool) -> Note:
+        lane = _lane(ctx)
+        while wait and lane.handed and not lane.lost:
+            # An exchange on its way carries the messages before this one: their lease moves when it lands.
+            await self.landed.wait()
+        return self._open_now(ctx)
+
+    def _open_now(self, ctx: Context) -> Note:
+        lane = _lane(ctx)
+        ctx._refuse_when_completed("complete")
+        if lane.lost or lane.running is not ctx.leased:
+            raise _lease_lost(ctx)
+        note = Note(self.pacing.open_completion(lane))
+        ctx._completion = note
+        return note
+
+    def _undo(self, ctx: Context, note: Note) -> None:
+        ctx._completion = None
+        self.pacing.undo_completion(_lane(ctx), note.completion)
+
+    def _open_from_anywhere(self, ctx: Context, *, wait: bool) -> Note:
+        if self._on_loop():
+            return self._open_now(ctx)
+        return self._result(self._open(ctx, wait=wait))
+
+    def _on_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            return False
+
+    def _result(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        assert self.loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        if self._on_loop():
+            function(*arguments)
+        elif self.loop is not None:
+            # The thread goes on when that is done, so that what it does next finds it done.
+            self._result(_as_coroutine(function, *arguments))
+
+    # -- settling
+
+    def _plan(self, ctx: Context, note: Note) -> Plan[None]:
+        """Settle under whichever lease stands. None does: the transaction must not be committed."""
+        lane, leased, completion = _lane(ctx), ctx.leased, note.completion
+        ran = lane.ran(self.clock.monotonic())
+        ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran)
+        settlement = conclude(leased, ending, self.policies[leased.message.queue], self.time.now(), 0.0)
+        assert settlement is not None
+        for fence, before in completion.ways:
+            moves = [] if completion.after is None else [(fence[0], completion.after[0])]
+            settlements = [*before, *stamped(fence, [settlement])]
+            held = yield from self.store.plans.settle(settlements, moves, self.store.now())  # type: ignore[arg-type]
+            if leased.message.seq in held:
+                return
+        note.lost = True
+        yield from plans.refuse(self.store.plans)
+        raise _lease_lost(ctx)
+
+    # -- when the handler has ended
+
+    async def verify(self, ctx: Context, ending: Ending) -> Ending | None:
+        """How the attempt ended, if it was not settled by the handler; None if it was."""
+        note, lane = ctx._completion, _lane(ctx)
+        if not isinstance(note, Note):
+            return ending
+        try:
+            committed = note.committed or await self._was_committed(lane, note.completion)
+        except asyncio.CancelledError:  # the worker has no more time; the lease tells whoever comes next
+            self.pacing.lose(lane)
+            return delivery.Lost()
+        if committed:
+            self.pacing.complete(lane, note.completion, lane.ran(self.clock.monotonic()))
+            return None
+        self._undo(ctx, note)
+        if isinstance(ending, delivery.Returned):
+            error = RolledBack(
+                f"Message {ctx.id} was completed in a transaction that was rolled back, or has not been committed yet "
+                "although the handler has returned: commit it, or raise."
+            )
+            return delivery.Raised(error, ctx._flags, ending.ran)
+        return ending
+
+    async def _was_committed(self, lane: Lane, completion: Completion) -> bool:
+        seqs = [seq for seq, _ in lane.fences]
+        while True:
+            try:
+                standing, open_ = await self.store.arun(
+                    lambda _: plans.look_at_leases(self.store.plans, seqs)
+                )
+            except StoreUnavailable:
+                standing, open_ = set(lane.fences), True
+            if not open_:
+                before = standing.intersection(fence for fence, _ in completion.ways)
+                if not before and completion.after is not None and completion.after not in standing:
+                    self.pacing.lose(lane)
+                return not before
+            if lane.lost or self.clock.monotonic() > lane.leased_until:
+                log.error(
+                    "transaction.left_open",
+                    "The transaction in which a message of %(queue)s was completed is still open",
+                    queue=lane.queue,
+                )
+                self.pacing.lose(lane)
+                return True
+            await asyncio.sleep(LOOK_AGAIN)
+
+
+def _lane(ctx: Context) -> Lane:
+    lane = ctx._lane
+    assert isinstance(lane, Lane)
+    return lane
+
+
+def _lease_lost(ctx: Context) -> LeaseLost:
+    return LeaseLost(
+        f"The lease of message {ctx.id} in {ctx.queue} is another worker's now: roll your transaction back."
+    )
+
+
+def _in_our_words(ctx: Context, note: Note, error: BaseException) -> BaseException:
+    """The refusal of a spoiled transaction comes in each driver's own words."""
+    return _lease_lost(ctx) if note.lost and isinstance(error, Exception) else error
+
+
+def _expected(connection: Any, kind: type[Any] | None) -> Any:
+    """The connection, if it is of the kind that the handler asked for."""
+    if kind is None or isinstance(connection, kind):
+        return connection
+    drivers = next(each for each in type(connection).__mro__ if not each.__module__.startswith("holdfast."))
+    wanted, yields = (f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in (kind, drivers))
+    raise UsageError(
+        f"ctx.transaction({wanted}) asks for a connection that this block does not yield: it yields a {yields}. "
+        f"Write ctx.transaction({yields}), or leave the argument out."
+    )
+
+
+async def _as_coroutine(function: Callable[..., None], *arguments: Any) -> None:
+    function(*arguments)
+
+
+class _Transaction(Transaction[Any]):
+    """Enters whichever form is asked for: `with` blocks, `async with` does not."""
+
+    def __init__(
+        self,
+        blocking: Callable[[], AbstractContextManager[Any]],
+        asynchronous: Callable[[], AbstractAsyncContextManager[Any]],
+    ) -> None:
+        self._blocking, self._asynchronous = blocking, asynchronous
+        self._entered: Any = None
+
+    def __enter__(self) -> Any:
+        self._entered = self._blocking()
+        return self._entered.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        result: bool | None = self._entered.__exit__(*error)
+        return result
+
+    async def __aenter__(self) -> Any:
+        self._entered = self._asynchronous()
+        return await self._entered.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        result: bool | None = await self._entered.__aexit__(kind, error, traceback)
+        return result

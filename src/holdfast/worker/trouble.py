@@ -1,0 +1,74 @@
+"""Moments in which the database cannot be used: told once when one begins and once when it is over.
+
+The worker's loop and its heartbeat meet the same moment, each again and again, and tell it as one.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+
+from ..clock import Clock, wall_clock
+from ..telemetry.logs import Log
+
+log = Log("holdfast.worker")
+
+
+class Trouble:
+    """What one worker has had with its database."""
+
+    def __init__(self, clock: Clock, worker: str) -> None:
+        self.clock, self.worker = clock, worker
+        self.since: datetime | None = None  # a moment that is not over yet
+        self.over_at: datetime | None = None  # the last one
+        self.error: str | None = None  # of the last one, also when it is over
+        self.timeouts = 0  # statements that were given up and that the store does not know of yet
+        self._story: str | None = None
+        self._waiting: set[str] = set()
+        self._began = 0.0
+        self._lock = threading.Lock()
+
+    def met(self, who: str, error: Exception) -> None:
+        """Somebody waits for the database."""
+        with self._lock:
+            self.error = str(error)
+            self._waiting.add(who)
+            if self.since is not None:
+                return
+            self.since, self._began = wall_clock(), self.clock.monotonic()
+        log.warning(
+            "store.unavailable",
+            "The database cannot be used at the moment, and this worker waits: %(error)s",
+            error=error,
+            worker=self.worker,
+        )
+
+    def over(self, who: str) -> None:
+        """The database did what it was asked. The moment is over when it has done so for all who waited."""
+        if not self._waiting:  # as nearly always
+            return
+        with self._lock:
+            self._waiting.discard(who)
+            if self._waiting or self.since is None:
+                return
+            seconds = self.clock.monotonic() - self._began
+            self.since, self.over_at = None, wall_clock()
+            self._story = f"It waited {seconds:.1f} s for the database: {self.error}"
+        log.warning(
+            "store.available",
+            "The database can be used again, after %(seconds).1f s",
+            seconds=seconds,
+            worker=self.worker,
+        )
+
+    def untold(self) -> tuple[str, int] | None:
+        """What operators have not been told yet: the last moment that is over, and how many timeouts there were."""
+        if self._story is None and not self.timeouts:
+            return None
+        with self._lock:
+            story, self._story = self._story, None
+            timeouts, self.timeouts = self.timeouts, 0
+        return (
+            story or "An exchange took longer than the database allows and was done in smaller parts.",
+            timeouts,
+        )
