@@ -66,10 +66,10 @@ from .store import (
     SqliteStore,
     Store,
     open_store,
-    plans,
-    sequence_plans,
 )
 from .store.migrate import migrate
+from .store.plans import engine as plans
+from .store.plans import sequences as sequence_plans
 from .store.runners import Handle, recognise
 from .store.statement import Plan
 from .telemetry import Watch, exposition, together

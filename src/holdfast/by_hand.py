@@ -23,7 +23,8 @@ from .model.work import (
 from .rules import delivery
 from .rules.delivery import HandlerPolicy
 from .settings import Settings
-from .store import Store, plans
+from .store import Store
+from .store.plans import engine as plans
 from .telemetry.logs import Log
 
 log = Log("holdfast.worker")

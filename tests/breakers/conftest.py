@@ -13,8 +13,9 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.limits.breakers import Breakers
 from holdfast.settings import Settings
-from holdfast.store import Store, breaker_plans, open_store
-from holdfast.store.breaker_plans import BreakerRow
+from holdfast.store import Store, open_store
+from holdfast.store.plans import breakers as breaker_plans
+from holdfast.store.plans.breakers import BreakerRow
 from holdfast.store.statement import Plan, Rows, Statement
 
 

@@ -11,7 +11,8 @@ import pytest
 from holdfast.limits.gate import Gate
 from holdfast.model.limits import SharedRate
 from holdfast.rules.rate import Bucket, Rate, rate
-from holdfast.store import Store, breaker_plans
+from holdfast.store import Store
+from holdfast.store.plans import breakers as breaker_plans
 from tests.breakers.conftest import Cluster, fail, succeed
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.errors import CircuitOpen, NotMigrated, StoreUnavailable
 from holdfast.limits.breakers import Breakers, Changed
-from holdfast.store import breaker_plans
-from holdfast.store.breaker_plans import BreakerRow, Change
+from holdfast.store.plans import breakers as breaker_plans
+from holdfast.store.plans.breakers import BreakerRow, Change
 from holdfast.store.statement import Plan, Statement
 from tests.breakers.conftest import Cluster, fail, succeed
 

@@ -18,7 +18,7 @@ import pytest
 from holdfast.errors import ArchiveFailed, UsageError
 from holdfast.model.message import Flag, Reason
 from holdfast.operations import Filter
-from holdfast.store import operator_dead as plans
+from holdfast.store.plans import dead as plans
 from holdfast.store.statement import Plan
 from tests.operations.world import NOON, World
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import InvalidMessage, NotFound, Refused, UsageError
 from holdfast.operations import Filter
-from holdfast.store import operator_dead
+from holdfast.store.plans import dead as operator_dead
 from tests.operations.world import NOON, World
 
 QUICK = 0.4  # seconds of patience where nothing will come

@@ -14,7 +14,8 @@ from holdfast.clock import MovableClock, micros
 from holdfast.errors import IdTaken
 from holdfast.model.message import NewMessage
 from holdfast.settings import Settings
-from holdfast.store import Store, open_store, plans_sqlite
+from holdfast.store import Store, open_store
+from holdfast.store.plans import engine_sqlite as plans_sqlite
 from tests import servers
 from tests.handles import kinds
 from tests.handles.kinds import Opener, Undo, stored

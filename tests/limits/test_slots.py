@@ -18,8 +18,9 @@ from holdfast.errors import InvalidSettings, StoreUnavailable
 from holdfast.limits.gate import Gate
 from holdfast.model.limits import SharedSlots
 from holdfast.rules.slots import Holder, share
-from holdfast.store import plans, slot_plans
-from holdfast.store.slot_plans import Holders
+from holdfast.store.plans import engine as plans
+from holdfast.store.plans import slots as slot_plans
+from holdfast.store.plans.slots import Holders
 from holdfast.store.statement import Plan, Statement
 from tests.worker.lab import Lab, auntil, settled, until
 

@@ -15,8 +15,8 @@ from holdfast.bodies.keys import new_key
 from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.model import names
 from holdfast.operations import Action, Filter, Operations
-from holdfast.store import audit_plans
-from holdfast.store.audit_plans import Entry
+from holdfast.store.plans import audit as audit_plans
+from holdfast.store.plans.audit import Entry
 from tests.operations.world import NOON, World
 
 

@@ -12,7 +12,7 @@ from holdfast.operations.cleaning import Cleaning
 from holdfast.operations.gauges import survey
 from holdfast.operations.keeper import STRETCHES, Keeper
 from holdfast.rules.housekeeping import Rest
-from holdfast.store import operator_queues
+from holdfast.store.plans import queues as operator_queues
 from tests.operations.world import NOON, World
 
 INSERT = (

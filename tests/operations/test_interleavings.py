@@ -19,7 +19,18 @@ from holdfast.model.work import (
     Settlement,
     Want,
 )
-from holdfast.store import dead_queries, operator_dead, operator_plans, operator_queues
+from holdfast.store.plans import (
+    dead as operator_dead,
+)
+from holdfast.store.plans import (
+    dead_queries,
+)
+from holdfast.store.plans import (
+    operator as operator_plans,
+)
+from holdfast.store.plans import (
+    queues as operator_queues,
+)
 from holdfast.store.postgres import PostgresStore, execute
 from holdfast.store.statement import Plan
 from tests.operations.world import NOON, World, make

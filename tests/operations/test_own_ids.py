@@ -13,8 +13,8 @@ from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.model.message import NewMessage, Reason
 from holdfast.operations import Filter
 from holdfast.operations.files import Imported
-from holdfast.store import dead_queries
-from holdfast.store import operator_queries as queries
+from holdfast.store.plans import dead_queries
+from holdfast.store.plans import queries as queries
 from tests.operations.world import World
 
 X = UUID(int=61)

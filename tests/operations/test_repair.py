@@ -20,7 +20,8 @@ from holdfast.model.work import Outcome, Settlement
 from holdfast.operations import Operations
 from holdfast.rules.numbers import LEAP, MAX, raised
 from holdfast.settings import Settings
-from holdfast.store import open_store, sequence_plans
+from holdfast.store import open_store
+from holdfast.store.plans import sequences as sequence_plans
 from tests.operations.world import NOON, World, make
 
 
@@ -184,7 +185,7 @@ def test_a_repair_never_lowers(world: World) -> None:
     ]
 
     def lower(_: Any) -> Any:
-        from holdfast.store.plans import sql
+        from holdfast.store.plans.engine import sql
 
         yield sql(plans, "sequence_raise", sequence=found.sequence, value=1)
 

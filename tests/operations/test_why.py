@@ -13,7 +13,8 @@ from holdfast import Holdfast
 from holdfast.model.message import Reason
 from holdfast.model.work import Outcome
 from holdfast.operations import Operations
-from holdfast.store import breaker_plans, slot_plans
+from holdfast.store.plans import breakers as breaker_plans
+from holdfast.store.plans import slots as slot_plans
 from tests.operations.world import World
 
 

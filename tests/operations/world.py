@@ -25,7 +25,8 @@ from holdfast.model.work import (
 )
 from holdfast.operations import Operations
 from holdfast.settings import Settings
-from holdfast.store import Store, open_store, plans
+from holdfast.store import Store, open_store
+from holdfast.store.plans import engine as plans
 from holdfast.store.statement import Plan, Statement
 
 # Later than any clock of the machine: PostgreSQL's trigger places messages with its own time.

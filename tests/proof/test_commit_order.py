@@ -31,7 +31,7 @@ from holdfast.model.work import (
     Want,
 )
 from holdfast.settings import Settings
-from holdfast.store import plans
+from holdfast.store.plans import engine as plans
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.runners import recognise
 from tests.proof.counts import COUNTS

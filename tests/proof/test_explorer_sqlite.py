@@ -20,7 +20,7 @@ from holdfast.errors import NotFound, Refused
 from holdfast.model.work import Report, Want
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore
-from holdfast.store.operator_plans import OrderMoved
+from holdfast.store.plans.operator import OrderMoved
 from tests.proof.contents import Contents, fill
 from tests.proof.counts import COUNTS
 from tests.proof.invariants import ID_TAKEN

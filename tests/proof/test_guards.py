@@ -15,7 +15,9 @@ from holdfast.clock import SystemClock
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Batch, Report, Want
 from holdfast.settings import Settings
-from holdfast.store import SqliteStore, operator_queues, plans
+from holdfast.store import SqliteStore
+from holdfast.store.plans import engine as plans
+from holdfast.store.plans import queues as operator_queues
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.runners import recognise
 from holdfast.store.statement import Plan, Statement

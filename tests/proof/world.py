@@ -17,7 +17,7 @@ from holdfast.clock import MovableClock
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Leased
 from holdfast.settings import Settings
-from holdfast.store.plans_postgres import PostgresPlans
+from holdfast.store.plans.engine_postgres import PostgresPlans
 from holdfast.store.postgres import PostgresStore
 from tests.proof import instrument
 from tests.proof.contents import fill

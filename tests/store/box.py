@@ -33,7 +33,8 @@ from holdfast.model.work import (
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import RetryPolicy, policy
-from holdfast.store import SqlitePlans, SqliteStore, Store, plans
+from holdfast.store import SqlitePlans, SqliteStore, Store
+from holdfast.store.plans import engine as plans
 from holdfast.store.runners import recognise
 from tests.store import state
 from tests.store.state import Row

@@ -15,8 +15,10 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.errors import NotMigrated
 from holdfast.settings import Settings
-from holdfast.store import SqliteStore, Store, breaker_plans, slot_plans
+from holdfast.store import SqliteStore, Store
 from holdfast.store.migrate import latest, migration_sql, split, steps
+from holdfast.store.plans import breakers as breaker_plans
+from holdfast.store.plans import slots as slot_plans
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Dialect
 from tests import servers

@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.errors import IdTaken
 from holdfast.model.message import NewMessage
-from holdfast.store import plans
 from holdfast.store.given import taken
+from holdfast.store.plans import engine as plans
 from tests.store.box import QUEUE, TYPE, Box, dead, done, names, new
 from tests.store.conftest import sqlite_box
 

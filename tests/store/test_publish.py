@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.model.message import NewMessage
-from holdfast.store import plans
+from holdfast.store.plans import engine as plans
 from tests.store.box import QUEUE, Box, done, failed, names, new
 
 # --- In a transaction of its own ------------------------------------------------------------------------------------

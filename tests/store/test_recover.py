@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.store import plans
+from holdfast.store.plans import engine as plans
 from tests.store.box import QUEUE, Box, done, failed, given_back, moved, names
 
 

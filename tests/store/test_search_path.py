@@ -21,7 +21,9 @@ from holdfast.clock import MovableClock
 from holdfast.model.message import NewMessage
 from holdfast.operations import Operations
 from holdfast.settings import Settings
-from holdfast.store import dead_queries, migrate, plans
+from holdfast.store import migrate
+from holdfast.store.plans import dead_queries
+from holdfast.store.plans import engine as plans
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import SYNTAX, compile
 from tests.databases import migrated

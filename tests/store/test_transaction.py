@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.store import operator_dead
+from holdfast.store.plans import dead as operator_dead
 from holdfast.store.runners import recognise
 from tests.store.box import QUEUE, Box, dead, done, names, new
 from tests.store.state import check_invariants

@@ -17,7 +17,8 @@ import psycopg
 import pytest
 
 from holdfast import Context, Holdfast, RetryPolicy
-from holdfast.store import plans, sqlite
+from holdfast.store import sqlite
+from holdfast.store.plans import engine as plans
 from tests import servers
 from tests.worker.lab import Lab, auntil, settled, until
 from tests.worker.proxy import Proxy

@@ -14,7 +14,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.model.work import Report, Want
-from holdfast.store import SqliteStore, plans, sqlite
+from holdfast.store import SqliteStore, sqlite
+from holdfast.store.plans import engine as plans
 from holdfast.store.statement import Plan, Statement, drive
 from tests.worker.lab import Lab, auntil, until
 

@@ -17,7 +17,7 @@ from msgspec import structs
 from holdfast import Holdfast
 from holdfast.errors import InvalidMessage
 from holdfast.model.work import Leased, Report, Want
-from holdfast.store import plans_sqlite
+from holdfast.store.plans import engine_sqlite as plans_sqlite
 from tests.worker.lab import Lab
 
 

@@ -25,9 +25,9 @@ from holdfast.rules.lanes import Completion, Lane, Limit, stamped
 from holdfast.rules.pacing import Pacing
 from holdfast.rules.retry import RetryPolicy
 from holdfast.settings import Settings
-from holdfast.store import plans
 from holdfast.store.migrate import migrate
-from holdfast.store.plans_sqlite import SqlitePlans
+from holdfast.store.plans import engine as plans
+from holdfast.store.plans.engine_sqlite import SqlitePlans
 from holdfast.store.sqlite import execute
 from holdfast.store.statement import Plan, drive
 

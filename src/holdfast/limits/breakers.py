@@ -44,9 +44,11 @@ from ..rules.breaker import (
     State,
 )
 from ..rules.classify import classify, storable
-from ..store import Store, audit_plans, breaker_plans
-from ..store.audit_plans import Entry
-from ..store.breaker_plans import BreakerRow, Change
+from ..store import Store
+from ..store.plans import audit as audit_plans
+from ..store.plans import breakers as breaker_plans
+from ..store.plans.audit import Entry
+from ..store.plans.breakers import BreakerRow, Change
 from ..store.statement import Plan
 from ..telemetry.logs import Log
 from .circuits import LOOK, PATIENCE, Called, Changed, Circuit, Circuits, Decide, as_switch

@@ -31,8 +31,9 @@ from ..rules.breaker import (
     Switch,
 )
 from ..rules.redact import redact
-from ..store import Store, breaker_plans
-from ..store.breaker_plans import BreakerRow, Change
+from ..store import Store
+from ..store.plans import breakers as breaker_plans
+from ..store.plans.breakers import BreakerRow, Change
 from ..store.statement import Plan
 from ..telemetry.logs import Log
 

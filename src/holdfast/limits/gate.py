@@ -23,8 +23,10 @@ from ..rules.slots import (
     SlotHand,
     share,
 )
-from ..store import Store, breaker_plans, slot_plans
-from ..store.slot_plans import Holders
+from ..store import Store
+from ..store.plans import breakers as breaker_plans
+from ..store.plans import slots as slot_plans
+from ..store.plans.slots import Holders
 from ..telemetry.logs import Log
 from .breakers import Breaker
 

@@ -21,8 +21,9 @@ from ..handlers.registry import AnyHandler
 from ..model.message import Death, Trouble
 from ..rules.housekeeping import Rest
 from ..settings import Settings
-from ..store import Store, audit_plans
-from ..store import operator_queries as queries
+from ..store import Store
+from ..store.plans import audit as audit_plans
+from ..store.plans import queries as queries
 from . import doctor, results
 from .alerts import Alerts
 from .cleaning import Cleaning, overdue

@@ -28,10 +28,10 @@ from ..rules import alert as rules
 from ..rules.alert import RELEASE, length
 from ..rules.classify import describe, storable
 from ..settings import Settings
-from ..store import alert_plans as plans
-from ..store import breaker_plans
-from ..store.operator_plans import at as instant
-from ..store.operator_queries import moment
+from ..store.plans import alerts as plans
+from ..store.plans import breakers as breaker_plans
+from ..store.plans.operator import at as instant
+from ..store.plans.queries import moment
 from ..telemetry.logs import Log
 from .desk import Desk
 from .results import reason_of

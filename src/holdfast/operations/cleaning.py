@@ -12,8 +12,8 @@ from typing import Any
 from ..rules import housekeeping
 from ..rules.housekeeping import Rest
 from ..settings import Settings
-from ..store import alert_plans as turns
-from ..store import operator_queues as plans
+from ..store.plans import alerts as turns
+from ..store.plans import queues as plans
 from .desk import Desk
 
 BATCH = 1000

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from ..clock import wall_clock
-from ..store import operator_queries as queries
-from ..store.operator_plans import at as instant
+from ..store.plans import queries as queries
+from ..store.plans.operator import at as instant
 from .desk import Desk
 from .results import Finding
 

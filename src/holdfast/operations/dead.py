@@ -11,10 +11,10 @@ from ..bodies import codec
 from ..bodies.keys import SEALED
 from ..errors import InvalidMessage, NotFound, Refused, UsageError
 from ..rules import recovery
-from ..store import dead_queries as letters
-from ..store import operator_dead as plans
-from ..store import operator_queries as queries
-from ..store.audit_plans import Entry
+from ..store.plans import dead as plans
+from ..store.plans import dead_queries as letters
+from ..store.plans import queries as queries
+from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from . import results
 from .desk import Desk, Tally, as_id, log, needed, refuse_several, spoken

@@ -14,13 +14,13 @@ from ..model import names
 from ..rules.classify import storable
 from ..settings import Settings
 from ..store import Store
-from ..store import audit_plans as audit
-from ..store import operator_queries as queries
-from ..store.audit_plans import Entry
 from ..store.given import taken
-from ..store.operator_plans import OrderMoved, hold
-from ..store.operator_queries import Row
-from ..store.plans import Plans
+from ..store.plans import audit as audit
+from ..store.plans import queries as queries
+from ..store.plans.audit import Entry
+from ..store.plans.engine import Plans
+from ..store.plans.operator import OrderMoved, hold
+from ..store.plans.queries import Row
 from ..store.statement import Plan
 from ..telemetry.logs import Log
 from .results import Changed, Filter

@@ -8,10 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import NotMigrated
-from ..store import alert_plans
-from ..store import dead_queries as letters
-from ..store import operator_queries as queries
 from ..store.installed import compare, other, words
+from ..store.plans import alerts as alert_plans
+from ..store.plans import dead_queries as letters
+from ..store.plans import queries as queries
 from . import database, repair
 from .cleaning import overdue
 from .desk import Desk

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from ..errors import BodySealed
 from ..model.message import Reason
-from ..store import operator_queries as queries
-from ..store.operator_plans import at as instant
-from ..store.plans_sqlite import TIMER
+from ..store.plans import queries as queries
+from ..store.plans.engine_sqlite import TIMER
+from ..store.plans.operator import at as instant
 from . import gates, results
 from .desk import Desk
 from .queues import Queues

@@ -26,10 +26,10 @@ import msgspec
 from ..alerting.archive import Archive, open_archive, scratch
 from ..errors import ArchiveFailed, InvalidMessage, UsageError
 from ..rules import retention
-from ..store import dead_queries as letters
-from ..store import operator_dead as plans
-from ..store import operator_queries as queries
-from ..store.audit_plans import Entry
+from ..store.plans import dead as plans
+from ..store.plans import dead_queries as letters
+from ..store.plans import queries as queries
+from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from .dead import Progress, conditions
 from .desk import Desk, Tally, log

@@ -13,9 +13,10 @@ from ..limits.breakers import Breaker
 from ..limits.circuits import as_switch
 from ..model.limits import Rate
 from ..rules.catchup import catch_up
-from ..store import breaker_plans, slot_plans
-from ..store import operator_queries as queries
-from ..store.breaker_plans import BreakerRow
+from ..store.plans import breakers as breaker_plans
+from ..store.plans import queries as queries
+from ..store.plans import slots as slot_plans
+from ..store.plans.breakers import BreakerRow
 from .desk import Desk
 from .results import Delivery, QueueState, clock
 

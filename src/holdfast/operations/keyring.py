@@ -8,8 +8,8 @@ from uuid import UUID
 
 from ..bodies.keys import SEALED, VARIABLE, Keys
 from ..errors import BodySealed, UsageError
-from ..store import key_plans as plans
-from ..store.audit_plans import Entry
+from ..store.plans import keys as plans
+from ..store.plans.audit import Entry
 from .desk import Desk, Tally, log
 
 BATCH = 50

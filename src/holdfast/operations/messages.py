@@ -10,10 +10,10 @@ from ..errors import HoldfastError, NotFound, UsageError
 from ..model.message import Reason
 from ..rules.aftermath import HOOK_QUEUE, TOLD, news
 from ..rules.fingerprint import fingerprint
-from ..store import operator_plans as plans
-from ..store import operator_queries as queries
-from ..store.audit_plans import Entry
-from ..store.plans import Plans
+from ..store.plans import operator as plans
+from ..store.plans import queries as queries
+from ..store.plans.audit import Entry
+from ..store.plans.engine import Plans
 from ..store.statement import Plan
 from . import results
 from .desk import Desk, Tally, as_id, log, needed, said, spoken

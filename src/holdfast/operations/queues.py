@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import NotFound, Refused, UsageError
-from ..store import audit_plans as audit
-from ..store import operator_queries as queries
-from ..store import operator_queues as plans
-from ..store.audit_plans import Entry
-from ..store.operator_plans import at
+from ..store.plans import audit as audit
+from ..store.plans import queries as queries
+from ..store.plans import queues as plans
+from ..store.plans.audit import Entry
+from ..store.plans.operator import at
 from ..store.statement import Plan
 from .desk import Desk, Tally, log, said
 from .results import Emptied, QueueState, WorkerState

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ..rules.numbers import raised
-from ..store import sequence_plans as plans
-from ..store.audit_plans import Entry
+from ..store.plans import sequences as plans
+from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from ..telemetry.logs import Log
 from .desk import Desk, said

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from ..errors import NotFound
-from ..store import audit_plans as audit
-from ..store import operator_plans as plans
-from ..store import operator_queries as queries
-from ..store.audit_plans import Entry
+from ..store.plans import audit as audit
+from ..store.plans import operator as plans
+from ..store.plans import queries as queries
+from ..store.plans.audit import Entry
 from . import results
 from .desk import Desk, as_id, log, needed, said
 from .results import OPERATOR, Blocking, Changed, Delivery, StreamOrder, StreamState

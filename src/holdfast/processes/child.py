@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import StoreUnavailable
-from ..store import plans
+from ..store.plans import engine as plans
 from ..telemetry.logs import Log, configure
 from ..telemetry.sheet import Sheet
 from ..worker.board import Board

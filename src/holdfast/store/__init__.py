@@ -8,12 +8,12 @@ from ..clock import Clock
 from ..errors import InvalidSettings
 from ..model.names import display_url, passwords
 from ..settings import Settings
-from .plans_sqlite import SqlitePlans
+from .plans.engine_sqlite import SqlitePlans
 from .sqlite import SqliteStore
 from .statement import DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
-    from .plans_postgres import PostgresPlans
+    from .plans.engine_postgres import PostgresPlans
     from .postgres import PostgresStore
 
 Store: TypeAlias = "SqliteStore | PostgresStore"

@@ -34,7 +34,7 @@ from . import installed
 from .handed_postgres import AsyncHandedOut, HandedOut, is_open
 from .migrate import migrate, release
 from .moments import moment
-from .plans_postgres import PostgresPlans
+from .plans.engine_postgres import PostgresPlans
 from .statement import DEFAULT_SCHEMA, Plan, Row, Rows, Statement, adrive, compile, drive
 
 T = TypeVar("T")

@@ -23,11 +23,11 @@ from weakref import WeakKeyDictionary
 from ..clock import Clock, micros, wall_clock
 from ..errors import InvalidSettings, NotMigrated, StoreUnavailable, UsageError
 from ..settings import Settings
-from . import plans as common
 from .handed import HandedOut
 from .migrate import check_not_newer, latest, migrate
 from .moments import sqlite_waits
-from .plans_sqlite import SqlitePlans
+from .plans import engine as common
+from .plans.engine_sqlite import SqlitePlans
 from .statement import Plan, Rows, Statement, drive
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Literal
 
 from ..clock import Clock, wall_clock
 from ..rules.restarts import pause_before_restart
-from ..store import plans
+from ..store.plans import engine as plans
 from ..telemetry.logs import Log
 from .loop import Worker
 

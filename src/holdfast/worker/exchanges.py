@@ -27,9 +27,10 @@ from ..rules.lanes import (
 )
 from ..rules.ordering import rest_of_run
 from ..rules.pacing import Pacing
-from ..store import Store, plans
+from ..store import Store
 from ..store.given import taken
 from ..store.moments import moment_of
+from ..store.plans import engine as plans
 from ..telemetry.logs import Log
 from .calls import Calls
 from .trouble import Trouble

@@ -27,7 +27,9 @@ from ..rules.numbers import raised
 from ..rules.pacing import Pacing
 from ..rules.rhythm import Rhythm
 from ..settings import Settings
-from ..store import Store, plans, sequence_plans
+from ..store import Store
+from ..store.plans import engine as plans
+from ..store.plans import sequences as sequence_plans
 from ..store.statement import Plan
 from ..telemetry import Watch
 from ..telemetry.logs import Log

@@ -37,7 +37,8 @@ from ..rules import delivery
 from ..rules.delivery import Ending, HandlerPolicy, conclude
 from ..rules.lanes import Completion, Lane, stamped
 from ..rules.pacing import Pacing
-from ..store import Store, plans
+from ..store import Store
+from ..store.plans import engine as plans
 from ..store.runners import recognise
 from ..store.statement import Plan
 from ..telemetry.logs import Log

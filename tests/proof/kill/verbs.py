@@ -30,21 +30,38 @@ from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
 from holdfast.rules.numbers import raised
 from holdfast.settings import Settings
-from holdfast.store import (
-    SqliteStore,
-    Store,
-    alert_plans,
-    breaker_plans,
-    dead_queries,
-    key_plans,
-    operator_dead,
-    operator_plans,
-    operator_queues,
-    plans,
-    sequence_plans,
-    slot_plans,
+from holdfast.store import SqliteStore, Store
+from holdfast.store.plans import (
+    alerts as alert_plans,
 )
-from holdfast.store.audit_plans import Entry
+from holdfast.store.plans import (
+    breakers as breaker_plans,
+)
+from holdfast.store.plans import (
+    dead as operator_dead,
+)
+from holdfast.store.plans import (
+    dead_queries,
+)
+from holdfast.store.plans import (
+    engine as plans,
+)
+from holdfast.store.plans import (
+    keys as key_plans,
+)
+from holdfast.store.plans import (
+    operator as operator_plans,
+)
+from holdfast.store.plans import (
+    queues as operator_queues,
+)
+from holdfast.store.plans import (
+    sequences as sequence_plans,
+)
+from holdfast.store.plans import (
+    slots as slot_plans,
+)
+from holdfast.store.plans.audit import Entry
 from holdfast.store.runners import recognise
 from holdfast.store.statement import Plan, Statement
 from tests.proof.contents import Contents

@@ -14,7 +14,7 @@ from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy, conclude, verdict
 from holdfast.rules.pacing import Completion, Lane, Limit, Pacing, Stop, stamped
 from holdfast.settings import Settings
-from holdfast.store import plans
+from holdfast.store.plans import engine as plans
 from holdfast.store.statement import Plan, Statement
 from tests.proof.simulation.world import Died, Process, World
 

@@ -22,7 +22,7 @@ from uuid import UUID
 from holdfast.clock import micros
 from holdfast.errors import StoreUnavailable
 from holdfast.store.migrate import migrate
-from holdfast.store.plans_sqlite import SqlitePlans
+from holdfast.store.plans.engine_sqlite import SqlitePlans
 from holdfast.store.statement import Plan, Statement, drive
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
-from ..model.work import Leased, Share
-from .statement import Rows
+from ...model.work import Leased, Share
+from ..statement import Rows
 
 SEQ, ID, QUEUE, BODY, STREAM, POSITION, ATTEMPTS, EPOCH, RUN = 0, 1, 2, 4, 5, 6, 10, 17, 18
 

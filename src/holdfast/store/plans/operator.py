@@ -17,13 +17,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..clock import from_micros
-from ..errors import NotFound, Refused
-from . import plans_sqlite
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .plans_sqlite import TIMER
-from .statement import Plan, Statement
+from ...clock import from_micros
+from ...errors import NotFound, Refused
+from ..statement import Plan, Statement
+from . import engine_sqlite as plans_sqlite
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
+from .engine_sqlite import TIMER
 
 LOOKS = 5  # at a message that moves while it is looked at
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from ..clock import micros
-from .operator_queries import Row, shape
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .statement import Plan
+from ...clock import micros
+from ..statement import Plan
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
+from .queries import Row, shape
 
 FACTS = "queue stream position head status attempts failures vanished refunds reason claimable_at parked"
 LINE = "number at who action queue target count was became why filter ids"

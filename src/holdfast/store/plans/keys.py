@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from .operator_plans import as_id
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .statement import Plan
+from ..statement import Plan
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
+from .operator import as_id
 
 NOBODY = str(UUID(int=0))
 Seal = Callable[

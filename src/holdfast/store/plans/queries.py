@@ -10,15 +10,20 @@ from uuid import UUID
 
 import msgspec
 
-from ..clock import EPOCH, micros
-from . import installed
-from .installed import Installed
-from .migrate import latest, release
-from .operator_plans import ago, as_id, many, statement
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .plans_sqlite import as_text, decoded_errors, when
-from .statement import Plan, Statement
+from ...clock import EPOCH, micros
+from .. import installed
+from ..installed import Installed
+from ..migrate import latest, release
+from ..statement import Plan, Statement
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
+from .engine_sqlite import as_text, decoded_errors, when
+from .operator import (
+    ago,
+    as_id,
+    many,
+    statement,
+)
 
 Row = dict[str, Any]
 

@@ -9,15 +9,15 @@ from uuid import UUID
 
 import msgspec
 
-from ..clock import from_micros, micros
-from ..errors import VersionConflict
-from ..model.message import (
+from ...clock import from_micros, micros
+from ...errors import VersionConflict
+from ...model.message import (
     Y2000,
     Message,
     NewMessage,
     Published,
 )
-from ..model.work import (
+from ...model.work import (
     Batch,
     Leased,
     Outcome,
@@ -25,10 +25,16 @@ from ..model.work import (
     Settlement,
     Unfit,
 )
-from .given import given, look_up, raise_if_taken
+from ..given import given, look_up, raise_if_taken
+from ..statement import (
+    Dialect,
+    Plan,
+    Rows,
+    Statement,
+    load,
+)
 from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import admissible
-from .statement import Dialect, Plan, Rows, Statement, load
 
 TIMER = "holdfast/timer"
 SIZE = 19  # in a row of work: the bytes of its body

@@ -8,13 +8,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from ..clock import from_micros
-from ..errors import Refused
-from . import plans_sqlite
-from .operator_plans import OrderMoved, advance, ago, as_id, at, end, in_hands, many
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .statement import Plan
+from ...clock import from_micros
+from ...errors import Refused
+from ..statement import Plan
+from . import engine_sqlite as plans_sqlite
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
+from .operator import (
+    OrderMoved,
+    advance,
+    ago,
+    as_id,
+    at,
+    end,
+    in_hands,
+    many,
+)
 
 
 def pause(plans: Plans, name: str, why: str | None, now: Any) -> Plan[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model.work import Settlement
+from ...model.work import Settlement
 
 Fence = tuple[int, int, int]
 

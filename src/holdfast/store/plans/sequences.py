@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .operator_plans import advance
-from .operator_queries import shape, stranded
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .statement import Plan
+from ..statement import Plan
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
+from .operator import advance
+from .queries import shape, stranded
 
 Decide = Callable[
     [int, int], int | None

@@ -7,11 +7,17 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from .operator_plans import ago, as_id, many
-from .operator_queries import DEATH, LETTER, Row, instant, shape
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .statement import Plan, Statement, in_schema
+from ..statement import Plan, Statement, in_schema
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
+from .operator import ago, as_id, many
+from .queries import (
+    DEATH,
+    LETTER,
+    Row,
+    instant,
+    shape,
+)
 
 WHOLE = (
     "id queue seq type stream position subject dedupe status epoch attempts failures vanished refunds redrives reason"

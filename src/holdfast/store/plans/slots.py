@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .breaker_plans import TRIES
-from .plans import Plans, sql
-from .statement import Plan
+from ..statement import Plan
+from .breakers import TRIES
+from .engine import Plans, sql
 
 Holders = list[tuple[int, int, float, tuple[str, ...]]]  # worker, held, lease, queues
 Decide = Callable[[Holders, Mapping[int, float]], Holders | None]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ..clock import micros
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .statement import Plan
+from ...clock import micros
+from ..statement import Plan
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
 
 TRIES = 50  # of a change: each one that fails is one that somebody else made
 

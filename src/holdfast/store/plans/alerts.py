@@ -14,19 +14,19 @@ from uuid import UUID
 
 import msgspec
 
-from ..clock import micros
-from ..model.alert import (
+from ...clock import micros
+from ...model.alert import (
     Changed,
     Episode,
     Over,
     Raised,
     Verdict,
 )
-from .operator_plans import ago, as_id, at
-from .operator_queries import Row, shape
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .statement import Plan
+from ..statement import Plan
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
+from .operator import ago, as_id, at
+from .queries import Row, shape
 
 COUNT_MAX = 10_001  # nobody needs to know exactly how many more there are
 QUEUES_MAX = 1000

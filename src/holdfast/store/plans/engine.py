@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from ..model.message import Event
-from . import plans_sqlite
-from .plans_postgres import PostgresPlans
-from .plans_sqlite import SqlitePlans
-from .statement import Plan, Statement
+from ...model.message import Event
+from ..statement import Plan, Statement
+from . import engine_sqlite as plans_sqlite
+from .engine_postgres import PostgresPlans
+from .engine_sqlite import SqlitePlans
 
 Plans = SqlitePlans | PostgresPlans
 

@@ -9,12 +9,19 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from . import plans_sqlite
-from .operator_plans import OrderMoved, advance, as_id, hold_first, many, still_first
-from .operator_queries import Row
-from .plans import Plans, sql
-from .plans_postgres import PostgresPlans
-from .statement import Plan
+from ..statement import Plan
+from . import engine_sqlite as plans_sqlite
+from .engine import Plans, sql
+from .engine_postgres import PostgresPlans
+from .operator import (
+    OrderMoved,
+    advance,
+    as_id,
+    hold_first,
+    many,
+    still_first,
+)
+from .queries import Row
 
 ARCHIVED = "archived"  # an outcome in the history
 
