@@ -23,35 +23,13 @@ from .errors import (
     VersionConflict,
     WrongHandle,
 )
-from .handlers.registry import (
-    AnyHandler,
-    Context,
-    Dead,
-    Handler,
-    Snooze,
-    Transaction,
-    TransactionConnection,
-)
+from .handlers.registry import AnyHandler, Context, Dead, Handler, Snooze, Transaction, TransactionConnection
 from .limits.breakers import Breaker
 from .model.alert import Alert
 from .model.failure import Category, FailureDescription
 from .model.limits import SharedRate, SharedSlots
-from .model.message import (
-    Death,
-    Event,
-    Flag,
-    Message,
-    NewMessage,
-    Published,
-    Reason,
-    Trouble,
-)
-from .model.work import (
-    Batch,
-    Leased,
-    Outcome,
-    Settlement,
-)
+from .model.message import Death, Event, Flag, Message, NewMessage, Published, Reason, Trouble
+from .model.work import Batch, Leased, Outcome, Settlement
 from .operations.letters import DeadLetter
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions

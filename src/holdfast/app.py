@@ -14,42 +14,20 @@ from uuid import UUID
 
 from msgspec import structs
 
-from .alerting.sinks import (
-    FunctionSink,
-    Listener,
-    Sink,
-    Webhook,
-)
+from .alerting.sinks import FunctionSink, Listener, Sink, Webhook
 from .bodies.drafts import draft
 from .bodies.keys import SEALED, Source, keys_for
 from .by_hand import ByHand
 from .clock import Clock, SystemClock, wall_clock
 from .errors import InvalidMessage, InvalidSettings, UsageError
 from .handlers.declaration import BatchDeclaration, Declaration, HandlerKeywords
-from .handlers.registry import (
-    AnyHandler,
-    Context,
-    Handler,
-    Handlers,
-    Key,
-    declare,
-)
+from .handlers.registry import AnyHandler, Context, Handler, Handlers, Key, declare
 from .limits.breakers import Breaker, Breakers, Counts
 from .model import names
+from .model.limits import Breaker as BreakerLike
 from .model.limits import SharedRate, SharedSlots, slots_count
-from .model.message import (
-    Event,
-    NewMessage,
-    Published,
-    Reason,
-)
-from .model.work import (
-    Batch,
-    Leased,
-    Report,
-    Settlement,
-    Want,
-)
+from .model.message import Event, NewMessage, Published, Reason
+from .model.work import Batch, Leased, Report, Settlement, Want
 from .operations.letters import DeadLetter, hook
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
@@ -61,12 +39,7 @@ from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
-from .store import (
-    SqlitePlans,
-    SqliteStore,
-    Store,
-    open_store,
-)
+from .store import SqlitePlans, SqliteStore, Store, open_store
 from .store.migrate import migrate
 from .store.plans import engine as plans
 from .store.plans import sequences as sequence_plans
@@ -154,7 +127,7 @@ class Holdfast:
         batch: int = 0,
         steps: Sequence[str] = (),
         errors: Mapping[type[BaseException], Reason] | None = None,
-        breaker: str | Breaker | None = None,
+        breaker: str | BreakerLike | None = None,
         rate: str | SharedRate | None = None,
         cluster_concurrency: int | SharedSlots | None = None,
         catch_up: str | None = None,

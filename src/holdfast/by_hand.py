@@ -13,13 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from .clock import Clock
-from .model.work import (
-    Batch,
-    Leased,
-    Report,
-    Settlement,
-    Want,
-)
+from .model.work import Batch, Leased, Report, Settlement, Want
 from .rules import delivery
 from .rules.delivery import HandlerPolicy
 from .settings import Settings

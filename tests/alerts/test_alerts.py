@@ -502,7 +502,7 @@ import os, sys
 from holdfast.clock import MovableClock
 from holdfast.operations import Operations
 from holdfast.settings import Settings
-from holdfast.sinks import Webhook
+from holdfast.alerting.sinks import Webhook
 from holdfast.store import open_store
 from datetime import datetime
 

@@ -11,12 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.bodies.codec import (
-    Unreadable,
-    decoder_for,
-    encode,
-    encode_raw,
-)
+from holdfast.bodies.codec import Unreadable, decoder_for, encode, encode_raw
 from holdfast.errors import InvalidMessage
 from holdfast.model.message import Reason
 from holdfast.settings import Settings

@@ -22,13 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.bodies.codec import (
-    Unreadable,
-    decode_headers,
-    decoder_for,
-    encode,
-    encode_headers,
-)
+from holdfast.bodies.codec import Unreadable, decode_headers, decoder_for, encode, encode_headers
 from holdfast.errors import InvalidMessage, InvalidSettings
 from holdfast.model.message import Reason
 from holdfast.settings import Settings
@@ -462,7 +456,7 @@ def test_pydantic_is_not_needed() -> None:
 import sys
 sys.modules["pydantic"] = None
 from dataclasses import dataclass
-from holdfast.codec import encode, decoder_for
+from holdfast.bodies.codec import encode, decoder_for
 from holdfast.settings import Settings
 
 @dataclass

@@ -42,7 +42,10 @@ async def told(monkeypatch: pytest.MonkeyPatch, store: Store, opener: Opener, ta
             await subject.run(store.plans.append([MESSAGE], now))
         assert (found.value.id, found.value.state, found.value.__cause__) == (MESSAGE.id, "pending", None)
         await subject.execute("insert into orders values (1)")  # the transaction can go on
-        for module in (plans_sqlite, __import__("holdfast.store.plans_postgres", fromlist=["look_up"])):
+        for module in (
+            plans_sqlite,
+            __import__("holdfast.store.plans.engine_postgres", fromlist=["look_up"]),
+        ):
             monkeypatch.setattr(module, "look_up", not_looked_up)  # as if the other one had come just now
         with pytest.raises(IdTaken, match="is just being stored") as missed:
             await subject.run(store.plans.append([MESSAGE], now))

@@ -13,24 +13,11 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.errors import Refused
 from holdfast.model.message import NewMessage
-from holdfast.model.work import (
-    Outcome,
-    Report,
-    Settlement,
-    Want,
-)
-from holdfast.store.plans import (
-    dead as operator_dead,
-)
-from holdfast.store.plans import (
-    dead_queries,
-)
-from holdfast.store.plans import (
-    operator as operator_plans,
-)
-from holdfast.store.plans import (
-    queues as operator_queues,
-)
+from holdfast.model.work import Outcome, Report, Settlement, Want
+from holdfast.store.plans import dead as operator_dead
+from holdfast.store.plans import dead_queries
+from holdfast.store.plans import operator as operator_plans
+from holdfast.store.plans import queues as operator_queues
 from holdfast.store.postgres import PostgresStore, execute
 from holdfast.store.statement import Plan
 from tests.operations.world import NOON, World, make

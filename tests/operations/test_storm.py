@@ -13,13 +13,7 @@ import pytest
 from holdfast.clock import SystemClock
 from holdfast.errors import NotFound, Refused
 from holdfast.model.message import Flag, Reason
-from holdfast.model.work import (
-    Leased,
-    Outcome,
-    Report,
-    Settlement,
-    Want,
-)
+from holdfast.model.work import Leased, Outcome, Report, Settlement, Want
 from holdfast.operations import Filter, Operations
 from holdfast.settings import Settings
 from holdfast.store import open_store

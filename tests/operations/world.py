@@ -10,19 +10,8 @@ from uuid import UUID, uuid4
 
 from holdfast.clock import MovableClock
 from holdfast.limits.breakers import Breakers
-from holdfast.model.message import (
-    Flag,
-    NewMessage,
-    Published,
-    Reason,
-)
-from holdfast.model.work import (
-    Leased,
-    Outcome,
-    Report,
-    Settlement,
-    Want,
-)
+from holdfast.model.message import Flag, NewMessage, Published, Reason
+from holdfast.model.work import Leased, Outcome, Report, Settlement, Want
 from holdfast.operations import Operations
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store

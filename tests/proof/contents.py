@@ -32,15 +32,9 @@ from msgspec.structs import replace
 from holdfast.model.alert import Episode, Over, Raised
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Leased
-from holdfast.store.plans import (
-    alerts as alert_plans,
-)
-from holdfast.store.plans import (
-    audit as audit_plans,
-)
-from holdfast.store.plans import (
-    dead as operator_dead,
-)
+from holdfast.store.plans import alerts as alert_plans
+from holdfast.store.plans import audit as audit_plans
+from holdfast.store.plans import dead as operator_dead
 from tests.store.box import Box, dead, done, new
 
 

@@ -11,18 +11,10 @@ from uuid import UUID
 from holdfast.errors import NotFound, Refused
 from holdfast.model.message import NewMessage, Published
 from holdfast.model.work import Report, Settlement, Want
-from holdfast.store.plans import (
-    dead as operator_dead,
-)
-from holdfast.store.plans import (
-    engine as plans,
-)
-from holdfast.store.plans import (
-    operator as operator_plans,
-)
-from holdfast.store.plans import (
-    queues as operator_queues,
-)
+from holdfast.store.plans import dead as operator_dead
+from holdfast.store.plans import engine as plans
+from holdfast.store.plans import operator as operator_plans
+from holdfast.store.plans import queues as operator_queues
 from holdfast.store.plans.operator import OrderMoved
 from holdfast.store.statement import Plan, Statement
 from tests.proof.session import Body, Operation, Quiet, Restart

@@ -24,12 +24,7 @@ from psycopg import IsolationLevel
 
 from holdfast.clock import SystemClock
 from holdfast.model.message import NewMessage
-from holdfast.model.work import (
-    Leased,
-    Report,
-    Settlement,
-    Want,
-)
+from holdfast.model.work import Leased, Report, Settlement, Want
 from holdfast.settings import Settings
 from holdfast.store.plans import engine as plans
 from holdfast.store.postgres import PostgresStore

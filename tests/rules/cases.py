@@ -8,12 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.model.message import (
-    Y2000,
-    Flag,
-    Message,
-    NewMessage,
-)
+from holdfast.model.message import Y2000, Flag, Message, NewMessage
 from holdfast.model.work import Leased, Settlement
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy

@@ -8,14 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.model.alert import (
-    Changed,
-    Episode,
-    Measure,
-    Over,
-    Raised,
-    Verdict,
-)
+from holdfast.model.alert import Changed, Episode, Measure, Over, Raised, Verdict
 from holdfast.rules.alert import judge, length, pause
 
 NOON = datetime(2040, 5, 1, 12, 0, tzinfo=UTC)

@@ -9,12 +9,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.errors import InvalidMessage, PoisonError
-from holdfast.model.failure import (
-    Category,
-    FailureDescription,
-    category_of,
-    is_retryable,
-)
+from holdfast.model.failure import Category, FailureDescription, category_of, is_retryable
 from holdfast.model.message import Reason
 from holdfast.rules.delivery import Died, Raised, Returned, StartsSpent, Unreadable, failure_of
 from tests.rules.cases import NOW, handler, lease, settle

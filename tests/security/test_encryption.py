@@ -17,13 +17,7 @@ import psycopg
 import pytest
 
 from holdfast import BodySealed, Context, Dead, Holdfast, InvalidMessage, InvalidSettings, RetryPolicy
-from holdfast.bodies.keys import (
-    SEALED,
-    Keys,
-    key_of,
-    new_key,
-    read,
-)
+from holdfast.bodies.keys import SEALED, Keys, key_of, new_key, read
 from holdfast.clock import MovableClock
 from holdfast.model.message import Reason
 from tests.cli.conftest import Answer, Shell

@@ -23,13 +23,7 @@ from msgspec.structs import replace
 
 from holdfast.clock import MovableClock
 from holdfast.model.message import NewMessage, Published
-from holdfast.model.work import (
-    Batch,
-    Leased,
-    Report,
-    Settlement,
-    Want,
-)
+from holdfast.model.work import Batch, Leased, Report, Settlement, Want
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import RetryPolicy, policy

@@ -16,12 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.model.work import (
-    Batch,
-    Leased,
-    Report,
-    Want,
-)
+from holdfast.model.work import Batch, Leased, Report, Want
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Plan, Statement
 from tests.store.box import QUEUE, TYPE, Box, done, failed, new

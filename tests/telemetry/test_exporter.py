@@ -10,12 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.processes.exporter import (
-    CLIENT_SECONDS,
-    CLIENTS,
-    listen,
-    server,
-)
+from holdfast.processes.exporter import CLIENT_SECONDS, CLIENTS, listen, server
 from tests.worker.lab import PATIENCE, until
 
 SCRAPE = b"GET /metrics HTTP/1.0\r\n\r\n"

@@ -280,8 +280,8 @@ def test_reasons_have_names() -> None:
 
 RUN = """
 import sys, threading
-from holdfast.loading import load_app
-from holdfast.supervisor import run_worker
+from holdfast.processes.loading import load_app
+from holdfast.processes.supervisor import run_worker
 if sys.argv[1] == "spawned":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 sys.exit(run_worker(load_app("tests.worker.trouble:app"), "tests.worker.trouble:app", processes=2,

@@ -40,8 +40,8 @@ RUN = """
 import json, logging, os, sys
 level = json.loads(os.environ.get("LAB_LOG", '"INFO"'))
 logging.basicConfig(level=level, format="%(process)d %(levelname)s %(message)s")
-from holdfast.loading import load_app
-from holdfast.supervisor import run_worker
+from holdfast.processes.loading import load_app
+from holdfast.processes.supervisor import run_worker
 sys.exit(run_worker(load_app(sys.argv[1]), sys.argv[1], processes=int(sys.argv[2])))
 """
 

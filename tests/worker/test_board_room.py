@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
+from holdfast.telemetry import memory
 from holdfast.telemetry.sheet import Sheet
-from holdfast.worker import board
 from holdfast.worker.board import Begun, Board
 
 
 @pytest.fixture
 def in_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """As where files in memory are not to be had: in the temporary folder."""
-    monkeypatch.setattr(board, "IN_MEMORY", False)
+    monkeypatch.setattr(memory, "IN_MEMORY", False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
 
@@ -29,7 +29,7 @@ def in_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_full_temporary_folder_is_no_trouble_where_memory_has_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    if not board.IN_MEMORY:
+    if not memory.IN_MEMORY:
         pytest.skip("no files in memory here")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     made = Board.create(10)
@@ -46,7 +46,7 @@ def test_where_a_sandbox_forbids_files_in_memory_a_file_does(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "memfd_create", forbidden, raising=False)
-    monkeypatch.setattr(board, "IN_MEMORY", True)
+    monkeypatch.setattr(memory, "IN_MEMORY", True)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made = Board.create(10)
     made.wipe()
@@ -91,8 +91,9 @@ def test_where_space_cannot_be_reserved_it_is_written(
 def test_no_room_is_an_error_and_not_the_death_of_the_process(in_memory: bool, tmp_path: Path) -> None:
     """For real: the process may have no files larger than a few blocks."""
     code = (
-        "import sys; from holdfast import board; from holdfast.errors import HoldfastError\n"
-        f"board.IN_MEMORY = board.IN_MEMORY and {in_memory}\n"
+        "import sys; from holdfast.errors import HoldfastError\n"
+        "from holdfast.telemetry import memory; from holdfast.worker import board\n"
+        f"memory.IN_MEMORY = memory.IN_MEMORY and {in_memory}\n"
         "try:\n    board.Board.create(4100).wipe()\n"
         "except HoldfastError as error:\n    print(error); sys.exit(9)\n"
     )

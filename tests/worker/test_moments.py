@@ -13,13 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import (
-    Context,
-    Holdfast,
-    LeaseLost,
-    StoreTooSlow,
-    StoreUnavailable,
-)
+from holdfast import Context, Holdfast, LeaseLost, StoreTooSlow, StoreUnavailable
 from holdfast.clock import MovableClock
 from holdfast.model.work import Report, Want
 from holdfast.processes import supervisor

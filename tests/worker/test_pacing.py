@@ -13,13 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.message import Message
-from holdfast.model.work import (
-    Batch,
-    Leased,
-    Outcome,
-    Report,
-    Share,
-)
+from holdfast.model.work import Batch, Leased, Outcome, Report, Share
 from holdfast.rules import delivery
 from holdfast.rules import pacing as rule
 from holdfast.rules.delivery import HandlerPolicy

@@ -9,20 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypedDict, TypeVar, overload
 
-from ..limits.breakers import Breaker
-from ..model.limits import SharedRate, SharedSlots
+from ..model.limits import Breaker, SharedRate, SharedSlots
 from ..model.message import Reason
 from ..rules.aftermath import CopyTo
 from ..rules.delivery import OnDead, Ordering
 from ..rules.recovery import Recovery
 from ..rules.retry import RetryPolicy
 from ..settings import RetryProfile
-from .registry import (
-    AnyHandler,
-    Context,
-    Handler,
-    Key,
-)
+from .registry import AnyHandler, Context, Handler, Key
 
 B = TypeVar("B")
 B_in = TypeVar("B_in", contravariant=True)

@@ -20,18 +20,8 @@ from ..bodies.drafts import Draft, MessageOptions
 from ..bodies.keys import SEALED, Keys, opened
 from ..errors import InvalidSettings, UsageError
 from ..model import names
-from ..model.limits import (
-    Breaker,
-    SharedRate,
-    SharedSlots,
-    slots_count,
-)
-from ..model.message import (
-    STEP_BITS,
-    NewMessage,
-    Published,
-    Reason,
-)
+from ..model.limits import Breaker, SharedRate, SharedSlots, slots_count
+from ..model.message import STEP_BITS, NewMessage, Published, Reason
 from ..model.work import Leased
 from ..rules.aftermath import HOLD, AfterDeath
 from ..rules.catchup import CatchUp

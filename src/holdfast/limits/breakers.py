@@ -21,28 +21,11 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
-from ..errors import (
-    InvalidSettings,
-    NotFound,
-    StoreUnavailable,
-    UsageError,
-)
+from ..errors import InvalidSettings, NotFound, StoreUnavailable, UsageError
 from ..model import names
 from ..model.message import Reason
-from ..rules.blame import (
-    FAILURES,
-    ending_of,
-    is_ours,
-    mark_trial,
-    result_of,
-)
-from ..rules.breaker import (
-    BAD,
-    VOID,
-    BreakerOptions,
-    Policy,
-    State,
-)
+from ..rules.blame import FAILURES, ending_of, is_ours, mark_trial, result_of
+from ..rules.breaker import BAD, VOID, BreakerOptions, Policy, State
 from ..rules.classify import classify, storable
 from ..store import Store
 from ..store.plans import audit as audit_plans

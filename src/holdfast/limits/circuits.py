@@ -22,14 +22,7 @@ from typing import Any, TypeVar
 
 from ..clock import DatabaseTime, wall_clock
 from ..errors import CircuitOpen, NotMigrated, StoreUnavailable
-from ..rules.breaker import (
-    BAD,
-    GOOD,
-    VOID,
-    Policy,
-    State,
-    Switch,
-)
+from ..rules.breaker import BAD, GOOD, VOID, Policy, State, Switch
 from ..rules.redact import redact
 from ..store import Store
 from ..store.plans import breakers as breaker_plans

@@ -17,12 +17,7 @@ from ..model.limits import Rate, SharedRate, SharedSlots
 from ..model.names import RESERVED_PREFIX
 from ..rules.catchup import CatchUp, catch_up
 from ..rules.rate import Hand
-from ..rules.slots import (
-    Holder,
-    Share,
-    SlotHand,
-    share,
-)
+from ..rules.slots import Holder, Share, SlotHand, share
 from ..store import Store
 from ..store.plans import breakers as breaker_plans
 from ..store.plans import slots as slot_plans

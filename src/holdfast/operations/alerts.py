@@ -16,13 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from ..alerting.sinks import LogSink, Sink
-from ..model.alert import (
-    Alert,
-    Episode,
-    Measure,
-    Over,
-    Raised,
-)
+from ..model.alert import Alert, Episode, Measure, Over, Raised
 from ..model.message import Reason
 from ..rules import alert as rules
 from ..rules.alert import RELEASE, length

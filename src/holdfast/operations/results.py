@@ -10,12 +10,7 @@ from uuid import UUID
 
 from ..errors import UsageError
 from ..model.failure import FailureDescription, of_letter
-from ..model.message import (
-    Death,
-    Flag,
-    Reason,
-    Trouble,
-)
+from ..model.message import Death, Flag, Reason, Trouble
 
 T = TypeVar("T")
 

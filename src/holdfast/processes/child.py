@@ -1,4 +1,4 @@
-"""One worker process of a supervisor: forked from it, or started anew as `python -m holdfast.child`."""
+"""One worker process of a supervisor: forked from it, or started anew as `python -m holdfast.processes.child`."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Exporting:
     def _spawn(self) -> Process:
         sheets = [each.fileno for each in self.sheets if each.fileno is not None]
         fds = [self.listening.fileno(), self.pipe[0], *sheets]
-        command = [sys.executable, "-m", "holdfast.exporter", self.target, *map(str, fds)]
+        command = [sys.executable, "-m", "holdfast.processes.exporter", self.target, *map(str, fds)]
         return subprocess.Popen(command, pass_fds=fds)
 
     def stop(self) -> None:
@@ -244,7 +244,7 @@ class Supervisor:
         return Forked(pid)
 
     def _spawn(self, task: Task) -> Process:
-        command = [sys.executable, "-m", "holdfast.child", self.target, task.to_json()]
+        command = [sys.executable, "-m", "holdfast.processes.child", self.target, task.to_json()]
         shared = (task.board, task.alive) if task.sheet is None else (task.board, task.alive, task.sheet)
         return subprocess.Popen(command, pass_fds=shared)
 

@@ -15,14 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ..model.alert import (
-    Changed,
-    Episode,
-    Measure,
-    Over,
-    Raised,
-    Verdict,
-)
+from ..model.alert import Changed, Episode, Measure, Over, Raised, Verdict
 
 RELEASE = 0.8  # of the threshold: below it is calm
 PAUSE_MIN, PAUSE_MAX = 60.0, 900.0  # seconds between two tries to tell

@@ -21,21 +21,9 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from ..errors import InvalidSettings, LeaseLost
-from ..model.failure import (
-    STARTS_SPENT,
-    Category,
-    FailureDescription,
-    category_of,
-    is_retryable,
-    serialized,
-)
+from ..model.failure import STARTS_SPENT, Category, FailureDescription, category_of, is_retryable, serialized
 from ..model.message import Flag, NewMessage, Reason
-from ..model.work import (
-    Leased,
-    Outcome,
-    Settlement,
-    Unfit,
-)
+from ..model.work import Leased, Outcome, Settlement, Unfit
 from .aftermath import HOLD, AfterDeath, aftermath
 from .classify import Failure, classify, describe
 from .fingerprint import fingerprint

@@ -15,13 +15,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import Protocol
 
-from ..model.work import (
-    Batch,
-    Leased,
-    Report,
-    Settlement,
-    Want,
-)
+from ..model.work import Batch, Leased, Report, Settlement, Want
 from .delivery import give_back
 from .lanes import HORIZON, LOOK_ANEW, SHARE, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run

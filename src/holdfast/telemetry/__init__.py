@@ -11,12 +11,7 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import Protocol
 
-from ..model.work import (
-    Batch,
-    Leased,
-    Report,
-    Settlement,
-)
+from ..model.work import Batch, Leased, Report, Settlement
 
 
 class Watch(Protocol):

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 
 from ..clock import Clock, DatabaseTime
 from ..model.message import Reason
-from ..model.work import (
-    Batch,
-    Leased,
-    Outcome,
-    Report,
-    Settlement,
-)
+from ..model.work import Batch, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
 from .sheet import Sheet
 

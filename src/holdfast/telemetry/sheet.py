@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..worker.board import reserved
 from .families import FAMILIES, Sample
+from .memory import reserved
 
 SIZE = 1 << 20
 START = 8 * 64  # bytes: how many are used, and room for what is thrown away

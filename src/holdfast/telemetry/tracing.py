@@ -21,13 +21,7 @@ from ..clock import Clock
 from ..errors import InvalidSettings
 from ..model.ids import new_id
 from ..model.message import NewMessage
-from ..model.work import (
-    Batch,
-    Leased,
-    Outcome,
-    Report,
-    Settlement,
-)
+from ..model.work import Batch, Leased, Outcome, Report, Settlement
 from .families import SECONDS
 from .meter import reason_name
 

@@ -6,73 +6,18 @@ says something is complete. Beside them the worker says that its loop still turn
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import struct
-import tempfile
 from typing import NamedTuple
 
-from ..errors import HoldfastError
+from ..telemetry.memory import reserved
 
 HEADER = struct.Struct("=qdqq")  # worker's number, when its loop turned, suspects wait, deaths are told
 SLOT = struct.Struct("=qq")  # seq, state
 STATE = struct.Struct("=q")
 TURNED = struct.Struct("=d")
 RUNNING, ENDED, ENDED_FRAIL = 1, 2, 3
-
-
-def reserved(size: int) -> int:
-    """A file of zeros to be mapped into memory, without a name, whose space is reserved: its number.
-
-    A write into a mapped file that finds no space is no error that Python could raise: the process dies of SIGBUS.
-    """
-    try:
-        number = _unnamed()
-        try:
-            _reserve(number, size)
-        except BaseException:
-            os.close(number)
-            raise
-        return number
-    except OSError as error:
-        place = "memory" if IN_MEMORY else f"the temporary folder {_folder()}"
-        remedy = "free some" if IN_MEMORY else "make room there, or set TMPDIR to a folder that has some"
-        raise HoldfastError(
-            f"A worker process needs {size:,} bytes that it shares with its supervisor, and {place} does not give "
-            f"them ({error.strerror or error}): {remedy}."
-        ) from error
-
-
-IN_MEMORY = hasattr(os, "memfd_create")  # Linux: no folder is needed
-
-
-def _unnamed() -> int:
-    if IN_MEMORY:
-        try:
-            return os.memfd_create("holdfast")
-        except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.EPERM):
-                raise
-            # A sandbox forbids it: a file in the temporary folder does as well.
-    with tempfile.TemporaryFile(prefix="holdfast-") as file:
-        return os.dup(file.fileno())
-
-
-def _reserve(number: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(number, 0, size)
-    else:  # macOS
-        written = 0
-        while written < size:
-            written += os.pwrite(number, bytes(size - written), written)
-
-
-def _folder() -> str:
-    try:
-        return tempfile.gettempdir()
-    except OSError:  # none can be written to
-        return os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - only named
 
 
 class Begun(NamedTuple):

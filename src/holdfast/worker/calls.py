@@ -24,23 +24,12 @@ from ..bodies.codec import Unreadable as BodyUnreadable
 from ..bodies.keys import SEALED, Unopened, opened
 from ..clock import EPOCH, Clock, DatabaseTime
 from ..errors import LeaseLost, UsageError
-from ..handlers.registry import (
-    AnyHandler,
-    Context,
-    Dead,
-    Snooze,
-)
+from ..handlers.registry import AnyHandler, Context, Dead, Snooze
 from ..model.message import Reason
 from ..model.work import Leased, Settlement
 from ..rules import delivery
 from ..rules.blame import ending_of
-from ..rules.delivery import (
-    Ending,
-    conclude,
-    goes_alone,
-    is_doubtful,
-    unfit,
-)
+from ..rules.delivery import Ending, conclude, goes_alone, is_doubtful, unfit
 from ..rules.lanes import Lane, Stop
 from ..rules.pacing import Pacing
 from ..telemetry import Watch

@@ -19,12 +19,7 @@ from ..errors import NotMigrated, StoreTooSlow, StoreUnavailable
 from ..model.work import Batch, Report, Settlement
 from ..rules import delivery
 from ..rules.delivery import Ending, give_back
-from ..rules.lanes import (
-    Fence,
-    Lane,
-    Stop,
-    stamped,
-)
+from ..rules.lanes import Fence, Lane, Stop, stamped
 from ..rules.ordering import rest_of_run
 from ..rules.pacing import Pacing
 from ..store import Store

@@ -25,13 +25,7 @@ from typing import Any, Never, TypeVar
 
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
-from ..errors import (
-    CommitRefused,
-    HoldfastError,
-    LeaseLost,
-    StoreUnavailable,
-    UsageError,
-)
+from ..errors import CommitRefused, HoldfastError, LeaseLost, StoreUnavailable, UsageError
 from ..handlers.registry import Context, Transaction
 from ..rules import delivery
 from ..rules.delivery import Ending, HandlerPolicy, conclude

@@ -17,12 +17,7 @@ from uuid import NAMESPACE_OID, uuid5
 import psycopg
 
 from holdfast.bodies.keys import SEALED
-from holdfast.model.alert import (
-    Changed,
-    Episode,
-    Over,
-    Raised,
-)
+from holdfast.model.alert import Changed, Episode, Over, Raised
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
@@ -31,36 +26,16 @@ from holdfast.operations.messages import Messages
 from holdfast.rules.numbers import raised
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, Store
-from holdfast.store.plans import (
-    alerts as alert_plans,
-)
-from holdfast.store.plans import (
-    breakers as breaker_plans,
-)
-from holdfast.store.plans import (
-    dead as operator_dead,
-)
-from holdfast.store.plans import (
-    dead_queries,
-)
-from holdfast.store.plans import (
-    engine as plans,
-)
-from holdfast.store.plans import (
-    keys as key_plans,
-)
-from holdfast.store.plans import (
-    operator as operator_plans,
-)
-from holdfast.store.plans import (
-    queues as operator_queues,
-)
-from holdfast.store.plans import (
-    sequences as sequence_plans,
-)
-from holdfast.store.plans import (
-    slots as slot_plans,
-)
+from holdfast.store.plans import alerts as alert_plans
+from holdfast.store.plans import breakers as breaker_plans
+from holdfast.store.plans import dead as operator_dead
+from holdfast.store.plans import dead_queries
+from holdfast.store.plans import engine as plans
+from holdfast.store.plans import keys as key_plans
+from holdfast.store.plans import operator as operator_plans
+from holdfast.store.plans import queues as operator_queues
+from holdfast.store.plans import sequences as sequence_plans
+from holdfast.store.plans import slots as slot_plans
 from holdfast.store.plans.audit import Entry
 from holdfast.store.runners import recognise
 from holdfast.store.statement import Plan, Statement

@@ -20,18 +20,10 @@ from holdfast.model.work import Leased, Outcome, Settlement
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import RetryPolicy
-from holdfast.store.plans import (
-    dead as operator_dead,
-)
-from holdfast.store.plans import (
-    engine as plans,
-)
-from holdfast.store.plans import (
-    operator as operator_plans,
-)
-from holdfast.store.plans import (
-    queues as operator_queues,
-)
+from holdfast.store.plans import dead as operator_dead
+from holdfast.store.plans import engine as plans
+from holdfast.store.plans import operator as operator_plans
+from holdfast.store.plans import queues as operator_queues
 from holdfast.store.plans.operator import OrderMoved
 from holdfast.store.statement import Plan, Statement
 from tests.proof.simulation.worker import Handling, SimulatedWorker

@@ -15,13 +15,7 @@ from uuid import UUID
 import msgspec
 
 from ...clock import micros
-from ...model.alert import (
-    Changed,
-    Episode,
-    Over,
-    Raised,
-    Verdict,
-)
+from ...model.alert import Changed, Episode, Over, Raised, Verdict
 from ..statement import Plan
 from .engine import Plans, sql
 from .engine_postgres import PostgresPlans

@@ -13,14 +13,7 @@ from ..statement import Plan
 from . import engine_sqlite as plans_sqlite
 from .engine import Plans, sql
 from .engine_postgres import PostgresPlans
-from .operator import (
-    OrderMoved,
-    advance,
-    as_id,
-    hold_first,
-    many,
-    still_first,
-)
+from .operator import OrderMoved, advance, as_id, hold_first, many, still_first
 from .queries import Row
 
 ARCHIVED = "archived"  # an outcome in the history

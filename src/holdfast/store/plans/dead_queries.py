@@ -11,13 +11,7 @@ from ..statement import Plan, Statement, in_schema
 from .engine import Plans, sql
 from .engine_postgres import PostgresPlans
 from .operator import ago, as_id, many
-from .queries import (
-    DEATH,
-    LETTER,
-    Row,
-    instant,
-    shape,
-)
+from .queries import DEATH, LETTER, Row, instant, shape
 
 WHOLE = (
     "id queue seq type stream position subject dedupe status epoch attempts failures vanished refunds redrives reason"

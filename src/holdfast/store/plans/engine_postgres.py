@@ -12,31 +12,10 @@ from uuid import UUID
 import msgspec
 
 from ...errors import VersionConflict
-from ...model.message import (
-    Flag,
-    Message,
-    NewMessage,
-    Published,
-    from_raw,
-)
-from ...model.work import (
-    Batch,
-    Leased,
-    Mark,
-    Outcome,
-    Report,
-    Settlement,
-    Share,
-)
+from ...model.message import Flag, Message, NewMessage, Published, from_raw
+from ...model.work import Batch, Leased, Mark, Outcome, Report, Settlement, Share
 from ..given import given, look_up, raise_if_taken
-from ..statement import (
-    DEFAULT_SCHEMA,
-    Dialect,
-    Plan,
-    Rows,
-    Statement,
-    load,
-)
+from ..statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
 from .rows import ATTEMPTS, EPOCH, POSITION, RUN, SEQ, Unread, by_queue, share
 from .settling import Fence, admissible, fence
 

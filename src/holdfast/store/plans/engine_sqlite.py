@@ -11,28 +11,10 @@ import msgspec
 
 from ...clock import from_micros, micros
 from ...errors import VersionConflict
-from ...model.message import (
-    Y2000,
-    Message,
-    NewMessage,
-    Published,
-)
-from ...model.work import (
-    Batch,
-    Leased,
-    Outcome,
-    Report,
-    Settlement,
-    Unfit,
-)
+from ...model.message import Y2000, Message, NewMessage, Published
+from ...model.work import Batch, Leased, Outcome, Report, Settlement, Unfit
 from ..given import given, look_up, raise_if_taken
-from ..statement import (
-    Dialect,
-    Plan,
-    Rows,
-    Statement,
-    load,
-)
+from ..statement import Dialect, Plan, Rows, Statement, load
 from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import admissible
 

@@ -18,12 +18,7 @@ from ..statement import Plan, Statement
 from .engine import Plans, sql
 from .engine_postgres import PostgresPlans
 from .engine_sqlite import as_text, decoded_errors, when
-from .operator import (
-    ago,
-    as_id,
-    many,
-    statement,
-)
+from .operator import ago, as_id, many, statement
 
 Row = dict[str, Any]
 

@@ -14,16 +14,7 @@ from ..statement import Plan
 from . import engine_sqlite as plans_sqlite
 from .engine import Plans, sql
 from .engine_postgres import PostgresPlans
-from .operator import (
-    OrderMoved,
-    advance,
-    ago,
-    as_id,
-    at,
-    end,
-    in_hands,
-    many,
-)
+from .operator import OrderMoved, advance, ago, as_id, at, end, in_hands, many
 
 
 def pause(plans: Plans, name: str, why: str | None, now: Any) -> Plan[None]:
