@@ -90,17 +90,17 @@ def test_runs_that_end_at_the_same_time_are_all_on_record(tmp_path: Path) -> Non
 
 def test_15_is_for_what_the_version_can_change() -> None:
     listed = pytest_on(
-        "--collect-only", "-q", "--pg=mixed", "tests/store/test_emits.py", "tests/breakers/test_rates.py"
+        "--collect-only", "-q", "--pg=mixed", "tests/store/test_emits.py", "tests/limits/test_rates.py"
     ).stdout
     by_folder = {
         folder: {
             line.split("[")[1].split("-")[0].rstrip("]") for line in listed.splitlines() if folder in line
         }
-        for folder in ("tests/store/", "tests/breakers/")
+        for folder in ("tests/store/", "tests/limits/")
     }
     assert by_folder == {
         "tests/store/": {"sqlite", "pg15", "pg18"},
-        "tests/breakers/": {"sqlite", "pg18"},
+        "tests/limits/": {"sqlite", "pg18"},
     }
 
 

@@ -1,5 +1,6 @@
-"""`lab` of the worker's tests: a database on SQLite and on each PostgreSQL asked for, with workers in it."""
+"""`lab` of the worker's tests, and `cluster`: processes that share a database and a clock that is moved by hand."""
 
+from tests.limits.cluster import cluster
 from tests.worker.conftest import lab, sqlite_lab
 
-__all__ = ["lab", "sqlite_lab"]
+__all__ = ["cluster", "lab", "sqlite_lab"]

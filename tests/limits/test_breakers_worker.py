@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Context, Holdfast
 from holdfast.model.message import Reason
-from tests.breakers.conftest import Cluster, Down
+from tests.limits.cluster import Cluster, Down
 
 
 @pytest.fixture

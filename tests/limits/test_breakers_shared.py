@@ -16,7 +16,7 @@ from holdfast.limits.breakers import Breakers, Changed
 from holdfast.store.plans import breakers as breaker_plans
 from holdfast.store.plans.breakers import BreakerRow, Change
 from holdfast.store.statement import Plan, Statement
-from tests.breakers.conftest import Cluster, fail, succeed
+from tests.limits.cluster import Cluster, fail, succeed
 
 # --- Together ---------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidMessage, InvalidSettings, UsageError
 from holdfast.model import names
 from holdfast.store.statement import in_schema
 from tests import hostile
-from tests.codec.test_bodies import named
+from tests.bodies.test_bodies import named
 
 
 def check(function: Callable[[object], str], error: type[UsageError], value: Any, accepted: bool) -> None:

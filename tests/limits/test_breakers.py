@@ -14,7 +14,7 @@ from holdfast.limits.breakers import Breaker, ending_of
 from holdfast.model.message import Reason
 from holdfast.rules.breaker import State
 from holdfast.rules.delivery import BreakerRefused, TrialFailed
-from tests.breakers.conftest import Cluster, Down, fail, succeed
+from tests.limits.cluster import Cluster, Down, fail, succeed
 
 
 class Busy(Exception):

@@ -13,7 +13,7 @@ from holdfast.model.limits import SharedRate
 from holdfast.rules.rate import Bucket, Rate, rate
 from holdfast.store import Store
 from holdfast.store.plans import breakers as breaker_plans
-from tests.breakers.conftest import Cluster, fail, succeed
+from tests.limits.cluster import Cluster, fail, succeed
 
 
 def take(store: Store, wanted: int, limit: Rate, name: str = "smtp") -> int:

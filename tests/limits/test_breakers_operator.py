@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.cli import breakers as commands
 from holdfast.errors import CircuitOpen, HoldfastError, NotFound, UsageError
-from tests.breakers.conftest import Cluster, fail, succeed
 from tests.cli.runner import CliRunner
+from tests.limits.cluster import Cluster, fail, succeed
 
 
 def test_list_shows_every_breaker_that_was_used(cluster: Cluster) -> None:
