@@ -119,7 +119,7 @@ def test_failures_that_end_while_others_are_handed_in_are_not_forgotten(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them alone opens the breaker, and no call comes afterwards that could."""
-    monkeypatch.setattr("holdfast.model.limits.breakers.PATIENCE", 0.02)
+    monkeypatch.setattr("holdfast.limits.breakers.PATIENCE", 0.02)
     process = cluster.process()
     llm = process.get("llm")
     succeed(llm)
@@ -271,7 +271,7 @@ def test_a_call_inside_a_transaction_of_sqlite_does_not_wait_for_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(f"sqlite:///{tmp_path / 'own.db'}")
-    monkeypatch.setattr("holdfast.model.limits.breakers.PATIENCE", 0.05)
+    monkeypatch.setattr("holdfast.limits.breakers.PATIENCE", 0.05)
     process = cluster.process()
     llm = process.get("llm")
     succeed(llm)

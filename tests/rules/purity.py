@@ -16,9 +16,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 # Of ours: the rules, and the values that they are about.
-PURE = ("rules", "errors", "message", "work", "failure", "alert", "limits")
+PURE = ("rules", "errors", *(f"model.{each}" for each in ("message", "work", "failure", "alert", "limits")))
 # The gate answers Pacing from memory; `at` is the arithmetic of the database's time.
-GATE = ("gate", "circuits", "clock.at")
+GATE = ("limits.gate", "limits.circuits", "clock.at")
 
 # Of the interpreter: clocks, dice, files, sockets, threads, whatever library calls them.
 EFFECTS = {"time", "_random", "random", "posix", "nt", "io", "_io", "_socket", "_sqlite3", "_ssl", "_asyncio"}
@@ -43,16 +43,14 @@ class Impure(BaseException):
 @contextmanager
 def trapped(*besides: str) -> Iterator[None]:
     """Inside, only pure code runs. `besides`: other modules of ours that may run."""
-    allowed, seen = {*PURE, *besides}, []
+    allowed, seen = tuple(f"{each}." for each in (*PURE, *besides)), []
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         name = frame.f_globals.get("__name__", "")
         if event == "call":
             function = f"{name}.{frame.f_code.co_name}"
-            part = name.split(".")[1] if name.startswith("holdfast.") else None
-            is_ours = (
-                part is not None and part not in allowed and f"{part}.{frame.f_code.co_name}" not in allowed
-            )
+            inside = f"{function.removeprefix('holdfast.')}."
+            is_ours = name.startswith("holdfast.") and not inside.startswith(allowed)
             if is_ours or name.split(".")[0] in LIBRARIES or "users_own" in function:
                 seen.append(function)
         elif event == "c_call":
