@@ -35,6 +35,7 @@ from holdfast.rules.delivery import (
     TimedOut,
     TrialFailed,
     Unreadable,
+    Unsent,
     give_back,
     release,
     verdict,
@@ -205,6 +206,23 @@ def test_interrupted_has_started_and_has_not_failed() -> None:
     """The worker stopped and its grace was over: the start counts, nothing else does, and anybody may go on at once."""
     leased = lease()
     assert settle(Interrupted(STEP, 0.5), leased) == Settlement(leased, Outcome.AGAIN, flags=STEP, ran=0.5)
+
+
+@pytest.mark.parametrize(
+    "leased", [lease(), lease(refunds=100), lease(attempts=9, failures=3), lease(vanished=2)]
+)
+def test_unsent_costs_the_message_nothing(leased: Leased) -> None:
+    """No start, no refund, no failure, however often: an outage of any length leaves no dead letter."""
+    how = handler("immediate", refunds_max=0)
+    assert settle(Unsent("no connection to the broker", 12.5, 0.5), leased, how) == Settlement(
+        leased,
+        Outcome.AGAIN,
+        delay=12.5,
+        counted=False,
+        reason=Reason.TRANSPORT_UNAVAILABLE,
+        error="no connection to the broker",
+        ran=0.5,
+    )
 
 
 @pytest.mark.parametrize("ending", [Lost(), Raised(LeaseLost())])
@@ -504,6 +522,7 @@ ENDINGS: dict[type, st.SearchStrategy[Any]] = {
     ),
     Cancelled: st.builds(Cancelled, FLAGS, SECONDS),
     Interrupted: st.builds(Interrupted, FLAGS, SECONDS),
+    Unsent: st.builds(Unsent, st.text(), SECONDS, SECONDS),
     BreakerRefused: st.builds(BreakerRefused, SECONDS),
     NeverStarted: st.builds(NeverStarted, SECONDS, st.booleans()),
     Released: st.just(Released()),

@@ -29,6 +29,7 @@ from holdfast.rules.delivery import (
     TimedOut,
     TrialFailed,
     Unreadable,
+    Unsent,
 )
 from tests.rules.cases import NOW, conclude, handler, lease
 
@@ -60,6 +61,8 @@ ROWS: list[tuple[str, Ending, Leased]] = [
     ("starts spent, last worker vanished", StartsSpent(), lease(attempts=10, vanished=1)),
     ("cancelled", Cancelled(), lease()),
     ("interrupted: the worker stopped and its grace was over", Interrupted(), lease()),
+    ("not sent, or nobody knows whether it was (a relay)", Unsent("no connection", 30), lease()),
+    ("the same for the thousandth time", Unsent("no connection", 30), lease(refunds=100, attempts=9)),
     ("lease lost", Lost(), lease()),
 ]
 

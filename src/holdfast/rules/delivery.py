@@ -8,6 +8,7 @@ settlement. Three things hold for all of them:
 - A hand-over that is not the message's fault is refunded: never started, refused by a breaker, a failed trial, one
   of a batch that failed (made by the engine, 100 of them, then they count: nothing goes round for ever), and a snooze
   (the handler's own wish, not limited; a deadline limits it).
+- A send without a known outcome (`Unsent`) is neither counted nor refunded: no outage of a broker ends a message.
 """
 
 from __future__ import annotations
@@ -163,6 +164,20 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsent:
+    """A send that did not go out, or whose outcome nobody knows: no connection, a lost confirm, a time-out, an interruption.
+
+    That is nothing that the message did. So it is neither a start that counts nor one of the refunds, of which there
+    are only so many: an outage of any length kills no message. Only a vanished worker counts (X39).
+    """
+
+    why: str
+    retry_in: float = 0.0
+    ran: float = 0.0
+    reason: Reason = Reason.TRANSPORT_UNAVAILABLE
+
+
+@dataclass(frozen=True, slots=True)
 class BreakerRefused:
     """An open breaker refused before the handler started; it lets a trial through in `retry_in`."""
 
@@ -228,6 +243,7 @@ Ending = (
     | BatchFailed
     | Cancelled
     | Interrupted
+    | Unsent
     | BreakerRefused
     | NeverStarted
     | Released
@@ -283,6 +299,8 @@ def conclude(
             return Settlement(leased, Outcome.AGAIN, delay=delay, flags=flags, counted=False, ran=ran)
         case Interrupted(flags, ran):
             return Settlement(leased, Outcome.AGAIN, flags=flags & PROGRESS, ran=ran)
+        case Unsent(why, retry_in, ran, reason):
+            return judge.unsent(why, retry_in, ran, reason)
         case BreakerRefused(retry_in):
             return judge.given_back(retry_in, reason=Reason.DEPENDENCY_FAILURE)
         case NeverStarted(delay, refund):
@@ -456,6 +474,17 @@ class _Judge:
             reason=reason,
             error=alone.error,
             ran=alone.ran,
+        )
+
+    def unsent(self, why: str, retry_in: float, ran: float, reason: Reason) -> Settlement:
+        return Settlement(
+            self.leased,
+            Outcome.AGAIN,
+            delay=_bounded(retry_in),
+            counted=False,
+            reason=reason,
+            error=self.kept(why),
+            ran=ran,
         )
 
     def given_back(self, delay: float, refund: bool = True, reason: Reason | None = None) -> Settlement:
