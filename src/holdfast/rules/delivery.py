@@ -165,10 +165,10 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """A send that did not go out, or whose outcome nobody knows: no connection, a lost confirm, a time-out, an interruption.
+    """A send that did not go out, or whose outcome is unknown: no connection, no confirm, a time-out, an interruption.
 
-    That is nothing that the message did. So it is neither a start that counts nor one of the refunds, of which there
-    are only so many: an outage of any length kills no message. Only a vanished worker counts (X39).
+    The message is not to blame. So this is neither a start that counts nor one of the refunds, which are limited: an
+    outage of any length makes no dead letter. Only a worker that vanishes counts (X39).
     """
 
     why: str
