@@ -39,12 +39,10 @@ from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
-from .store import SqlitePlans, SqliteStore, Store, open_store
-from .store.migrate import migrate
-from .store.plans import engine as plans
-from .store.plans import sequences as sequence_plans
+from .store import Store, open_store
+from .store.plans import engine, sequences
 from .store.runners import Handle, recognise
-from .store.statement import Plan
+from .store.statement import Plan, Runnable
 from .telemetry import Watch, exposition, together
 from .telemetry.families import Sample
 from .telemetry.meter import Meter
@@ -265,14 +263,12 @@ class Holdfast:
     def _append(self, drafts: list[NewMessage], on: object) -> list[Published]:
         if on is None:
             self._subscribe()
-            return self.store.run(
-                lambda now: self._plan_own(drafts, now), one=not any(m.event or m.id_is_given for m in drafts)
-            )
+            return self.store.run(engine.append(drafts, place=True))
         handle = recognise(on)
         plan = self._plan_in(handle, drafts)
-        if not self._subscribed and handle.dialect == "postgres":
+        if not self._subscribed and not self.store.has_one_writer:
             self._subscribe()
-        return handle.run(plan, verb="publish")
+        return handle.run(self.store.bound(plan), verb="publish")
 
     async def apublish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         drafts = list(messages)
@@ -288,14 +284,12 @@ class Holdfast:
         if on is None:
             if not self._subscribed:
                 await asyncio.to_thread(self._subscribe)
-            return await self.store.arun(
-                lambda now: self._plan_own(drafts, now), one=not any(m.event or m.id_is_given for m in drafts)
-            )
+            return await self.store.arun(engine.append(drafts, place=True))
         handle = recognise(on)
         plan = self._plan_in(handle, drafts)
-        if not self._subscribed and handle.dialect == "postgres":
+        if not self._subscribed and not self.store.has_one_writer:
             await asyncio.to_thread(self._subscribe)
-        return await handle.arun(plan, verb="apublish")
+        return await handle.arun(self.store.bound(plan), verb="apublish")
 
     def message(
         self, type: str, body: object = None, *,
@@ -321,35 +315,26 @@ class Holdfast:
             )
         return message
 
-    def _plan_own(self, drafts: list[NewMessage], now: Any) -> Plan[list[Published]]:
-        ours = self.store.plans
-        return (
-            ours.append(drafts, now)
-            if isinstance(ours, SqlitePlans)
-            else ours.append(drafts, now, place=True)
-        )
-
-    def _plan_in(self, handle: Handle, drafts: list[NewMessage]) -> Plan[list[Published]]:
-        ours = self.store.plans
-        if handle.dialect != ours.dialect:
+    def _plan_in(self, handle: Handle, drafts: list[NewMessage]) -> Runnable[list[Published]]:
+        ours = self.store.engine.dialect
+        if handle.dialect != ours:
             raise UsageError(
-                f"{self!r} lives in {ours.dialect} and was given a handle of {handle.dialect} ({handle.kind}): "
+                f"{self!r} lives in {ours} and was given a handle of {handle.dialect} ({handle.kind}): "
                 "publish with a connection to the same database."
             )
-        plan = ours.append(drafts, self.store.now())  # type: ignore[arg-type]
-        return plan if handle.dialect == "postgres" else self._plan_sqlite(plan, handle)
+        plan = engine.append(drafts)
+        return self._prepared(plan, handle) if self.store.has_one_writer else plan
 
-    def _plan_sqlite(self, plan: Plan[list[Published]], handle: Handle) -> Plan[list[Published]]:
+    def _prepared(self, plan: Runnable[list[Published]], handle: Handle) -> Plan[list[Published]]:
         # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
-        yield from self._prepare_sqlite(handle)
+        yield from self._prepare(handle)
         return (yield from plan)
 
-    def _prepare_sqlite(self, handle: Handle) -> Plan[None]:
+    def _prepare(self, handle: Handle) -> Plan[None]:
         store = self.store
-        assert isinstance(store, SqliteStore)
         if (elsewhere := (yield from store.elsewhere())) is not None:
             raise UsageError(
-                f"Nothing was stored: {self!r} works on {store.path} and was given a handle ({handle.kind}) on "
+                f"Nothing was stored: {self!r} works on {store.where} and was given a handle ({handle.kind}) on "
                 f"{elsewhere}, where no worker would find the message. Connect to the same file."
             )
         count = len(self.handlers)
@@ -357,17 +342,17 @@ class Holdfast:
         if not self._subscribed and store.is_prepared(self.handlers.subscriptions(), self._unordered()):
             self._stored = count
         if not self._subscribed:
-            yield from migrate("sqlite")
-            yield from self._subscription(store.now())
+            yield from store.migration()
+            yield from self._subscription()
 
     def _subscribe(self) -> None:
         """Store the subscriptions of this application's handlers, so that what it publishes finds them."""
         if self._subscribed:
             return
         count = len(self.handlers)
-        if self.store.plans.dialect == "sqlite":
+        if self.store.is_embedded:
             self.store.migrate()
-        self.store.run(self._subscription)
+        self.store.run(self._subscription())
         self._stored = count
 
     @property
@@ -375,15 +360,15 @@ class Holdfast:
         # Handlers are only added, and one may be while others are stored: it is not counted as stored then.
         return self._stored == len(self.handlers)
 
-    def _subscription(self, now: Any) -> Plan[int]:
-        return plans.subscribe(self.store.plans, self.handlers.subscriptions(), now, self._unordered())
+    def _subscription(self) -> Plan[int]:
+        return engine.subscribe(self.handlers.subscriptions(), self._unordered())
 
     def _unordered(self) -> list[str]:
         return [handler.queue for handler in self.handlers if not handler.ordered]
 
     def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """What was published as an event into a stream, behind a version, in order."""
-        found = self.store.read(lambda _: plans.read_events(self.store.plans, stream, after, limit), one=True)
+        found = self.store.read(engine.read_events(stream, after, limit))
         reveal = self.operations.reveal
         return [replace(each, body=reveal(each.id, each.type, each.body)) for each in found]
 
@@ -481,11 +466,9 @@ class Holdfast:
     def _by_hand(self) -> ByHand:
         if self._hands is None:
             self.prepare()
-            tell_mended(
-                self.store.run(lambda now: sequence_plans.mend(self.store.plans, raised, now, quick=True))
-            )
+            tell_mended(self.store.run(sequences.mend(raised, quick=True)))
             name = f"{socket.gethostname()}:{os.getpid()}:by-hand"
-            number = self.store.run(lambda now: plans.register_worker(self.store.plans, name, [], now))
+            number = self.store.run(engine.register_worker(name, []))
             self._hands = ByHand(self.store, self.settings, self.clock, number, self._policy, self._conclude)
         return self._hands
 

@@ -18,7 +18,7 @@ from .rules import delivery
 from .rules.delivery import HandlerPolicy
 from .settings import Settings
 from .store import Store
-from .store.plans import engine as plans
+from .store.plans import engine
 from .telemetry.logs import Log
 
 log = Log("holdfast.worker")
@@ -88,16 +88,14 @@ class ByHand:
         if now - self._looked_at < LOOK:
             return
         self._looked_at, queues = now, [each.queue for each in want]
-        count = self.store.run(lambda at: self.store.plans.recover(at), one=True)  # type: ignore[arg-type]
+        count = self.store.run(engine.recover())
         if count:
             log.warning(
                 "leases.recovered",
                 "%(count)d leases had lapsed: their messages are handed out again, alone",
                 count=count,
             )
-        self._suspects = self.store.run(
-            lambda at: plans.suspects_wait(self.store.plans, queues, at), one=True
-        )
+        self._suspects = self.store.run(engine.suspects_wait(queues))
 
     def _may_ask(self, report: Report, alone: bool) -> bool:
         """Whether work of this kind may come into this process now; if so, it is on its way from here on."""
@@ -143,7 +141,7 @@ class ByHand:
 
     def _exchange(self, report: Report) -> Batch:
         """One exchange. What must not be started is settled, and not handed out."""
-        batch = self.store.run(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
+        batch = self.store.run(engine.exchange(report))
         if report.settlements:
             with self._lock:
                 for lease in leases_of(report):
@@ -160,7 +158,7 @@ class ByHand:
     def _settle(self, spent: list[Settlement]) -> None:
         last = Report(self.number, settlements=spent)
         try:
-            self.store.run(lambda now: self.store.plans.exchange(last, now), one=True)  # type: ignore[arg-type]
+            self.store.run(engine.exchange(last))
         except Exception as error:  # what else was handed out counts more; these lapse and are judged again
             for message in (each.leased.message for each in spent):
                 log.error(

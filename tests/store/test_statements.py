@@ -10,13 +10,13 @@ import psycopg
 import pytest
 
 from holdfast.store import statement
-from holdfast.store.statement import Dialect, compile, load
+from holdfast.store.text import Dialect, Text, compile, load
 from tests.databases import migrated, migrated_file
 
 SQL = Path(statement.__file__).parent / "sql"
 # Files that are no statement alone: how the store puts them together.
 COMPOSED = {
-    "op_dead_groups": ("op_dead_found", " where true)", "op_dead_groups"),
+    "op_dead_groups": ("op_dead_found", " where true", "op_dead_text", ")", "op_dead_groups"),
     "op_find": ("op_delivery", "", "op_find"),
     "op_show": ("op_delivery", "", "op_show"),
     "op_poison": ("op_delivery", "", "op_find", "op_poison"),
@@ -27,10 +27,10 @@ PARTS = {name for parts in COMPOSED.values() for name in parts}
 def statements(dialect: Dialect) -> dict[str, str]:
     """Every statement by name."""
     files = sorted(file.stem for file in (SQL / dialect).glob("*.sql"))
-    assert PARTS - {"", " where true)"} <= set(files)
-    whole = {name: load(dialect, name) for name in files if name not in PARTS}
+    assert PARTS - {"", " where true", ")"} <= set(files)
+    whole = {name: load(dialect, (f"any/{name}",)) for name in files if name not in PARTS}
     for name, parts in COMPOSED.items():
-        whole[name] = "\n".join(load(dialect, part) if part in files else part for part in parts)
+        whole[name] = load(dialect, tuple(f"any/{part}" if part in files else Text(part) for part in parts))
     return whole
 
 

@@ -53,6 +53,7 @@ from holdfast import (
     Worker,
 )
 from holdfast.operations import Letter, Operations, Status
+from holdfast.store.plans import engine
 from holdfast.testing import Drained, MovableClock
 
 

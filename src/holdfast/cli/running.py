@@ -53,7 +53,7 @@ def migrate(
     from ..store.migrate import migration_sql
 
     found = application(app, url, target)
-    script = migration_sql(found.store.plans.dialect, found.schema)
+    script = migration_sql(found.store.engine.dialect, found.schema)
     found.close()
     if json:
         show.document({"sql": script})

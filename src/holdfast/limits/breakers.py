@@ -28,8 +28,7 @@ from ..rules.blame import FAILURES, ending_of, is_ours, mark_trial, result_of
 from ..rules.breaker import BAD, VOID, BreakerOptions, Policy, State
 from ..rules.classify import classify, storable
 from ..store import Store
-from ..store.plans import audit as audit_plans
-from ..store.plans import breakers as breaker_plans
+from ..store.plans import audit, breakers
 from ..store.plans.audit import Entry
 from ..store.plans.breakers import BreakerRow, Change
 from ..store.statement import Plan
@@ -271,12 +270,12 @@ class Breakers:
     def list(self) -> list[BreakerState]:
         """Every breaker that has been used, by name."""
         store = self._circuits.store
-        found = store.read(lambda now: breaker_plans.known(store.plans, LISTED_MAX, now), one=True)
+        found = store.read(breakers.known(LISTED_MAX))
         return [_state(row, now) for row, now in found]
 
     def show(self, name: str) -> BreakerState:
         store = self._circuits.store
-        row, now = store.read(lambda at: breaker_plans.look(store.plans, name, at), one=True)
+        row, now = store.read(breakers.look(name))
         if row.version == 0:
             there = ", ".join(each.name for each in self.list()) or "none"
             raise NotFound(f"There is no breaker {name}; there are: {there}.")
@@ -308,7 +307,7 @@ class Breakers:
         if name not in self._breakers:
             self.show(name)
 
-        def note(change: Change, now: Any) -> Plan[int]:
+        def note(change: Change) -> Plan[int]:
             entry = Entry(
                 f"breakers.{what}",
                 target=name,
@@ -316,7 +315,7 @@ class Breakers:
                 after=_facts(change.after),
                 why=why,
             )
-            return (yield from audit_plans.write(self._circuits.store.plans, who, entry, now))
+            return (yield from audit.write(who, entry))
 
         change = self._circuits.change(name, Policy(), decide, note)
         if not change.done:

@@ -18,21 +18,22 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..clock import DatabaseTime, wall_clock
 from ..errors import CircuitOpen, NotMigrated, StoreUnavailable
 from ..rules.breaker import BAD, GOOD, VOID, Policy, State, Switch
 from ..rules.redact import redact
 from ..store import Store
-from ..store.plans import breakers as breaker_plans
+from ..store.plans import breakers
 from ..store.plans.breakers import BreakerRow, Change
-from ..store.statement import Plan
+from ..store.statement import Plan, Runnable
 from ..telemetry.logs import Log
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Decide = Callable[[Switch, datetime], Switch | None]
-Note = Callable[[Change, Any], Plan[Any]]
+Note = Callable[[Change], Plan[Any]]
 
 LOOK = 1.0  # seconds for which a process believes what it read, and between two writes of its calls
 PATIENCE = 5.0  # seconds that a call waits for the store; then it goes by what is known
@@ -103,32 +104,34 @@ class Circuits:
 
         `note` is what is written beside a change that was made, in the same transaction.
         """
-        store = self.store
 
         def on_row(row: BreakerRow, now: datetime) -> BreakerRow | None:
             switch = decide(as_switch(row, policy), now)
             return None if switch is None else as_row(row, switch)
 
-        def plan(now: Any) -> Plan[Change]:
-            made = yield from breaker_plans.change(store.plans, name, on_row, now)
-            if note is not None and made.done:
-                yield from note(made, now)
-            return made
-
-        change = self.migrated(lambda: store.run(plan, one=note is None))
+        if note is None:
+            change = self.migrated(self.store.run, breakers.change, name, on_row)
+        else:
+            change = self.migrated(self.store.run, _noted, name, on_row, note)
         if change.before.state != change.after.state:
             self._tell(change)
         return change
 
-    def migrated(self, do: Callable[[], T]) -> T:
+    def migrated(
+        self,
+        run: Callable[[Runnable[T]], T],
+        verb: Callable[P, Runnable[T]],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> T:
         """The embedded default needs no ceremony: its tables are made when they are missed."""
         try:
-            return do()
+            return run(verb(*args, **options))
         except NotMigrated:
-            if self.store.plans.dialect != "sqlite":
+            if not self.store.is_embedded:
                 raise
             self.store.migrate()
-            return do()
+            return run(verb(*args, **options))
 
     def _tell(self, change: Change) -> None:
         row = change.after
@@ -215,9 +218,7 @@ class Circuit:
     def _read(self) -> None:
         store = self.home.store
         try:
-            row, now = self.home.migrated(
-                lambda: store.read(lambda at: breaker_plans.look(store.plans, self.name, at), one=True)
-            )
+            row, now = self.home.migrated(store.read, breakers.look, self.name)
             if row.version:
                 self.learn(row, now)
             else:  # from now on operators see it
@@ -387,3 +388,12 @@ def as_row(row: BreakerRow, switch: Switch) -> BreakerRow:
         forced=switch.forced,
         why=switch.why,
     )
+
+
+def _noted(
+    name: str, decide: Callable[[BreakerRow, datetime], BreakerRow | None], note: Note
+) -> Plan[Change]:
+    made = yield from breakers.change(name, decide)
+    if made.done:
+        yield from note(made)
+    return made

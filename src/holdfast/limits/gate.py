@@ -19,8 +19,7 @@ from ..rules.catchup import CatchUp, catch_up
 from ..rules.rate import Hand
 from ..rules.slots import Holder, Share, SlotHand, share
 from ..store import Store
-from ..store.plans import breakers as breaker_plans
-from ..store.plans import slots as slot_plans
+from ..store.plans import breakers, slots
 from ..store.plans.slots import Holders
 from ..telemetry.logs import Log
 from .breakers import Breaker
@@ -194,7 +193,7 @@ class Gate:
         ]
         if not bounded:
             return
-        seen = await self.store.arun(lambda now: slot_plans.ages(self.store.plans, now))
+        seen = await self.store.arun(slots.ages())
         others = [queues for number, (age, queues) in seen.items() if number != worker and age < self.lease]
         for queue in bounded:
             if not any(queue in each for each in others):
@@ -236,12 +235,7 @@ class Gate:
 
     async def _take(self, name: str, rate: Rate, wanted: int) -> int:
         try:
-            return await self.store.arun(
-                lambda now: breaker_plans.take(
-                    self.store.plans, name, wanted, rate.per_second, rate.burst, now
-                ),
-                one=True,
-            )
+            return await self.store.arun(breakers.take(name, wanted, rate.per_second, rate.burst))
         except StoreUnavailable as error:
             log.warning("rate.unknown", "No tokens for the rate %(rate)s: %(error)s", rate=name, error=error)
             return 0
@@ -262,9 +256,7 @@ class Gate:
             return [(each.worker, each.held, each.lease, each.queues) for each in got.holders]
 
         try:
-            done = await self.store.arun(
-                lambda now: slot_plans.change(self.store.plans, name, decide, now), one=True
-            )
+            done = await self.store.arun(slots.change(name, decide))
         except StoreUnavailable as error:
             log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=error)
             return

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from ..errors import BodySealed
 from ..model.message import Reason
-from ..store.plans import queries as queries
-from ..store.plans.engine_sqlite import TIMER
-from ..store.plans.operator import at as instant
+from ..store.plans import queries
+from ..store.plans.operator import moment
+from ..store.plans.rows import TIMER
 from . import gates, results
 from .desk import Desk
 from .queues import Queues
@@ -21,9 +21,9 @@ AHEAD_MAX = 10_000
 
 def why(desk: Desk, id: UUID) -> list[str]:
     """Sentences about the deliveries of a message: pending ones, dead ones, ended ones."""
-    at = instant(desk.plans, desk.ask(lambda now: queries.moment(desk.plans, now)))
+    at = desk.ask(moment())
     assert at is not None
-    pending, dead, ended = desk.ask(lambda now: queries.show(desk.plans, id, now), one=False)
+    pending, dead, ended = desk.ask(queries.show(id))
     told = [_pending(desk, results.delivery(row), at) for row in pending]
     several = len({row["due_at"] or row["created_at"] for row in (*pending, *dead)}) > 1
     told += [_dead(results.letter(row), at, several) for row in dead]
@@ -143,7 +143,7 @@ def _suspect(each: Delivery, at: datetime) -> str:
 
 
 def _ready(desk: Desk, each: Delivery, at: datetime) -> str:
-    ahead = desk.ask(lambda _: queries.ahead(desk.plans, each.seq, AHEAD_MAX))
+    ahead = desk.ask(queries.ahead(each.seq, AHEAD_MAX))
     since = f"Ready since {clock(each.claimable_at, at)}"
     if ahead == 0:
         return f"{since}: it is the next one of its queue."

@@ -12,10 +12,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import StoreUnavailable
-from ..store.plans import engine as plans
+from ..store.plans import engine
+from ..store.statement import Plan
 from ..telemetry.logs import Log, configure
 from ..telemetry.sheet import Sheet
 from ..worker.board import Board
@@ -131,7 +132,7 @@ async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[]
     waiting = list(deaths)
     while waiting and not hurry():
         try:
-            await app.store.arun(lambda now: _tell(app, waiting[0], now))
+            await app.store.arun(_tell(waiting[0]))
             waiting.pop(0)
         except StoreUnavailable as error:
             log.warning("death.untold", "A death could not be reported yet: %(error)s", error=error)
@@ -139,10 +140,9 @@ async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[]
             pause = min(pause * 2, PAUSE_MAX)
 
 
-def _tell(app: Holdfast, death: Death, now: Any) -> Any:
-    ours = app.store.plans
-    yield from ours.recover(now, worker=death.worker, running=death.running, ended=death.ended)
-    yield from plans.retire_worker(ours, death.worker)
+def _tell(death: Death) -> Plan[None]:
+    yield from engine.recover(worker=death.worker, running=death.running, ended=death.ended)
+    yield from engine.retire_worker(death.worker)
 
 
 def _watch_supervisor(

@@ -20,7 +20,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from ..errors import NotInTransaction, NotMigrated, WrongHandle
-from .statement import Dialect, Plan, Rows, Statement, Style, adrive, compile, drive
+from .statement import Bound, Rows, Statement, adrive, drive
+from .text import Dialect, Style, compile
 
 T = TypeVar("T")
 
@@ -39,14 +40,14 @@ class Handle(msgspec.Struct, frozen=True):
 
     # A kind of handle has one of these two and refuses the other. `verb` is what the caller called.
 
-    def run(self, plan: Plan[T], *, verb: str = "publish") -> T:
+    def run(self, plan: Bound[T], *, verb: str = "publish") -> T:
         """Run the plan in the caller's transaction and block until it is done."""
         raise WrongHandle(
             f"{verb}() blocks and was given an async handle ({self.kind}), so nothing was done: "
             f"write `await a{verb}(...)` with the same arguments."
         )
 
-    async def arun(self, plan: Plan[T], *, verb: str = "apublish") -> T:
+    async def arun(self, plan: Bound[T], *, verb: str = "apublish") -> T:
         """Run the plan in the caller's transaction."""
         raise WrongHandle(
             f"{verb}() was given a blocking handle ({self.kind}), so nothing was done: "
@@ -66,7 +67,7 @@ class Blocking(Handle, frozen=True):
         """Asked on SQLite only."""
         raise NotImplementedError
 
-    def run(self, plan: Plan[T], *, verb: str = "publish") -> T:
+    def run(self, plan: Bound[T], *, verb: str = "publish") -> T:
         self.check()
         try:
             return drive(plan, self.execute) if self.dialect == "postgres" else perform_whole(plan, self)
@@ -83,7 +84,7 @@ class Asynchronous(Handle, frozen=True):
     async def execute(self, statement: Statement) -> Rows:
         raise NotImplementedError
 
-    async def arun(self, plan: Plan[T], *, verb: str = "apublish") -> T:
+    async def arun(self, plan: Bound[T], *, verb: str = "apublish") -> T:
         self.check()
         try:
             return await adrive(plan, self.execute)
@@ -92,7 +93,7 @@ class Asynchronous(Handle, frozen=True):
             raise
 
 
-def perform_whole(plan: Plan[T], handle: Blocking) -> T:
+def perform_whole(plan: Bound[T], handle: Blocking) -> T:
     """All of the plan or nothing, on SQLite, which does not spoil a transaction in which something failed."""
     # A transaction that begins with a read cannot always be made a writing one later (BUSY at once, whatever
     # the timeout), so if none is open yet it begins as a writing one.
@@ -163,7 +164,7 @@ class Aiosqlite(Asynchronous, frozen=True):
     def check(self) -> None:
         Sqlite(self.connection, self.kind).check()
 
-    async def arun(self, plan: Plan[T], *, verb: str = "apublish") -> T:
+    async def arun(self, plan: Bound[T], *, verb: str = "apublish") -> T:
         self.check()  # and again in its own thread, because only there may a connection be asked for everything
         # The whole plan is one visit to that thread: a cancelled caller cannot leave half of it behind.
         work = Sqlite(self.connection._conn, self.kind)
@@ -363,7 +364,7 @@ class AlchemyAsync(Asynchronous, frozen=True):
 
     style: Style
 
-    async def arun(self, plan: Plan[T], *, verb: str = "apublish") -> T:
+    async def arun(self, plan: Bound[T], *, verb: str = "apublish") -> T:
         def visit(inner: Any) -> T:
             return Alchemy(inner, self.kind, self.dialect, self.style).run(plan)
 

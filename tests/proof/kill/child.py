@@ -28,7 +28,7 @@ from holdfast.clock import MovableClock
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, Store, statement
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.statement import compile, load
+from holdfast.store.text import compile, load
 from tests.proof.instrument import NOTICE
 from tests.proof.kill.verbs import Hands, finish, verbs
 
@@ -129,7 +129,7 @@ def perform(order: dict[str, Any]) -> dict[str, Any]:
         points.armed = True
         store.migrate()
         return {"points": points.passed, "steps": []}
-    store.run(lambda _: iter_nothing())  # connects before anything is counted
+    store.run(iter_nothing())  # connects before anything is counted
     points.armed = True
     verbs()[order["verb"]](hands)
     points.armed = False
@@ -144,9 +144,9 @@ def iter_nothing() -> Any:
 
 def warm_up() -> None:
     """What each process would do first is done once, here: their memory is ours."""
-    for dialect in ("sqlite", "postgres"):
+    for dialect, style in (("sqlite", "named"), ("postgres", "pyformat")):
         for file in sorted((SQL / dialect).glob("*.sql")):
-            compile(load(dialect, file.stem), "named" if dialect == "sqlite" else "pyformat")
+            compile(load(dialect, (f"any/{file.stem}",)), style)
     verbs()
     gc.collect()
     gc.freeze()
