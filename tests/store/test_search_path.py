@@ -234,7 +234,7 @@ DOMAINS = "".join(
 
 def hostile(dsn: str) -> None:
     """A schema with a function for every call and an operator for every pair, which say that they were called."""
-    texts = [*(STORE / "functions").glob("*.sql"), *(STORE / "sql" / "postgres").glob("*.sql")]
+    texts = [*(STORE / "functions").glob("*.sql"), *(STORE / "sql").rglob("*.sql")]
     texts += [*(STORE / "migrations").rglob("*.sql"), *STORE.glob("*.py")]
     used = {name for file in texts for name in re.findall(r"\b(\w+)\(", file.read_text())}
     with psycopg.connect(dsn, autocommit=True) as db:

@@ -50,17 +50,43 @@ def load(dialect: Dialect, parts: tuple[str | Text, ...], schema: str = DEFAULT_
 
 def _text(dialect: Dialect, part: str | Text) -> str:
     if isinstance(part, Text):
-        return to_sqlite(part.sql) if dialect == "sqlite" else part.sql
-    name = part.partition("/")[2]
-    return files("holdfast").joinpath("store", "sql", dialect, f"{name}.sql").read_text(encoding="utf-8")
+        return in_words_of(dialect, part.sql)
+    folder, _, name = part.partition("/")
+    place = files("holdfast").joinpath("store", "sql", folder)
+    own = place.joinpath(f"{name}.{dialect}.sql")
+    if own.is_file():
+        return own.read_text(encoding="utf-8")
+    return in_words_of(dialect, place.joinpath(f"{name}.sql").read_text(encoding="utf-8"))
 
 
+def names(dialect: Dialect) -> list[str]:
+    """All statements that a database has, and parts of such: `slots/slot_look`."""
+    found = set()
+    for folder in files("holdfast").joinpath("store", "sql").iterdir():
+        for file in folder.iterdir():
+            name, *only, _ = file.name.split(".")
+            if not only or only == [dialect]:
+                found.add(f"{folder.name}/{name}")
+    return sorted(found)
+
+
+# The mechanical rules: a schema and a prefix, casts and none, arrays and JSON, and who knows the time.
+NOW = re.compile(r"(?<!:):now\b")
+THE_TIME = "coalesce(:now::timestamptz, clock_timestamp())"
 ANY = re.compile(r"= any \((:\w+)(?:::\w+\[\])?\)")
 CAST = re.compile(r"::[a-z]\w*(?:\[\])?")
 
 
-def to_sqlite(sql: str) -> str:
-    """The same in SQLite's words: tables with a prefix instead of a schema, lists as JSON, no casts."""
+def in_words_of(dialect: Dialect, sql: str) -> str:
+    """What is written once for both databases, in PostgreSQL's words but for the time, which is simply `:now`.
+
+    >>> in_words_of("sqlite", "select id from holdfast.lease where seq = any (:seqs::bigint[]) and until < :now")
+    'select id from holdfast_lease where seq in (select value from json_each(:seqs)) and until < :now'
+    >>> in_words_of("postgres", "select :now")
+    'select coalesce(:now::timestamptz, clock_timestamp())'
+    """
+    if dialect == "postgres":
+        return NOW.sub(THE_TIME, sql)
     listed = ANY.sub(r"in (select value from json_each(\1))", sql)
     return CAST.sub("", listed).replace("holdfast.", "holdfast_")
 

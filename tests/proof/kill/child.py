@@ -26,13 +26,11 @@ from psycopg._connection_base import BaseConnection
 
 from holdfast.clock import MovableClock
 from holdfast.settings import Settings
-from holdfast.store import SqliteStore, Store, statement
+from holdfast.store import SqliteStore, Store
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.text import compile, load
+from holdfast.store.text import compile, load, names
 from tests.proof.instrument import NOTICE
 from tests.proof.kill.verbs import Hands, finish, verbs
-
-SQL = Path(statement.__file__).parent / "sql"
 
 
 class Points:
@@ -145,8 +143,8 @@ def iter_nothing() -> Any:
 def warm_up() -> None:
     """What each process would do first is done once, here: their memory is ours."""
     for dialect, style in (("sqlite", "named"), ("postgres", "pyformat")):
-        for file in sorted((SQL / dialect).glob("*.sql")):
-            compile(load(dialect, (f"any/{file.stem}",)), style)
+        for name in names(dialect):
+            compile(load(dialect, (name,)), style)
     verbs()
     gc.collect()
     gc.freeze()
