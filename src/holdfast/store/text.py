@@ -74,11 +74,12 @@ def names(dialect: Dialect) -> list[str]:
 NOW = re.compile(r"(?<!:):now\b")
 THE_TIME = "coalesce(:now::timestamptz, clock_timestamp())"
 ANY = re.compile(r"= any \((:\w+)(?:::\w+\[\])?\)")
+NEVER = "9223372036854775807"  # SQLite's instant that never comes
 CAST = re.compile(r"::[a-z]\w*(?:\[\])?")
 
 
 def in_words_of(dialect: Dialect, sql: str) -> str:
-    """What is written once for both databases, in PostgreSQL's words but for the time, which is simply `:now`.
+    """What is written once for both databases: in PostgreSQL's words, but the time is simply `:now`.
 
     >>> in_words_of("sqlite", "select id from holdfast.lease where seq = any (:seqs::bigint[]) and until < :now")
     'select id from holdfast_lease where seq in (select value from json_each(:seqs)) and until < :now'
@@ -88,7 +89,7 @@ def in_words_of(dialect: Dialect, sql: str) -> str:
     if dialect == "postgres":
         return NOW.sub(THE_TIME, sql)
     listed = ANY.sub(r"in (select value from json_each(\1))", sql)
-    return CAST.sub("", listed).replace("holdfast.", "holdfast_")
+    return CAST.sub("", listed).replace("holdfast.", "holdfast_").replace("'infinity'", NEVER)
 
 
 # What looks like a call and is syntax, which names no schema: the system's own functions come of it in any case.
