@@ -41,7 +41,7 @@ from .rules.retry import RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .store import Store, open_store
 from .store.plans import engine, sequences
-from .store.runners import Handle, recognise
+from .store.handles import Handle, recognise
 from .store.statement import Plan, Runnable
 from .telemetry import Watch, exposition, together
 from .telemetry.families import Sample
