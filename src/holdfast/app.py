@@ -40,8 +40,9 @@ from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .store import Store, open_store
+from .store.handles import Handle
 from .store.plans import engine, sequences
-from .store.handles import Handle, recognise
+from .store.recognise import recognise
 from .store.statement import Plan, Runnable
 from .telemetry import Watch, exposition, together
 from .telemetry.families import Sample

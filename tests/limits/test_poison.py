@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import DeadLetter, FailureDescription
 from holdfast.model.work import Report, Want
-from holdfast.operations.results import failure
+from holdfast.operations.from_rows import failure
 from holdfast.store.plans import engine
 from tests.worker.lab import Lab, settled
 

@@ -28,7 +28,7 @@ from holdfast.model.work import Leased, Report, Settlement, Want
 from holdfast.settings import Settings
 from holdfast.store.plans import engine
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.handles import recognise
+from holdfast.store.recognise import recognise
 from tests.proof.counts import COUNTS
 from tests.store.box import done
 from tests.store.state import check_invariants

@@ -18,7 +18,7 @@ from holdfast.settings import Settings
 from holdfast.store import SqliteStore
 from holdfast.store.plans import engine, queues
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.handles import recognise
+from holdfast.store.recognise import recognise
 from holdfast.store.statement import Alone, Plan, Statement
 from tests.store.box import done
 

@@ -29,7 +29,7 @@ from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import RetryPolicy, policy
 from holdfast.store import SqliteStore, Store
 from holdfast.store.plans import engine
-from holdfast.store.handles import recognise
+from holdfast.store.recognise import recognise
 from tests.store import state
 from tests.store.state import Row
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.store.plans import dead as dead_letters
 from holdfast.store.plans import engine
-from holdfast.store.handles import recognise
+from holdfast.store.recognise import recognise
 from tests.store.box import QUEUE, Box, dead, done, names, new
 from tests.store.state import check_invariants
 

@@ -199,7 +199,7 @@ def show_groups(listed: Any) -> None:
 @app.command("show")
 def show_(id: Id, reveal: Reveal = False, app: App = None, url: Url = None, json: Json = False) -> None:
     """A dead letter with everything known about it."""
-    from ..operations.results import failure
+    from ..operations.from_rows import failure
 
     with operations(app, url) as found:
         letters = [

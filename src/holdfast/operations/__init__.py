@@ -23,7 +23,7 @@ from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
 from ..store.plans import audit, engine, queries
-from . import doctor, results
+from . import doctor, from_rows
 from .alerts import Alerts
 from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
@@ -174,7 +174,7 @@ class Operations:
         rows = self._desk.ask(
             audit.find(who=who, action=action, queue=queue, target=target, since=since, limit=limit)
         )
-        return [results.action(row) for row in rows]
+        return [from_rows.action(row) for row in rows]
 
     # -- at a glance
 
@@ -239,7 +239,7 @@ class Operations:
     def poison_candidates(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Delivery]:
         """Failed messages that have been tried so often, and would be again: most attempts first."""
         rows = self._desk.ask(queries.poison_candidates(attempts, limit))
-        return [results.delivery(row) for row in rows]
+        return [from_rows.delivery(row) for row in rows]
 
     def poison_count(self, *, attempts: int = POISON_ATTEMPTS) -> int:
         """How many pending messages have failed and been tried so often, parked ones too."""
@@ -252,7 +252,7 @@ class Operations:
     def failure_reasons(self) -> list[ReasonCount]:
         """How many messages failed for which reason, the most frequent first."""
         rows = self._desk.ask(queries.failure_reasons())
-        found = [(results.reason_of(reason), pending, dead) for reason, pending, dead in rows]
+        found = [(from_rows.reason_of(reason), pending, dead) for reason, pending, dead in rows]
         return [ReasonCount(reason, pending, dead) for reason, pending, dead in found if reason is not None]
 
     def retry_backlog(self) -> RetryBacklog:

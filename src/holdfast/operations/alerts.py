@@ -26,7 +26,7 @@ from ..store.plans import alerts, breakers
 from ..store.plans.operator import moment
 from ..telemetry.logs import Log
 from .desk import Desk
-from .results import reason_of
+from .from_rows import reason_of
 from .streams import POISON_ATTEMPTS
 
 log = Log("holdfast.alerts")

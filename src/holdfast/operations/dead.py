@@ -15,7 +15,7 @@ from ..store.plans import dead, operator, queries
 from ..store.plans import dead_queries as letters
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
-from . import results
+from . import from_rows
 from .desk import Desk, Tally, as_id, log, needed, refuse_several, spoken
 from .results import Canary, Changed, Content, Deaths, Filter, Group, Letter, Redriven, Rehearsal
 
@@ -41,7 +41,7 @@ class DeadLetters:
         """Dead letters that match, those that died last first."""
         wanted, desk = conditions(filter), self._desk
         rows = desk.ask(letters.letters(newest=newest, limit=limit, **wanted))
-        return [results.letter(row) for row in rows]
+        return [from_rows.letter(row) for row in rows]
 
     def count(self, filter: Filter | None = None) -> int:
         wanted, desk = conditions(filter), self._desk
@@ -51,7 +51,7 @@ class DeadLetters:
         """Dead letters by cause, most deaths first."""
         wanted, desk = conditions(filter), self._desk
         rows = desk.ask(letters.groups(limit, **wanted))
-        return [results.group(row) for row in rows]
+        return [from_rows.group(row) for row in rows]
 
     def deaths(self, seconds: float = DAY) -> Sequence[Deaths]:
         """How many messages died within the last seconds, by queue, whatever became of them since."""
@@ -70,7 +70,7 @@ class DeadLetters:
         self, id: UUID, queue: str | None = None, number: int | None = None
     ) -> Sequence[tuple[Letter, Content]]:
         _, dead, _ = self._desk.ask(queries.show(id))
-        found = [(results.letter(row), results.content(row)) for row in dead]
+        found = [(from_rows.letter(row), from_rows.content(row)) for row in dead]
         return [
             (each, content)
             for each, content in found
@@ -160,7 +160,7 @@ class DeadLetters:
         return Rehearsal(
             desk.ask(letters.count(**wanted)),
             desk.ask(letters.count(**held)),
-            tuple(results.group(row) for row in rows),
+            tuple(from_rows.group(row) for row in rows),
         )
 
     def redrive_many(

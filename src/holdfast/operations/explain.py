@@ -10,7 +10,7 @@ from ..model.message import Reason
 from ..store.plans import queries
 from ..store.plans.operator import moment
 from ..store.plans.rows import TIMER
-from . import gates, results
+from . import from_rows, gates
 from .desk import Desk
 from .queues import Queues
 from .results import OPERATOR, Delivery, Ended, Letter, QueueState, StreamState, clock
@@ -24,9 +24,9 @@ def why(desk: Desk, id: UUID) -> list[str]:
     at = desk.ask(moment())
     assert at is not None
     pending, dead, ended = desk.ask(queries.show(id))
-    told = [_pending(desk, results.delivery(row), at) for row in pending]
+    told = [_pending(desk, from_rows.delivery(row), at) for row in pending]
     several = len({row["due_at"] or row["created_at"] for row in (*pending, *dead)}) > 1
-    told += [_dead(results.letter(row), at, several) for row in dead]
+    told += [_dead(from_rows.letter(row), at, several) for row in dead]
     if several:
         numbers = [row["seq"] for row in (*pending, *dead)]
         told = [
@@ -34,7 +34,7 @@ def why(desk: Desk, id: UUID) -> list[str]:
             for number, text in zip(numbers, told, strict=True)
         ]
         told.insert(0, f"Several messages have the id {id}; commands take --number, too.")
-    told += [_ended(results.ended(row), at) for row in ended]
+    told += [_ended(from_rows.ended(row), at) for row in ended]
     if not told:
         days = desk.settings.history / 86_400
         return [

@@ -14,7 +14,7 @@ from ..rules.fingerprint import fingerprint
 from ..store.plans import engine, operator, queries
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
-from . import results
+from . import from_rows
 from .desk import Desk, Tally, as_id, log, needed, said, spoken
 from .results import Changed, Delivery, Dossier, Filter, Many
 
@@ -37,7 +37,7 @@ class Messages:
 
     def _of(self, id: UUID) -> list[Delivery]:
         pending, _, _ = self._desk.ask(queries.show(id))
-        return [results.delivery(row) for row in pending]
+        return [from_rows.delivery(row) for row in pending]
 
     def _found(self, wanted: Filter, states: list[str] | None, order: str, limit: int) -> list[Delivery]:
         if wanted.state is not None:
@@ -53,7 +53,7 @@ class Messages:
                 limit=limit,
             )
         )
-        return [results.delivery(row) for row in rows]
+        return [from_rows.delivery(row) for row in rows]
 
     def show(self, id: UUID | str) -> Dossier:
         """Everything that is known about a message, in all its queues, pending, dead and ended."""
@@ -67,9 +67,9 @@ class Messages:
         pending, dead, ended = self._desk.ask(queries.show(id))
         return Dossier(
             id,
-            tuple((results.delivery(row), results.content(row)) for row in pending),
-            tuple((results.letter(row), results.content(row)) for row in dead),
-            tuple(results.ended(row) for row in ended),
+            tuple((from_rows.delivery(row), from_rows.content(row)) for row in pending),
+            tuple((from_rows.letter(row), from_rows.content(row)) for row in dead),
+            tuple(from_rows.ended(row) for row in ended),
         )
 
     def retry(

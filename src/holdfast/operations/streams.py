@@ -9,7 +9,7 @@ from ..errors import NotFound
 from ..store.plans import audit, operator, queries
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
-from . import results
+from . import from_rows, results
 from .desk import Desk, as_id, log, needed, said
 from .results import OPERATOR, Blocking, Changed, Delivery, StreamOrder, StreamState
 
@@ -27,7 +27,7 @@ class Streams:
     ) -> Sequence[StreamState]:
         """Streams with something in their order, or halted; those with most behind the head first."""
         rows = self._desk.ask(queries.streams(queue=queue, stream=stream, blocked=blocked, limit=limit))
-        return [results.stream_state(row) for row in rows]
+        return [from_rows.stream_state(row) for row in rows]
 
     def blocked(self, *, queue: str | None = None, limit: int = 50) -> Sequence[StreamState]:
         """Streams that are halted, or whose head cannot be claimed now."""
@@ -53,7 +53,7 @@ class Streams:
                 limit=limit,
             )
         )
-        return [results.delivery(row) for row in rows]
+        return [from_rows.delivery(row) for row in rows]
 
     def blocking_message(self, queue: str, stream: str, *, attempts: int = POISON_ATTEMPTS) -> Blocking:
         """What stands first in a stream, and whether it has been tried so often that it may be poison."""
@@ -73,7 +73,7 @@ class Streams:
             return None
         id = as_id(state.halted_by)
         _, dead, _ = self._desk.ask(queries.show(id))
-        found = [results.letter(row) for row in dead if row["queue"] == state.queue]
+        found = [from_rows.letter(row) for row in dead if row["queue"] == state.queue]
         return max(
             found, key=lambda each: each.halts, default=None
         )  # of several with its id, the one that halts it

@@ -3,7 +3,7 @@
 A step is a statement by its name, with parameters; its text stands in `sql/`, and a plan knows neither the database nor
 the time. Or it is a verb: what the two databases do each in its own way (plans/engine.py). `bound` makes SQL of steps,
 for one database at one time, and whoever has a connection drives the result: the store's own, or the caller's handle in
-any of the drivers (runners.py).
+any of the drivers (handles.py).
 """
 
 from __future__ import annotations

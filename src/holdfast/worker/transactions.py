@@ -33,7 +33,7 @@ from ..rules.lanes import Completion, Lane, stamped
 from ..rules.pacing import Pacing
 from ..store import Store
 from ..store.plans import engine
-from ..store.handles import recognise
+from ..store.recognise import recognise
 from ..store.statement import Plan
 from ..telemetry.logs import Log
 

@@ -39,7 +39,7 @@ from holdfast.store.plans import (
 )
 from holdfast.store.plans import dead as dead_letters
 from holdfast.store.plans.audit import Entry
-from holdfast.store.handles import recognise
+from holdfast.store.recognise import recognise
 from holdfast.store.statement import Alone, Bound, Plan, Runnable, Statement, bound
 from tests.proof.contents import Contents
 from tests.store.box import cancelled, dead, done, failed, given_back, released
