@@ -46,7 +46,7 @@ from .migrate import migrate
 from .moments import moment
 from .plans import queries
 from .plans.engine_postgres import PostgresEngine
-from .statement import Alone, Bound, Plan, Row, Rows, Runnable, Statement, adrive, bound, drive
+from .statement import Bound, Plan, Row, Rows, Runnable, Statement, adrive, bound, drive, stands_alone
 from .text import DEFAULT_SCHEMA, compile
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class PostgresStore:
     def run(self, plan: Runnable[T]) -> T:
         """Do a plan in a transaction of its own. One that stands alone needs no BEGIN."""
         with self._connection() as connection:
-            if type(plan) is Alone:
+            if stands_alone(plan):
                 return drive(self.bound(plan), lambda s: execute(connection, s))
             with connection.transaction():
                 return drive(self.bound(plan), lambda s: execute(connection, s))
@@ -99,7 +99,7 @@ class PostgresStore:
 
     async def arun(self, plan: Runnable[T]) -> T:
         async with self._aconnection() as connection:
-            if type(plan) is Alone:
+            if stands_alone(plan):
                 return await adrive(self.bound(plan), lambda s: aexecute(connection, s))
             async with connection.transaction():
                 return await adrive(self.bound(plan), lambda s: aexecute(connection, s))

@@ -42,23 +42,22 @@ class Statement(msgspec.Struct, frozen=True):
     is_raw: bool = False
 
 
-class Json(msgspec.Struct, frozen=True):
-    """A parameter that is one JSON text, with instants as the database reads them."""
-
-    value: Any
-
-
 class Query(msgspec.Struct, frozen=True):
     """A statement by the names of its files (`slots/slot_look`), mostly one, and its parameters.
 
-    Parameters are plain values, UUIDs, aware datetimes, lists of those and `Json`; each database gets what it takes.
-    `:now` is bound by whoever runs it. For `enough` and `is_raw` see `Statement`.
+    Parameters are plain values, UUIDs, aware datetimes and lists of those; each database gets what it takes. Each of
+    `documents` becomes one JSON text, with instants as the database reads them. `:now` is bound by whoever runs it. For
+    `enough` and `is_raw` see `Statement`.
     """
 
     parts: tuple[str | Text, ...]
     params: Mapping[str, object] = {}
     enough: Enough | None = None
     is_raw: bool = False
+    documents: Mapping[str, object] = {}
+
+    def with_documents(self, **documents: object) -> Query:
+        return msgspec.structs.replace(self, documents=documents)
 
     def raw(self) -> Query:
         return msgspec.structs.replace(self, is_raw=True)
@@ -67,16 +66,25 @@ class Query(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, enough=enough)
 
 
-class Verb(msgspec.Struct, frozen=True):
-    """Something that the two databases do each in its own way: a method of their `engine` or their `operator`."""
+class Verb(msgspec.Struct, Generic[T], frozen=True):
+    """Something that the two databases do each in its own way: a method of their `engine` or their `operator`.
+
+    It is a step of a plan, and a plan itself. `is_alone`: it needs no transaction around it.
+    """
 
     stem: str
     name: str
     args: tuple[Any, ...] = ()
     options: Mapping[str, Any] = {}
+    is_alone: bool = False
+
+    def __iter__(self) -> Plan[T]:
+        answer: T = yield self
+        return answer
 
 
-Step: TypeAlias = Query | Verb | Statement
+Bound: TypeAlias = Generator["Statement", Rows, T]
+Step: TypeAlias = Query | Verb[Any] | Statement
 Plan: TypeAlias = Generator[Step, Any, T]
 
 
@@ -84,6 +92,7 @@ class Alone(Generic[Answer]):
     """A plan that needs no transaction around it: it is a single statement, or each of its statements stands alone."""
 
     __slots__ = ("plan",)
+    is_alone = True
 
     def __init__(self, plan: Plan[Answer]) -> None:
         self.plan = plan
@@ -92,7 +101,7 @@ class Alone(Generic[Answer]):
         return self.plan
 
 
-Runnable: TypeAlias = Plan[T] | Alone[T]
+Runnable: TypeAlias = Plan[T] | Alone[T] | Verb[T]
 
 
 def single(make: Callable[P, Plan[T]]) -> Callable[P, Alone[T]]:
@@ -128,13 +137,22 @@ class Engine(Protocol[Now]):
     def bind(self, query: Query, now: Now) -> Statement:
         """The statement with its text, its values as the database takes them, and the time."""
 
-    def perform(self, verb: Verb, now: Now) -> Runnable[Any]:
+    def perform(self, verb: Verb[T], now: Now) -> Plan[T]:
         """The plan of a verb."""
 
 
-def bound(plan: Runnable[T], engine: Engine[Now], now: Now) -> Generator[Statement, Rows, T]:
+def stands_alone(plan: Runnable[Any]) -> bool:
+    """Whether a plan says that it needs no transaction around it."""
+    return getattr(plan, "is_alone", False)
+
+
+def bound(plan: Runnable[T], engine: Engine[Now], now: Now) -> Bound[T]:
     """The plan in the SQL of one database, at one time."""
-    steps = iter(plan)
+    steps = engine.perform(plan, now) if isinstance(plan, Verb) else iter(plan)
+    return _bound(steps, engine, now)
+
+
+def _bound(steps: Plan[T], engine: Engine[Now], now: Now) -> Bound[T]:
     try:
         step = next(steps)
         while True:
@@ -155,9 +173,6 @@ def bound(plan: Runnable[T], engine: Engine[Now], now: Now) -> Generator[Stateme
         return result
     finally:
         steps.close()
-
-
-Bound: TypeAlias = Generator[Statement, Rows, T]
 
 
 def drive(plan: Bound[T], execute: Callable[[Statement], Rows]) -> T:

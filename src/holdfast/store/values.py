@@ -13,7 +13,6 @@ from uuid import UUID
 import msgspec
 
 from ..clock import from_micros, micros
-from .statement import Json
 
 PARKED = 9_223_372_036_854_775_807  # SQLite's instant that never comes; PostgreSQL has infinity
 BEGINNING = datetime.min.replace(tzinfo=UTC)  # before everything that is stored
@@ -40,10 +39,12 @@ def for_sqlite(value: object) -> object:
             return encode(
                 value if not value or type(value[0]) in PLAIN else [_inside(each) for each in value]
             )
-        case Json():
-            return encode(_inside(value.value))
         case _:
             return value
+
+
+def document_for_sqlite(value: object) -> str:
+    return encode(_inside(value))
 
 
 def _inside(value: Any) -> Any:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ..statement import Json, Plan, Verb, single, statements
+from ..statement import Plan, Verb, single, statements
 from ..values import as_id, instant
 from . import operator
 from .operator import OrderMoved, advance, hold_first, still_first
@@ -183,7 +183,7 @@ def put(
     yield sql("op_dead_import_alone")
     files = {same(row): row for row in reversed(letters)}
     sorted_ = sorted(files.values(), key=lambda row: (row["id"], row["queue"]))  # as an order locks them
-    rows = yield sql("op_dead_import", letters=Json(sorted_))
+    rows = yield sql("op_dead_import").with_documents(letters=sorted_)
     fresh = {
         (as_id(id), queue, number): files[as_id(id), queue, instant(due)] for id, queue, number, due in rows
     }
@@ -195,7 +195,7 @@ def put(
         yield sql("op_dead_delete", **_named(sorted([*back, *gone])))
     stored = {key: row for key, row in fresh.items() if key not in back and key not in gone}
     if stored:
-        yield sql("op_death_import", deaths=Json(_their(deaths, stored)))
+        yield sql("op_death_import").with_documents(deaths=_their(deaths, stored))
         yield sql("op_dead_key_hold", **_named(list(stored)))
     return {_in_file(row) for row in stored.values()}, {_in_file(fresh[key]) for key in gone}
 

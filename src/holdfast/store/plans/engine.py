@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ...model.message import Event, NewMessage, Published
 from ...model.work import Batch, Report, Settlement
-from ..statement import Alone, Plan, Runnable, Verb, single, statements
+from ..statement import Plan, Verb, single, statements
 from ..values import instant
 
 ADOPTED_AT_ONCE = 1000
@@ -19,23 +19,16 @@ sql = statements("engine")
 # -- publishing
 
 
-def append(messages: Sequence[NewMessage], *, place: bool = False) -> Runnable[list[Published]]:
+def append(messages: Sequence[NewMessage], *, place: bool = False) -> Verb[list[Published]]:
     """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
-    plan = _append(messages, place)
     # An event is another statement, and so is the look for an id that the publisher gave.
-    return plan if any(m.event or m.id_is_given for m in messages) else Alone(plan)
+    is_alone = not any(m.event or m.id_is_given for m in messages)
+    return Verb("engine", "append", (messages,), {"place": place}, is_alone)
 
 
-def _append(messages: Sequence[NewMessage], place: bool) -> Plan[list[Published]]:
-    published: list[Published] = yield Verb("engine", "append", (messages,), {"place": place})
-    return published
-
-
-@single
-def adopt(count: int) -> Plan[int]:
+def adopt(count: int) -> Verb[int]:
     """Unrouted messages go to those who subscribe to them now."""
-    adopted: int = yield Verb("engine", "adopt", (count,))
-    return adopted
+    return Verb("engine", "adopt", (count,), is_alone=True)
 
 
 @single
@@ -82,27 +75,21 @@ def subscribe(subscriptions: Mapping[str, Sequence[str]], unordered: Collection[
 # -- the worker's turn
 
 
-@single
-def exchange(report: Report) -> Plan[Batch]:
+def exchange(report: Report) -> Verb[Batch]:
     """One turn of a worker: results in, new work out. Ids that handlers gave are looked up in a statement before it."""
-    batch: Batch = yield Verb("engine", "exchange", (report,))
-    return batch
+    return Verb("engine", "exchange", (report,), is_alone=True)
 
 
-def settle(settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Plan[set[int]]:
+def settle(settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Verb[set[int]]:
     """Apply the settlements whose lease still stands; the answer names them by seq."""
-    held: set[int] = yield Verb("engine", "settle", (settlements, moves))
-    return held
+    return Verb("engine", "settle", (settlements, moves))
 
 
-@single
-def renew(worker: int, leases: Sequence[Lease], lease: float) -> Plan[tuple[set[int], set[int]]]:
+def renew(worker: int, leases: Sequence[Lease], lease: float) -> Verb[tuple[set[int], set[int]]]:
     """The heartbeat: leases last longer. The answer: which are lost, and which are asked to be cancelled."""
-    lost, cancels = yield Verb("engine", "renew", (worker, leases, lease))
-    return lost, cancels
+    return Verb("engine", "renew", (worker, leases, lease), is_alone=True)
 
 
-@single
 def recover(
     *,
     worker: int | None = None,
@@ -110,11 +97,10 @@ def recover(
     ended: Sequence[int] = (),
     known: Sequence[int] = (),
     count: int = 1000,
-) -> Plan[int]:
+) -> Verb[int]:
     """End leases that their holder will not end: those that lapsed, or those of one worker."""
     options = {"worker": worker, "running": running, "ended": ended, "known": known, "count": count}
-    recovered: int = yield Verb("engine", "recover", (), options)
-    return recovered
+    return Verb("engine", "recover", (), options, is_alone=True)
 
 
 # -- workers and their leases

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import compress
 from operator import attrgetter, not_
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from ...errors import VersionConflict
 from ...model.message import Flag, Message, NewMessage, Published, from_raw
 from ...model.work import Batch, Leased, Mark, Outcome, Report, Settlement, Share
 from ..given import given, look_up, raise_if_taken
-from ..statement import Json, Plan, Query, Row, Rows, Statement, Verb, statements
+from ..statement import Plan, Query, Row, Rows, Statement, Verb, statements
 from ..text import DEFAULT_SCHEMA, Dialect, load
 from ..values import as_id, encode
 from .operator_postgres import PostgresOperator
@@ -72,13 +72,12 @@ class PostgresEngine:
 
     def bind(self, query: Query, now: datetime | None) -> Statement:
         params: dict[str, object] = {"now": now, **query.params}
-        for name, value in query.params.items():
-            if type(value) is Json:
-                params[name] = encode(value.value)
+        for name, document in query.documents.items():
+            params[name] = encode(document)
         return Statement(load("postgres", query.parts, self.schema), params, is_raw=query.is_raw)
 
-    def perform(self, verb: Verb, now: datetime | None) -> Plan[Any]:
-        plan: Plan[Any] = getattr(self._parts[verb.stem], verb.name)(*verb.args, **verb.options)
+    def perform(self, verb: Verb[T], now: datetime | None) -> Plan[T]:
+        plan: Plan[T] = getattr(self._parts[verb.stem], verb.name)(*verb.args, **verb.options)
         return plan
 
     def append(self, messages: Sequence[NewMessage], *, place: bool = False) -> Plan[list[Published]]:

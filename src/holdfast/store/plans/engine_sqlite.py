@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ...clock import from_micros, micros
@@ -14,7 +14,7 @@ from ...model.work import Batch, Outcome, Report, Settlement
 from ..given import given, look_up, raise_if_taken
 from ..statement import Plan, Query, Rows, Statement, Verb, statements
 from ..text import Dialect, load
-from ..values import PARKED, PLAIN, decoded_errors, encode, for_sqlite, when
+from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode, for_sqlite, when
 from .operator_sqlite import SqliteOperator
 from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
 from .settling import admissible
@@ -28,6 +28,8 @@ FLAG_BITS = 16
 TIMERS = 500  # that fire at once
 TIMER_BYTES_MIN, TIMER_BYTES_MAX = 1024 * 1024, 64 * 1024 * 1024  # of their bodies
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
+
+T = TypeVar("T")
 
 sql = statements("engine")
 
@@ -49,11 +51,13 @@ class SqliteEngine:
         params: dict[str, object] = {
             name: value if type(value) in PLAIN else for_sqlite(value) for name, value in query.params.items()
         }
+        for name, document in query.documents.items():
+            params[name] = document_for_sqlite(document)
         params["now"] = now
         return Statement(load("sqlite", query.parts), params, query.enough)
 
-    def perform(self, verb: Verb, now: int) -> Plan[Any]:
-        plan: Plan[Any] = getattr(self._parts[verb.stem], verb.name)(*verb.args, **verb.options, now=now)
+    def perform(self, verb: Verb[T], now: int) -> Plan[T]:
+        plan: Plan[T] = getattr(self._parts[verb.stem], verb.name)(*verb.args, **verb.options, now=now)
         return plan
 
     # -- publishing

@@ -311,18 +311,14 @@ def poison_count(attempts: int) -> Plan[int]:
 # -- doctor
 
 
-@single
-def version() -> Plan[tuple[Installed, Installed]]:
+def version() -> Verb[tuple[Installed, Installed]]:
     """The schema and the functions that the database has, and those that this release brings."""
-    found: tuple[Installed, Installed] = yield Verb("operator", "installed")
-    return found
+    return Verb("operator", "installed", is_alone=True)
 
 
-@single
-def server() -> Plan[Row]:
+def server() -> Verb[Row]:
     """What the database promises about a commit."""
-    found: Row = yield Verb("operator", "server")
-    return found
+    return Verb("operator", "server")
 
 
 @single
