@@ -9,6 +9,7 @@ import getpass
 import os
 import re
 import socket
+from collections.abc import Container
 from functools import lru_cache
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -69,8 +70,27 @@ def subject(value: object) -> str:
     return text(value, "The subject", 300)
 
 
+BELOW = "/"  # between the name of a family of queues and the rest of the name of one of them
+
+
 def queue_name(value: object) -> str:
-    return own_name(value, "The queue")
+    name = own_name(value, "The queue")
+    if "@" in name:
+        raise InvalidSettings(
+            f"The queue {name!r} has an @, which is kept for the versions of orchestrations (name@version). "
+            "Use another sign."
+        )
+    return name
+
+
+def family_of(queue: str, families: Container[str]) -> str | None:
+    """Which of these families of queues a queue is of: `customers/17` is of `customers`."""
+    end = queue.rfind(BELOW)
+    while end > 0:
+        if queue[:end] in families:
+            return queue[:end]
+        end = queue.rfind(BELOW, 0, end)
+    return None
 
 
 def handler_name(value: object) -> str:

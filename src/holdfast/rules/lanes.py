@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..model.work import Leased, Mark, Settlement
+from .families import Family
 
 SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs
@@ -101,6 +102,10 @@ class Pace:
     """What is known about one queue: its limit, what is held of it, and how fast it goes."""
 
     limit: Limit
+    queue: str = ""
+    family: Family | None = None  # that it is of
+    in_turns: bool = False  # it waits for its turn in the family
+    drained: bool = False  # there was nothing more when it was asked last; only of a family's queues
     held: int = 0
     running: int = 0
     ended: int = 0
@@ -181,6 +186,43 @@ class Pace:
             return 1
         return 1 + int(HORIZON / max(self.seconds, 1e-6))
 
+    # -- handlers
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every call that may be made at once is made."""
+        family = self.family
+        return self.running >= self.limit.concurrency or (
+            family is not None and family.running >= family.concurrency
+        )
+
+    def take_handler(self) -> None:
+        self.running += 1
+        if self.family is not None:
+            self.family.running += 1
+
+    def free_handler(self) -> None:
+        self.running -= 1
+        if self.family is not None:
+            self.family.running -= 1
+
+    def make_ready(self, lane: Lane, *, first: bool = False) -> None:
+        """A lane waits for a handler; in a family its queue waits for its turn."""
+        if self.family is not None and not self.in_turns:
+            self.in_turns = True
+            self.family.turns.append(self.queue)
+        if first:
+            self.ready.appendleft(lane)
+        else:
+            self.ready.append(lane)
+
+    @property
+    def lanes(self) -> tuple[int, int]:
+        """How many leases have a handler, and how many are held."""
+        waiting = sum(1 for lane in self.ready if lane.waiting)
+        barred = sum(1 for lanes in self.barred.values() for lane in lanes if lane.waiting)
+        return self.running, self.running + waiting + barred
+
     # -- keys
 
     def admit(self, lane: Lane) -> bool:
@@ -202,7 +244,7 @@ class Pace:
         self.keys[key] -= 1
         barred = self.barred.get(key)
         if barred:
-            self.ready.appendleft(barred.popleft())
+            self.make_ready(barred.popleft(), first=True)
         if not barred:
             self.barred.pop(key, None)
         if not self.keys[key]:

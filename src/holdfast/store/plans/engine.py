@@ -119,8 +119,11 @@ def refuse(plans: Plans) -> Plan[None]:
         yield plans.sql("refuse")
 
 
-def suspects_wait(plans: Plans, queues: Sequence[str], now: Any) -> Plan[bool]:
-    """Whether a message waits for the quarantine."""
-    listed: object = list(queues) if isinstance(plans, PostgresPlans) else plans_sqlite.encode(list(queues))
-    ((waiting,),) = yield sql(plans, "suspects_wait", queues=listed, now=now)
+def suspects_wait(plans: Plans, queues: Sequence[str], now: Any, families: Sequence[str] = ()) -> Plan[bool]:
+    """Whether a message of these queues, or of those below these families, waits for the quarantine."""
+    is_postgres = isinstance(plans, PostgresPlans)
+    listed, below = (
+        list(each) if is_postgres else plans_sqlite.encode(list(each)) for each in (queues, families)
+    )
+    ((waiting,),) = yield sql(plans, "suspects_wait", queues=listed, families=below, now=now)
     return bool(waiting)

@@ -16,6 +16,7 @@ from ...model.message import Flag, Message, NewMessage, Published, from_raw
 from ...model.work import Batch, Leased, Mark, Outcome, Report, Settlement, Share
 from ..given import given, look_up, raise_if_taken
 from ..statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
+from .families import found_postgres, looks_postgres
 from .rows import ATTEMPTS, EPOCH, POSITION, RUN, SEQ, Unread, by_queue, share
 from .settling import Fence, admissible, fence
 
@@ -179,6 +180,7 @@ class PostgresPlans:
             suspects=report.suspects,
             peek=report.peek,
             asleep=report.asleep,
+            **looks_postgres(report.looks),
             **self._settlements(settlements, report.moves, emits),
             now=now,
         )
@@ -205,6 +207,7 @@ class PostgresPlans:
             marks=marks,
             suspects=bool(turn[12]),
             paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
+            found=found_postgres(turn[5]),
         )
 
     def settle(
