@@ -85,8 +85,11 @@ class Gate:
         rate: SharedRate | None = None,
         slots: SharedSlots | None = None,
         catch_up: CatchUp | None = None,
+        like: str | None = None,
     ) -> None:
-        """From now on this queue is served, under these limits."""
+        """From now on this queue is served, under these limits. `like`: the family whose outage was its own, too."""
+        if like in self._ended:
+            self._ended.setdefault(queue, self._ended[like])
         if breaker is not None:
             self.breakers[queue] = breaker
             self._catch_up_after(queue, breaker)

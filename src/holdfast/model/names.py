@@ -9,7 +9,7 @@ import getpass
 import os
 import re
 import socket
-from collections.abc import Container
+from collections.abc import Collection, Container
 from functools import lru_cache
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -128,6 +128,18 @@ def header_name(value: object) -> str:
             f"The header name {name!r} cannot be sent: use letters, digits, - _ and . only, without spaces or colons."
         )
     return name
+
+
+def all_below(family: str) -> str:
+    """How a worker says that it serves every queue of a family: `customers/*`."""
+    return f"{family}{BELOW}*"
+
+
+def serves(queues: Collection[str], queue: str) -> bool:
+    """Whether a worker with these queues, as it has registered them, takes from this one."""
+    return queue in queues or any(
+        each.endswith(BELOW + "*") and queue.startswith(each[:-1]) for each in queues
+    )
 
 
 # --- Subscriptions ------------------------------------------------------------------------------------------

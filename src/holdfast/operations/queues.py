@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import NotFound, Refused, UsageError
+from ..model.names import serves
 from ..store.plans import audit as audit
 from ..store.plans import queries as queries
 from ..store.plans import queues as plans
@@ -275,7 +276,7 @@ def _queues(
     anybody = any(each.is_alive for each in workers)
     found = []
     for name in sorted({*rows, *states, *patterns, *dead}):
-        live = tuple(each.name for each in workers if each.is_alive and name in each.queues)
+        live = tuple(each.name for each in workers if each.is_alive and serves(each.queues, name))
         found.append(
             QueueState(
                 name=name,

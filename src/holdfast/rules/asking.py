@@ -65,7 +65,7 @@ class Asking:
     def meet_member(self, queue: str, limit: Limit, family: str) -> None:
         """A queue of a family turns up."""
         self.paces[queue] = Pace(limit, queue, self.families[family])
-        self.families[family].quiet[queue] = None
+        self.families[family].wake(queue)
 
     def quiet(self) -> list[str]:
         """Queues of families that need not be remembered."""
@@ -169,9 +169,8 @@ class Asking:
             pace, share = self.paces[want.queue], batch.shares.get(want.queue)
             few = share is None or share.heads < want.heads
             if share is None and (cut or want.queue in batch.paused):
-                pace.drained = (
-                    want.queue in batch.paused
-                )  # a look finds it again when it is not paused any more
+                # A look finds it again when it is not paused any more.
+                pace.drained = pace.family is not None and want.queue in batch.paused
                 continue
             pace.drained = few and pace.family is not None
             if want.after is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..handlers.consumer import Consumer
 from ..limits.breakers import Breaker
 from ..limits.gate import Gate
-from ..model.names import family_of
+from ..model.names import all_below, family_of
 from ..model.work import Batch
 from ..rules.lanes import Limit
 from ..rules.pacing import Pacing
@@ -32,7 +32,7 @@ class Serving:
     @property
     def names(self) -> list[str]:
         """The queues as operators read them; `customers/*` stands for those of a family."""
-        return [*self.own, *(f"{family}/*" for family in self.families)]
+        return [*self.own, *(all_below(family) for family in self.families)]
 
     @property
     def own(self) -> list[str]:
@@ -64,7 +64,7 @@ class Serving:
         self.consumers[queue] = consumer
         limits = consumer.limits(queue)
         breaker = limits.breaker if isinstance(limits.breaker, Breaker) else None
-        self.gate.meet(queue, breaker, limits.rate, limits.slots, limits.catch_up)
+        self.gate.meet(queue, breaker, limits.rate, limits.slots, limits.catch_up, like=consumer.queue)
 
 
 def _limit(consumer: Consumer, queue: str) -> Limit:

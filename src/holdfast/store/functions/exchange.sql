@@ -63,7 +63,7 @@ begin
         v_took := extract(epoch from clock_timestamp() - v_began) * 1e6;
     end if;
     if p_family is not null and not p_suspects then
-        select l.found, l.next into v_found, v_found_next
+        select l.live, l.next into v_found, v_found_next
           from holdfast.look(p_family, p_family_after, p_family_count, v_paused, v_now) l;
     end if;
     if p_peek then

@@ -2,7 +2,7 @@
 -- the next, at most so many, behind a queue. Answers [family, queues, the last one passed if there are more, seconds],
 -- and when the next head falls due of those that have nothing yet. The plan is pinned by `exchange`.
 create or replace function holdfast.look(
-    p_family text[], p_after text[], p_count int[], p_paused text[], p_now timestamptz, out found json, out next timestamptz)
+    p_family text[], p_after text[], p_count int[], p_paused text[], p_now timestamptz, out live json, out next timestamptz)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_began timestamptz; v_live text[]; v_last text; v_passed bigint; v_due timestamptz; v_found json[] := '{}';
@@ -27,6 +27,6 @@ begin
             case when v_passed = p_count[v_n] then v_last end, extract(epoch from clock_timestamp() - v_began));
         next := least(next, v_due);
     end loop;
-    found := array_to_json(v_found);
+    live := array_to_json(v_found);
 end
 $$;

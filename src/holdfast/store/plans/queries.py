@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from ...clock import EPOCH, micros
+from ...model.names import serves
 from .. import installed
 from ..installed import Installed
 from ..migrate import latest, release
@@ -248,7 +249,7 @@ def worker_names(plans: Plans, queue: str, seconds: float, limit: int, now: Any)
     return [
         row["name"]
         for row, raw in zip(shape(plans, WORKER, rows), rows, strict=True)
-        if raw[3] >= since and queue in (row["queues"] or ())
+        if raw[3] >= since and serves(row["queues"] or (), queue)
     ]
 
 
