@@ -11,13 +11,13 @@ nothing, fast ones are never out of work. Time (`now`) is monotonic and an argum
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from math import ceil
+from math import ceil, inf
 from types import MappingProxyType
 from typing import Protocol
 
 from ..model.work import Batch, Leased, Report, Settlement, Want
 from .delivery import give_back
-from .lanes import HORIZON, LOOK_ANEW, SHARE, Completion, Fence, Lane, Limit, Pace, Stop, stamped
+from .lanes import HORIZON, LOOK_ANEW, PARTS, SHARE, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
 
 NO_KEYS: Mapping[Fence, Hashable] = MappingProxyType({})
@@ -72,6 +72,7 @@ class Pacing:
         self._flight: list[Lane] = []  # lanes with something on its way
         self._arrived: list[tuple[Batch, float]] = []  # counted as held, not made into lanes yet
         self._measured_at = 0.0
+        self._asked_at = -inf
         self._first = 0  # where the next report begins in the list of queues: all get their turn
 
     @property
@@ -102,6 +103,10 @@ class Pacing:
         self._measure(now)
         settlements, moves = self._hand_in()
         wants, total = self._wants(now, anew) if claim and not self.stopping else ([], 0)
+        if not settlements and self._can_wait(wants, now):
+            wants = []
+        elif wants:
+            self._asked_at = now
         return Report(
             worker=worker,
             settlements=settlements,
@@ -151,6 +156,13 @@ class Pacing:
                     continue
             wants.append(Want(queue, heads, None if anew else pace.watermark(now), run))
         return wants, total
+
+    def _can_wait(self, wants: list[Want], now: float) -> bool:
+        """Whether to ask a little later, where there is nothing to hand in: handlers settle their messages themselves.
+
+        An exchange for each message that ends so would cost more than its handler.
+        """
+        return now - self._asked_at < HORIZON / PARTS and all(self.paces[each.queue].lasts for each in wants)
 
     def _allowed(self, queue: str, now: float) -> int | None:
         return None if self.gate is None else self.gate.allowed(queue, now)
