@@ -19,6 +19,7 @@ from .families import Family
 
 SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs
+PARTS = 4  # of that moment: who has enough for one part asks once in it
 LOOK_ANEW = 0.25  # seconds to go by a watermark before all is looked at again
 LOOK_ANEW_SHARE, LOOK_ANEW_MAX = (
     0.05,
@@ -163,10 +164,23 @@ class Pace:
     @property
     def room(self) -> int:
         """How many more messages are of use: what can run at once, and the need of a moment at this pace."""
-        idle = sum(len(lane.waiting) for lanes in self.barred.values() for lane in lanes)
+        return self.limit.concurrency + self.need - self._usable
+
+    @property
+    def _usable(self) -> int:
+        """What runs or can begin when a handler is free: not what waits for others of its key."""
+        return self.held - sum(len(lane.waiting) for lanes in self.barred.values() for lane in lanes)
+
+    @property
+    def need(self) -> int:
+        """How many messages end within a moment."""
         # What one handler ends in a moment is known after the first message, the rate of all only after a while.
-        need = max(ceil(self.rate * HORIZON), self.longest_run - 1) if self.limit.ahead else 0
-        return self.limit.concurrency + need - (self.held - idle)
+        return max(ceil(self.rate * HORIZON), self.longest_run - 1) if self.limit.ahead else 0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether all handlers are busy and what waits for them lasts for a part of a moment."""
+        return bool(self.ready) and (self._usable - self.running) * PARTS >= self.need
 
     @property
     def useful_lanes(self) -> int:

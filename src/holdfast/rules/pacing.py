@@ -11,12 +11,13 @@ nothing, fast ones are never out of work. Time (`now`) is monotonic and an argum
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from math import inf
 from types import MappingProxyType
 
-from ..model.work import Batch, Leased, Report, Settlement
+from ..model.work import Batch, Leased, Report, Settlement, Want
 from .asking import Asking, Gate, Holding, Wishes
 from .delivery import give_back
-from .lanes import HORIZON, Completion, Fence, Lane, Limit, Pace, Stop, stamped
+from .lanes import HORIZON, PARTS, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
 
 NO_KEYS: Mapping[Fence, Hashable] = MappingProxyType({})
@@ -51,6 +52,7 @@ class Pacing:
         self._flight: list[Lane] = []  # lanes with something on its way
         self._arrived: list[tuple[Batch, float]] = []  # counted as held, not made into lanes yet
         self._measured_at = 0.0
+        self._asked_at = -inf
 
     @property
     def has_results(self) -> bool:
@@ -80,6 +82,10 @@ class Pacing:
         self._measure(now)
         settlements, moves = self._hand_in()
         wants, total, looks = self._wants(now, anew) if claim and not self.stopping else ([], 0, [])
+        if not settlements and not looks and self._can_wait(wants, now):
+            wants = []
+        elif wants:
+            self._asked_at = now
         return Report(
             worker=worker,
             settlements=settlements,
@@ -110,6 +116,13 @@ class Pacing:
             return idle
         busy = {lane.queue for lane in self.lanes.values()}
         return [each for each in idle if each not in busy and not self.paces[each].running]
+
+    def _can_wait(self, wants: list[Want], now: float) -> bool:
+        """Whether to ask a little later, where there is nothing to hand in: handlers settle their messages themselves.
+
+        An exchange for each message that ends so would cost more than its handler.
+        """
+        return now - self._asked_at < HORIZON / PARTS and all(self.paces[each.queue].lasts for each in wants)
 
     def _measure(self, now: float) -> None:
         passed = now - self._measured_at
