@@ -95,6 +95,13 @@ class Timeline:
             at = self._next(at)
         return self._occurrence(at)
 
+    def from_key(self, key: str) -> Occurrence | None:
+        """The first one whose key is this one or greater."""
+        at = self._from_key(key)
+        while at is not None and self._key(at) < key:
+            at = self._next(at)
+        return self._occurrence(at)
+
     def local(self, moment: datetime) -> datetime:
         """What the clock on the wall shows, as a datetime without a zone."""
         return wall(self.zone.local(seconds_of(moment)))
