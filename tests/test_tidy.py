@@ -24,7 +24,7 @@ ORDER = [
     ["clock", "settings", "ids", "board", "archive"],
     ["names"],
     ["rules", "store"],
-    ["logs"],
+    ["logs", "zones"],
     ["trouble"],
     ["codec", "telemetry", "keys"],
     ["drafts"],
