@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, cached_property
@@ -36,8 +36,10 @@ def offset_at(zone: ZoneInfo, t: int) -> int:
     return round(offset.total_seconds())
 
 
-def changes_of(zone: ZoneInfo, first_year: int, last_year: int, step: int = 6 * 3600) -> Iterator[int]:
+@cache
+def changes_of(zone: ZoneInfo, first_year: int, last_year: int, step: int = 6 * 3600) -> list[int]:
     """The moments at which its offset changes: looked for every six hours, then halved."""
+    found = []
     t = round((datetime(first_year, 1, 1, tzinfo=UTC) - EPOCH).total_seconds())
     end = round((datetime(last_year + 1, 1, 1, tzinfo=UTC) - EPOCH).total_seconds())
     before = offset_at(zone, t)
@@ -48,14 +50,15 @@ def changes_of(zone: ZoneInfo, first_year: int, last_year: int, step: int = 6 * 
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (middle, high) if offset_at(zone, middle) == before else (low, middle)
-            yield high
+            found.append(high)
             t, before = high - step, offset_at(zone, high)  # there may be another one soon behind it
         t += step
+    return found
 
 
 @dataclass(frozen=True)
 class Window:
-    """What the clock showed from one moment to another, as far as it was a full minute.
+    """What the clock showed from one moment to another, as far as it was a full `unit`: a minute, or ten seconds.
 
     `shown` has every moment with the local time at it. `passed` has the moments at which the clock showed or leaped
     over local times that it had not shown before, with these times.
@@ -68,20 +71,20 @@ class Window:
     passed: list[tuple[int, list[datetime]]]
 
 
-def window(zone: ZoneInfo, around: int, half: int = 26 * 3600) -> Window:
+def window(zone: ZoneInfo, around: int, half: int = 26 * 3600, unit: int = 60) -> Window:
     begin, end = (around - half) // 60 * 60, (around + half) // 60 * 60
-    grain = math.gcd(60, around, *(offset_at(zone, t) for t in range(begin, end + 1, 1800)))
+    grain = math.gcd(unit, around, *(offset_at(zone, t) for t in range(begin, end + 1, 1800)))
     shown, passed = [], []
     last = begin + offset_at(zone, begin)
     known = {last}
     for t in range(begin + grain, end + 1, grain):
         wall = t + offset_at(zone, t)
-        if wall % 60 == 0:
+        if wall % unit == 0:
             shown.append((t, local(wall)))
         between = range(
             last + grain, wall + 1, grain
         )  # one time, or all of a gap; empty: the clock went back
-        new = [local(each) for each in between if each % 60 == 0 and each not in known]
+        new = [local(each) for each in between if each % unit == 0 and each not in known]
         known.update(between)
         if new:
             passed.append((t, new))
@@ -130,7 +133,7 @@ class Answers:
         return self.occurrences[at - 1] if at else None
 
     def count(self, after: int, until: int) -> int:
-        return len([t for t in self.moments if after < t <= until])
+        return max(0, bisect_right(self.moments, until) - bisect_right(self.moments, after))
 
 
 def days_of_yearly(month: int, day: int, feb29: str, year: int) -> date | None:

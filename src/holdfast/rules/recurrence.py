@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 
 from ..errors import InvalidSettings
 from . import cron as crontab
@@ -283,6 +284,7 @@ EVERY = re.compile(rf"every ([0-9]{{1,9}})s(?: from ({STAMP}))?")
 OPTION = re.compile(rf"(start|end) ({STAMP})|(jitter) ([0-9]{{1,9}})s|(without) ([0-9,-]+)")
 
 
+@lru_cache(maxsize=4096)  # a tick reads the same few texts again and again
 def parse(text: str) -> Rule:
     """The rule that has this text. Texts written by hand may use all that the constructors accept."""
     head, *rest = text.split("; ")
