@@ -104,7 +104,10 @@ def test_the_stored_text(rule: Rule, text: str) -> None:
             lambda: daily("09:00", without=[date(2026, 1, 1) + timedelta(days=n) for n in range(401)]),
             "401 dates",
         ),
-        (lambda: weekly("MON,FOO", "09:00"), "at character 5, 'FOO'"),
+        (
+            lambda: weekly("MON,FOO", "09:00"),
+            "weekly rule 'MON,FOO' is refused: the day of week at character 5, 'FOO'",
+        ),
         (lambda: weekly("1", "09:00"), "at character 1, '1'"),
         (lambda: weekly([], "09:00"), "name weekdays"),
         (lambda: weekly("MONL", "09:00"), "monthly('FRI#L'"),

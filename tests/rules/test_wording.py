@@ -22,6 +22,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
         (every(minutes=15), "every 15 minutes"),
         (every(days=1), "every day"),
         (every(seconds=90, anchor=START), "every 90 seconds, counted from 2026-01-01 00:00 UTC"),
+        (every(hours=5, start=START), "every 5 hours, counted from 2026-01-01 00:00 UTC"),
         (daily("02:30", zone=BERLIN), "every day at 02:30, Europe/Berlin"),
         (
             daily("02:30", start=START, end=START, jitter=60, without=["2026-12-24"]),

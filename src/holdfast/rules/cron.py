@@ -74,17 +74,18 @@ class Word:
     text: str
     at: int
     whole: str
+    rule: str = "cron rule"
 
     def split(self, sign: str) -> list[Word]:
         words, at = [], self.at
         for each in self.text.split(sign):
-            words.append(Word(each, at, self.whole))
+            words.append(Word(each, at, self.whole, self.rule))
             at += len(each) + len(sign)
         return words
 
     def refused(self, kind: Kind, why: str) -> InvalidSettings:
         return InvalidSettings(
-            f"cron rule {self.whole!r} is refused: the {kind.what} at character {self.at + 1}, {self.text!r}, {why}. "
+            f"{self.rule} {self.whole!r} is refused: the {kind.what} at character {self.at + 1}, {self.text!r}, {why}. "
             f"Write for example {kind.example}."
         )
 
@@ -270,14 +271,14 @@ def _days(month_day: Field, month: Field, week_day: Field) -> Days:
     )
 
 
-def month_days(text: str) -> Field:
-    """The field of days alone, for monthly rules: `31`, `L`, `15W`."""
-    return _numbers(Word(text, 0, text), MONTH_DAY)
+def month_days(text: str, rule: str) -> Field:
+    """The field of days alone, for monthly rules: `31`, `L`, `15W`. `rule` is what errors say."""
+    return _numbers(Word(text, 0, text, rule), MONTH_DAY)
 
 
-def week_days(text: str) -> Field:
+def week_days(text: str, rule: str) -> Field:
     """The field of weekdays alone, for weekly and monthly rules: `MON,THU`, `TUE#2`."""
-    return _numbers(Word(text, 0, text), WEEK_DAY)
+    return _numbers(Word(text, 0, text, rule), WEEK_DAY)
 
 
 def _bits(values: tuple[int, ...]) -> int:

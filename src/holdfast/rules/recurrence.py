@@ -201,7 +201,7 @@ def _weekdays(given: object) -> tuple[int, ...]:
             f"weekly({text!r}) is refused at character {found.start() + 1}, {found[0]!r}: "
             "name weekdays, 'MON,THU' or 'MON-FRI'."
         )
-    field = crontab.week_days(text.replace(" ", ""))
+    field = crontab.week_days(text.replace(" ", ""), "weekly rule")
     if field.special:
         raise InvalidSettings(f"weekly({text!r}) is refused: use monthly('FRI#L', ...) for such days.")
     return tuple(sorted((each + 6) % 7 for each in field.values))
@@ -211,9 +211,9 @@ def _month_day(day: object) -> str:
     if isinstance(day, int) and not isinstance(day, bool) and 1 <= day <= 31:
         return str(day)
     if isinstance(day, str):
-        text = day.strip().upper()
+        text, rule = day.strip().upper(), "monthly rule"
         is_weekday = "#" in text or (text.endswith("L") and len(text) > 1)
-        field = crontab.week_days(text) if is_weekday else crontab.month_days(text)
+        field = crontab.week_days(text, rule) if is_weekday else crontab.month_days(text, rule)
         if not field.star and len(field.values) + len(field.special) == 1 and "," not in text:
             return _with_name(field.text)
     raise InvalidSettings(

@@ -106,7 +106,7 @@ def describe(rule: Rule) -> str:
     parts = [_pattern(rule)]
     if not isinstance(rule.pattern, Every):
         parts.append(rule.zone)
-    if rule.start:
+    if rule.start and not (isinstance(rule.pattern, Every) and rule.pattern.anchor == rule.start):
         parts.append(f"from {_moment(rule.start)}")
     if rule.end:
         parts.append(f"until {_moment(rule.end)}")
