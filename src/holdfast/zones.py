@@ -11,6 +11,8 @@ from functools import cache
 from importlib import import_module, resources
 
 from .errors import InvalidSettings
+from .rules.patterns import Rule
+from .rules.timeline import Timeline
 from .rules.zones import Zone, parse
 
 REFUSED = {
@@ -38,6 +40,11 @@ def zone(name: str) -> Zone:
     if name not in names():
         raise InvalidSettings(f"Time zone {name!r} cannot be used: {_why_not(name)}")
     return parse(name, resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes())
+
+
+def timeline(rule: Rule, identity: str = "") -> Timeline:
+    """When the occurrences of a rule are. Refuses a rule whose zone there is not."""
+    return Timeline(rule, zone(rule.zone), identity)
 
 
 def _why_not(name: str) -> str:

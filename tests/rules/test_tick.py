@@ -260,7 +260,7 @@ def test_the_next_one_is_skipped() -> None:
     assert coming is not None
     tick = leave_out(timeline, coming.key, None, coming.due, Why.SKIPPED)
     (left,) = tick.left_out
-    assert left.sentence == "1 occurrence, 2026-03-01, was left out: an operator skipped them."
+    assert left.sentence == "1 occurrence, 2026-03-01, was left out: skipped by an operator."
     assert tick.next is not None
     assert tick.next.key == "2026-03-02"
 

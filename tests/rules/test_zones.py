@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast import zones
 from holdfast.errors import InvalidSettings
+from holdfast.rules.recurrence import daily
 from holdfast.rules.zones import EPOCH, FIRST, Zone, build, parse, seconds_of
 from tests.rules import reference
 from tests.rules.purity import trapped
@@ -132,6 +133,12 @@ def test_names_that_are_refused(name: str, hint: str) -> None:
     with pytest.raises(InvalidSettings) as caught:
         zones.zone(name)
     assert hint in str(caught.value)
+
+
+def test_a_rule_is_bound_to_the_zone_that_it_names() -> None:
+    assert zones.timeline(daily("09:00", zone="Asia/Tokyo"), "one").zone is zones.zone("Asia/Tokyo")
+    with pytest.raises(InvalidSettings, match="did you mean 'Asia/Tokyo'"):
+        zones.timeline(daily("09:00", zone="Asia/Tokio"))
 
 
 @pytest.mark.parametrize("damage", [b"", b"TZif", b"not a zone", reference.data_of("Europe/Berlin")[:200]])

@@ -52,14 +52,14 @@ class Why(Enum):
 
 
 SENTENCES = {
-    Why.TOO_LATE: "they were later than max_late allows",
+    Why.TOO_LATE: "later than max_late allows",
     Why.OVER_CAP: "more had been missed than the cap allows, and the newest are kept",
     Why.NOT_LATEST: "only the latest of the missed ones runs (misfire=latest)",
-    Why.MISSED: "they were missed by more than the grace (misfire=skip)",
+    Why.MISSED: "missed by more than the grace (misfire=skip)",
     Why.OVERLAP: "the one before had not ended (overlap=skip)",
-    Why.REPLACED: "a later one took their place (overlap=replace)",
+    Why.REPLACED: "a later one has taken its place (overlap=replace)",
     Why.PAUSED: "the schedule was paused",
-    Why.SKIPPED: "an operator skipped them",
+    Why.SKIPPED: "skipped by an operator",
 }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from hashlib import blake2b
 from itertools import pairwise
 from typing import assert_never
@@ -23,7 +23,7 @@ from .days import LocalTimes
 from .patterns import Every, KeyKind, Rule
 from .zones import DAY, END, EPOCH, EPOCH_DAY, FIRST, Zone, moment_of, seconds_of, wall
 
-KEY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T([0-9]{2}):([0-9]{2}):([0-9]{2})Z?)?")
+KEY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}:[0-9]{2}Z?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +148,11 @@ class Timeline:
 
     def _from_key(self, key: str) -> int | None:
         """The first moment whose key may be this one or greater."""
-        found = KEY.fullmatch(key)
-        if found is None:
-            raise InvalidSettings(
-                f"The key {key!r} is none of an occurrence: write 2026-03-29, 2026-03-29T02:30:00 or "
-                "2026-03-29T00:30:00Z."
-            )
-        hour, minute, second = (int(each or 0) for each in found.groups()[1:])
-        day = date.fromisoformat(found[1]).toordinal() - EPOCH_DAY
-        time = day * DAY + hour * 3600 + minute * 60 + second
+        time = _seconds_of_key(key)
         if self.rule.is_elapsed or self._times is None:
             return self._next(time - 1)
         if self.rule.key_kind is KeyKind.DATE:
-            time = day * DAY
+            time -= time % DAY
         return self._next(self.zone.resolve(time) - 1)
 
     # --- Whole seconds ----------------------------------------------------------------------------------------
@@ -270,6 +262,18 @@ class Timeline:
             if low < high:
                 number -= (high - anchor) // step - (low - anchor) // step
         return number
+
+
+def _seconds_of_key(key: str) -> int:
+    """The moment or local time that a key names."""
+    try:
+        if KEY.fullmatch(key):
+            return seconds_of(datetime.fromisoformat(key.removesuffix("Z")).replace(tzinfo=UTC))
+    except ValueError:
+        pass
+    raise InvalidSettings(
+        f"The key {key!r} is none of an occurrence: write 2026-03-29, 2026-03-29T02:30:00 or 2026-03-29T00:30:00Z."
+    )
 
 
 def _between(times: LocalTimes, begin: int, end: int) -> int:
