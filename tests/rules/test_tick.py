@@ -306,6 +306,36 @@ def test_one_greeting_a_year_whatever_the_moves() -> None:
     assert fired == [f"{year}-03-14" for year in range(2026, 2031)]
 
 
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.3, 7.0, 11.5, 26.0, 4000.0, 8760.0, 8766.0]),  # hours
+            st.none()
+            | st.sampled_from([BERLIN, NEW_YORK, AUCKLAND, "Pacific/Pago_Pago", "Pacific/Kiritimati"]),
+        ),
+        max_size=25,
+    )
+)
+@pytest.mark.covers("X54")
+def test_one_greeting_a_year_whatever_any_moves(steps: list[tuple[float, str | None]]) -> None:
+    timeline, last = birthday(BERLIN), None
+    now = datetime(2026, 3, 13, 6, tzinfo=UTC)
+    pending, fired = changed(timeline, None, None, now), []
+    for hours, zone in [*steps, (9000.0, None)]:
+        now += timedelta(hours=hours)
+        assert pending is not None
+        if zone is not None:
+            timeline = birthday(zone)
+            pending = changed(timeline, pending.key, last, now)
+            assert pending is not None
+        tick = decide(timeline, pending.key, last, now, Misfire("all", cap=None))
+        fired += [each.key for each in tick.fires]
+        last, pending = tick.last_key, tick.next
+    assert fired == [f"{2026 + n}-03-14" for n in range(len(fired))]
+    assert fired[-1] >= f"{(now - timedelta(days=2)).year - 1}-03-14"
+
+
 def test_a_new_rule_owes_nothing_for_the_time_before_it() -> None:
     """At noon a rule for 18:00 becomes one for 08:00: it begins tomorrow."""
     now = START + timedelta(hours=12)
