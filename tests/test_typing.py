@@ -28,7 +28,7 @@ from holdfast import (
     SettingsOptions,
 )
 from holdfast.bodies.drafts import Draft, draft
-from holdfast.handlers.declaration import HandlerKeywords
+from holdfast.handlers.forms import HandlerKeywords
 from holdfast.rules.breaker import Policy
 from holdfast.rules.retry import PROFILES
 from tests.docs.blocks import ROOT

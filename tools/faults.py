@@ -68,6 +68,11 @@ PARTS = {
     "planted": Part(
         "bugs planted in a copy of the sources", ("tests/proof/test_planted.py",), postgres=("new",)
     ),
+    "recurrence": Part(
+        "occurrences around every clock change of every time zone",
+        ("tests/rules/test_clock_changes.py",),
+        postgres=("new",),
+    ),
     "models": Part("the TLA+ models, intact and broken"),
 }
 

@@ -23,7 +23,8 @@ from .errors import (
     VersionConflict,
     WrongHandle,
 )
-from .handlers.registry import AnyHandler, Context, Dead, Handler, Snooze, Transaction, TransactionConnection
+from .handlers.context import Context, Dead, Snooze, Transaction, TransactionConnection
+from .handlers.declare import AnyHandler, Handler
 from .limits.breakers import Breaker
 from .model.alert import Alert
 from .model.failure import Category, FailureDescription

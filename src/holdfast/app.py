@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -12,38 +11,34 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from uuid import UUID
 
-from msgspec import structs
-
 from .alerting.sinks import FunctionSink, Listener, Sink, Webhook
-from .bodies.drafts import draft
-from .bodies.keys import SEALED, Source, keys_for
+from .bodies.keys import Source, keys_for
 from .by_hand import ByHand
-from .clock import Clock, SystemClock, wall_clock
-from .errors import InvalidMessage, InvalidSettings, UsageError
-from .handlers.declaration import BatchDeclaration, Declaration, HandlerKeywords
-from .handlers.registry import AnyHandler, Context, Handler, Handlers, Key, declare
+from .clock import Clock, SystemClock
+from .errors import InvalidSettings, UsageError
+from .handlers.context import Context
+from .handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare
+from .handlers.forms import BatchDeclaration, Declaration, HandlerKeywords
+from .handlers.registry import Handlers
 from .limits.breakers import Breaker, Breakers, Counts
 from .model import names
 from .model.limits import Breaker as BreakerLike
 from .model.limits import SharedRate, SharedSlots, slots_count
 from .model.message import Event, NewMessage, Published, Reason
-from .model.work import Batch, Leased, Report, Settlement, Want
+from .model.work import Batch, Leased, Settlement
 from .operations.letters import DeadLetter, hook
+from .publishing import Publishing
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
 from .rules.delivery import OnDead, Ordering
-from .rules.numbers import raised
 from .rules.rate import rate as read_rate
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .store import Store, open_store
-from .store.handles import Handle
-from .store.plans import engine, sequences
-from .store.recognise import recognise
-from .store.statement import Plan, Runnable
+from .store.plans import engine
 from .telemetry import Watch, exposition, together
 from .telemetry.families import Sample
 from .telemetry.meter import Meter
@@ -51,8 +46,7 @@ from .telemetry.sheet import Sheet, summed
 from .testing import Drained, testing
 from .worker.board import Board
 from .worker.embedded import Running
-from .worker.endings import concluded
-from .worker.loop import Worker, tell_mended
+from .worker.loop import Worker
 
 if TYPE_CHECKING:
     from .operations import Operations
@@ -99,8 +93,15 @@ class Holdfast:
         self._sinks: list[Sink] = []
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
-        self._stored: int | None = None  # how many handlers had their subscriptions stored
-        self._hands: ByHand | None = None
+        self._publishing, self._by_hand = self._in_store()
+
+    def _in_store(self) -> tuple[Publishing, ByHand]:
+        """Publishing and working by hand, in the database that this application is in now."""
+        publishing = Publishing(repr(self), self.store, self.handlers, self.settings, self.keys, self.tracing)
+        by_hand = ByHand(
+            self.store, self.handlers, self.settings, self.clock, self.redact, self.keys, self.prepare
+        )
+        return publishing, by_hand
 
     def __repr__(self) -> str:
         return f"Holdfast({names.display_url(self.url)!r})"
@@ -115,6 +116,7 @@ class Holdfast:
         self,
         *types: str,
         name: str | None = None,
+        family: str | None = None,
         retry: RetryProfile | RetryPolicy | None = None,
         order: Ordering = "strict",
         on_dead: OnDead = "continue",
@@ -135,9 +137,10 @@ class Holdfast:
     ) -> Callable[[Callable[..., Any]], AnyHandler]:
         """Declare the function below as the handler of these types (`order.placed`, or a prefix `order.*`).
 
-        Its queue has the function's name unless `name` is given. `retry` is a profile or a RetryPolicy; `order` says
-        whether a failed message blocks its stream (`strict`) or is set aside (`available`); `on_dead` whether the
-        stream goes on after a death or halts; `batch` hands over up to so many messages at once, as a list.
+        Its queue has the function's name unless `name` is given; with `family="customers"` it serves the queue
+        `customers` and every queue below it (`customers/17`, docs/handlers.md). `retry` is a profile or a RetryPolicy;
+        `order` says whether a failed message blocks its stream (`strict`) or is set aside (`available`); `on_dead`
+        whether the stream goes on after a death or halts; `batch` hands over up to so many messages at once, as a list.
         `concurrency` is how many calls one process makes at once, `per_key` how many for one `key`: "subject",
         "stream", or what a function makes of the body. `cluster_concurrency` is how many run at once on all machines
         together, `rate` how many begin in a second; `catch_up="50/s"` is the rate at which this handler begins again
@@ -152,16 +155,16 @@ class Holdfast:
             CopyTo(after_death.queue) if isinstance(after_death, Handler) else after_death
         )
 
+        options = HandlerOptions(
+            name=name, family=family, retry=retry, order=order, on_dead=on_dead, ordered=ordered, timeout=timeout,
+            concurrency=concurrency, per_key=per_key, key=key, batch=batch, steps=steps, errors=errors, breaker=breaker,
+            rate=rate, cluster_concurrency=cluster_concurrency, catch_up=catch_up, after_death=wish,
+            recovery={**self.recovery, **(recovery or {})},
+        )  # fmt: skip
+
         def register(function: Callable[..., Any]) -> AnyHandler:
-            handler = declare(
-                self, function, types, self.settings, name=name, retry=retry, order=order, on_dead=on_dead,
-                ordered=ordered, timeout=timeout, concurrency=concurrency, per_key=per_key, key=key, batch=batch,
-                steps=steps, errors=errors, rate=rate, catch_up=catch_up,
-                cluster_concurrency=cluster_concurrency, redact=self.redact, keys=self.keys,
-                after_death=replace(wish, tell=aftermath.HOOK_QUEUE in self.handlers),
-                recovery={**self.recovery, **(recovery or {})},
-                breaker=self.breaker(breaker) if isinstance(breaker, str) else breaker,
-            )  # fmt: skip
+            tells = replace(wish, tell=aftermath.HOOK_QUEUE in self.handlers)
+            handler = declare(self, function, types, replace(options, after_death=tells))
             self.handlers.add(handler)
             return handler
 
@@ -172,7 +175,7 @@ class Holdfast:
 
         It gets a `DeadLetter` and is retried like any handler; opening a ticket is what it is for.
         """
-        handler = hook(self, function, self.settings, self.redact, lambda: self.operations, self.keys)
+        handler = hook(self, function, lambda: self.operations)
         self.handlers.tell_deaths()
         self.handlers.add(handler)
         return function
@@ -233,7 +236,7 @@ class Holdfast:
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
-        return self._publish([message], on)[0]
+        return self._publishing.publish([message], on)[0]
 
     async def apublish(
         self, type: str, body: object = None, *, on: object = None,
@@ -248,49 +251,16 @@ class Holdfast:
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
-        return (await self._apublish([message], on))[0]
+        return (await self._publishing.apublish([message], on))[0]
 
     def publish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         """Store many messages, made with `app.message(...)`, in one statement."""
         drafts = list(messages)
-        return self._publish(drafts, on) if drafts else []
-
-    def _publish(self, drafts: list[NewMessage], on: object) -> list[Published]:
-        if self.tracing is None:
-            return self._append(drafts, on)
-        with self.tracing.sending(drafts):
-            return self._append(drafts, on)
-
-    def _append(self, drafts: list[NewMessage], on: object) -> list[Published]:
-        if on is None:
-            self._subscribe()
-            return self.store.run(engine.append(drafts, place=True))
-        handle = recognise(on)
-        plan = self._plan_in(handle, drafts)
-        if not self._subscribed and not self.store.has_one_writer:
-            self._subscribe()
-        return handle.run(self.store.bound(plan), verb="publish")
+        return self._publishing.publish(drafts, on) if drafts else []
 
     async def apublish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         drafts = list(messages)
-        return await self._apublish(drafts, on) if drafts else []
-
-    async def _apublish(self, drafts: list[NewMessage], on: object) -> list[Published]:
-        if self.tracing is None:
-            return await self._aappend(drafts, on)
-        with self.tracing.sending(drafts):
-            return await self._aappend(drafts, on)
-
-    async def _aappend(self, drafts: list[NewMessage], on: object) -> list[Published]:
-        if on is None:
-            if not self._subscribed:
-                await asyncio.to_thread(self._subscribe)
-            return await self.store.arun(engine.append(drafts, place=True))
-        handle = recognise(on)
-        plan = self._plan_in(handle, drafts)
-        if not self._subscribed and not self.store.has_one_writer:
-            await asyncio.to_thread(self._subscribe)
-        return await handle.arun(self.store.bound(plan), verb="apublish")
+        return await self._publishing.apublish(drafts, on) if drafts else []
 
     def message(
         self, type: str, body: object = None, *,
@@ -300,72 +270,11 @@ class Holdfast:
         event: bool = False, expect: int | None = None,
     ) -> NewMessage:  # fmt: skip
         """A message for `publish_many`, checked and encoded; takes the options of `publish`."""
-        if self.tracing is not None:
-            id, headers = self.tracing.created(type, id, stream, headers)
-        message = draft(
-            self.settings, type, body,
+        return self._publishing.message(
+            type, body,
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
-        if self.keys is not None:
-            return structs.replace(message, body=self.keys.seal(message.id, message.type, message.body))
-        if message.body.startswith(SEALED):
-            raise InvalidMessage(
-                f"The body cannot be stored: its first key is {SEALED[2:-2]!r}, which marks bodies that are encrypted. "
-                "Use another."
-            )
-        return message
-
-    def _plan_in(self, handle: Handle, drafts: list[NewMessage]) -> Runnable[list[Published]]:
-        ours = self.store.engine.dialect
-        if handle.dialect != ours:
-            raise UsageError(
-                f"{self!r} lives in {ours} and was given a handle of {handle.dialect} ({handle.kind}): "
-                "publish with a connection to the same database."
-            )
-        plan = engine.append(drafts)
-        return self._prepared(plan, handle) if self.store.has_one_writer else plan
-
-    def _prepared(self, plan: Runnable[list[Published]], handle: Handle) -> Plan[list[Published]]:
-        # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
-        yield from self._prepare(handle)
-        return (yield from plan)
-
-    def _prepare(self, handle: Handle) -> Plan[None]:
-        store = self.store
-        if (elsewhere := (yield from store.elsewhere())) is not None:
-            raise UsageError(
-                f"Nothing was stored: {self!r} works on {store.where} and was given a handle ({handle.kind}) on "
-                f"{elsewhere}, where no worker would find the message. Connect to the same file."
-            )
-        count = len(self.handlers)
-        # Made in the caller's transaction, they may be rolled back with it: what counts is what is committed.
-        if not self._subscribed and store.is_prepared(self.handlers.subscriptions(), self._unordered()):
-            self._stored = count
-        if not self._subscribed:
-            yield from store.migration()
-            yield from self._subscription()
-
-    def _subscribe(self) -> None:
-        """Store the subscriptions of this application's handlers, so that what it publishes finds them."""
-        if self._subscribed:
-            return
-        count = len(self.handlers)
-        if self.store.is_embedded:
-            self.store.migrate()
-        self.store.run(self._subscription())
-        self._stored = count
-
-    @property
-    def _subscribed(self) -> bool:
-        # Handlers are only added, and one may be while others are stored: it is not counted as stored then.
-        return self._stored == len(self.handlers)
-
-    def _subscription(self) -> Plan[int]:
-        return engine.subscribe(self.handlers.subscriptions(), self._unordered())
-
-    def _unordered(self) -> list[str]:
-        return [handler.queue for handler in self.handlers if not handler.ordered]
 
     def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """What was published as an event into a stream, behind a version, in order."""
@@ -425,13 +334,12 @@ class Holdfast:
     def prepare(self) -> None:
         """Make sure that the tables are there (SQLite: make them) and that the handlers are subscribed."""
         self.store.check()
-        self._subscribe()
+        self._publishing.subscribe()
 
     def migrate(self) -> list[int]:
         """Bring the database to this version; the answer lists the steps taken."""
         steps = self.store.migrate()
-        self._stored = None
-        self._subscribe()
+        self._publishing.subscribe_anew()
         return steps
 
     # -- a worker written by hand
@@ -451,36 +359,16 @@ class Holdfast:
         seconds. Settling a part of a run gives the rest of it back. A message whose last worker never came back is
         handed out alone, when everything else has been handed in (docs/handlers.md).
         """
-        hands = self._by_hand()
-        wants = [Want(queue, count) for queue, count in (want or {}).items()]
-        report = Report(
-            worker=hands.number,
-            settlements=settlements,
-            want=wants,
-            total=self.settings.claim,
-            lease=lease or self.settings.lease,
-            run=run or self.settings.run,
-            bytes_max=self.settings.claim_bytes,
-        )
-        return hands.process(report, wait)
-
-    def _by_hand(self) -> ByHand:
-        if self._hands is None:
-            self.prepare()
-            tell_mended(self.store.run(sequences.mend(raised, quick=True)))
-            name = f"{socket.gethostname()}:{os.getpid()}:by-hand"
-            number = self.store.run(engine.register_worker(name, []))
-            self._hands = ByHand(self.store, self.settings, self.clock, number, self._policy, self._conclude)
-        return self._hands
+        return self._by_hand.process(settlements, want or {}, lease, wait, run)
 
     def done(self, leased: Leased, *emits: NewMessage) -> Settlement:
         """The settlement of a message that was handled."""
-        return self._conclude(leased, delivery.Returned(0, emits))
+        return self._by_hand.conclude(leased, delivery.Returned(0, emits))
 
     def failed(self, leased: Leased, completed: int, error: str | BaseException) -> Settlement:
         """The settlement of a failure: what was accomplished before it (flags), and the error."""
         raised = error if isinstance(error, BaseException) else delivery.Reported(error)
-        return self._conclude(leased, delivery.Raised(raised, completed))
+        return self._by_hand.conclude(leased, delivery.Raised(raised, completed))
 
     def release(self, leased: Leased) -> Settlement:
         """Let a message that was not started out of the order of its stream; nothing else changes."""
@@ -489,20 +377,6 @@ class Holdfast:
     def give_back(self, leased: Leased, *, delay: float = 0.0, refund: bool = True) -> Settlement:
         """Hand a message back that was not started."""
         return delivery.give_back(leased, delay, refund)
-
-    def _conclude(self, leased: Leased, ending: delivery.Ending) -> Settlement:
-        policy = self._policy(leased.message.queue)
-        settlement = concluded(
-            leased, ending, policy, self.redact, self.keys, wall_clock(), self.clock.roll()
-        )
-        assert settlement is not None
-        return settlement
-
-    def _policy(self, queue: str) -> delivery.HandlerPolicy:
-        if queue in self.handlers.subscriptions():
-            return self.handlers[queue].policy
-        told = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
-        return delivery.HandlerPolicy(redact=self.redact.known, after_death=told)
 
     # -- operating and testing
 
@@ -541,13 +415,13 @@ class Holdfast:
         before = self.store, self.clock, self.url
         self.url, self.clock = url, clock
         self.store = open_store(url, self.settings, clock)
-        self._stored, self._hands = None, None
+        self._publishing, self._by_hand = self._in_store()
         try:
             yield
         finally:
             self.store.close()
             self.store, self.clock, self.url = before
-            self._stored, self._hands = None, None
+            self._publishing, self._by_hand = self._in_store()
 
     def close(self) -> None:
         """Close the connections that this process has."""

@@ -8,18 +8,27 @@ started as often as its policy allows becomes a dead letter before any code of t
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from .clock import Clock
+from .bodies.keys import Keys
+from .clock import Clock, wall_clock
+from .handlers.registry import Handlers
 from .model.work import Batch, Leased, Report, Settlement, Want
 from .rules import delivery
+from .rules.aftermath import HOOK_QUEUE, AfterDeath
 from .rules.delivery import HandlerPolicy
+from .rules.numbers import raised
+from .rules.redact import Masking
 from .settings import Settings
 from .store import Store
-from .store.plans import engine
+from .store.plans import engine, sequences
 from .telemetry.logs import Log
+from .worker.endings import concluded
+from .worker.loop import tell_mended
 
 log = Log("holdfast.worker")
 
@@ -33,14 +42,16 @@ class ByHand:
     def __init__(
         self,
         store: Store,
+        handlers: Handlers,
         settings: Settings,
         clock: Clock,
-        number: int,
-        policy: Callable[[str], HandlerPolicy],
-        conclude: Callable[[Leased, delivery.Ending], Settlement],
+        masking: Masking,
+        keys: Keys | None,
+        prepare: Callable[[], None],
     ) -> None:
-        self.store, self.settings, self.clock, self.number = store, settings, clock, number
-        self.policy, self.conclude = policy, conclude
+        self.store, self.handlers, self.settings, self.clock = store, handlers, settings, clock
+        self.masking, self.keys, self.prepare = masking, keys, prepare
+        self.number: int | None = None  # as a worker; it has one once it has asked for work
         self._lock = threading.Lock()
         self._held: dict[Lease, float] = {}  # leases and when they lapse; monotonic
         self._asking = 0  # exchanges on their way that may bring ordinary work
@@ -51,8 +62,24 @@ class ByHand:
         )
         self._looked_at = float("-inf")
 
-    def process(self, report: Report, wait: float) -> Batch:
+    def process(
+        self,
+        settlements: Sequence[Settlement],
+        want: Mapping[str, int],
+        lease: float | None,
+        wait: float,
+        run: int | None,
+    ) -> Batch:
         """Hand in and get work; with nothing there, look again for `wait` seconds."""
+        report = Report(
+            worker=self._registered(),
+            settlements=settlements,
+            want=[Want(queue, count) for queue, count in want.items()],
+            total=self.settings.claim,
+            lease=lease or self.settings.lease,
+            run=run or self.settings.run,
+            bytes_max=self.settings.claim_bytes,
+        )
         end = self.clock.monotonic() + wait
         pause = self.settings.poll_min
         batch = self._turn(report)
@@ -61,6 +88,30 @@ class ByHand:
             pause = min(pause * 1.5, self.settings.poll_max)
             batch = replace(self._turn(asking(report)), lost=batch.lost)
         return batch
+
+    def conclude(self, leased: Leased, ending: delivery.Ending) -> Settlement:
+        """How an attempt ended, ready to be handed in."""
+        policy = self._policy(leased.message.queue)
+        settlement = concluded(
+            leased, ending, policy, self.masking, self.keys, wall_clock(), self.clock.roll()
+        )
+        assert settlement is not None
+        return settlement
+
+    def _policy(self, queue: str) -> HandlerPolicy:
+        consumer = self.handlers.get(queue)
+        if consumer is not None:
+            return consumer.policy
+        told = AfterDeath(tell=HOOK_QUEUE in self.handlers)
+        return HandlerPolicy(redact=self.masking.known, after_death=told)
+
+    def _registered(self) -> int:
+        if self.number is None:
+            self.prepare()
+            tell_mended(self.store.run(sequences.mend(raised, quick=True)))
+            name = f"{socket.gethostname()}:{os.getpid()}:by-hand"
+            self.number = self.store.run(engine.register_worker(name, []))
+        return self.number
 
     def _turn(self, report: Report) -> Batch:
         """One look: at the ordinary work, or at the suspects, or at both, until something is found."""
@@ -156,7 +207,7 @@ class ByHand:
         return replace(batch, work=work)
 
     def _settle(self, spent: list[Settlement]) -> None:
-        last = Report(self.number, settlements=spent)
+        last = Report(self._registered(), settlements=spent)
         try:
             self.store.run(engine.exchange(last))
         except Exception as error:  # what else was handed out counts more; these lapse and are judged again
@@ -180,7 +231,7 @@ class ByHand:
         for each in work:
             if each.run in closed:
                 continue
-            ending = delivery.unfit(each, self.policy(each.message.queue))
+            ending = delivery.unfit(each, self._policy(each.message.queue))
             if ending is None:
                 fit.append(each)
                 continue

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import CircuitOpen, HoldfastError, InvalidSettings, UsageError
-from holdfast.handlers.registry import Dead, Snooze
+from holdfast.handlers.context import Dead, Snooze
 from holdfast.limits.breakers import Breaker, ending_of
 from holdfast.model.message import Reason
 from holdfast.rules.breaker import State

@@ -69,7 +69,10 @@ def admits(gate: Gate, queue: str) -> bool:
 async def test_a_worker_may_begin_what_breaker_and_rate_allow(cluster: Cluster) -> None:
     llm = cluster.process().get("llm")
     shared = SharedRate("smtp", rate("8/s", burst=8))
-    gate = Gate(cluster.store, cluster.clock, {"ask": llm, "both": llm}, {"mail": shared, "both": shared})
+    gate = Gate(cluster.store, cluster.clock, {})
+    gate.meet("ask", llm)
+    gate.meet("both", llm, shared)
+    gate.meet("mail", rate=shared)
     await gate.look()
     assert [allowed(gate, queue) for queue in ("ask", "mail", "both", "other")] == [None, 1, 1, None]
     assert admits(gate, "other")
@@ -97,7 +100,8 @@ async def test_nothing_is_asked_for_while_the_breaker_is_open_and_three_are_when
     cluster: Cluster,
 ) -> None:
     llm = cluster.process().get("llm")
-    gate = Gate(cluster.store, cluster.clock, {"ask": llm}, {})
+    gate = Gate(cluster.store, cluster.clock, {})
+    gate.meet("ask", llm)
     other = cluster.process().get("llm")
     await gate.look()
     assert allowed(gate, "ask") is None
@@ -123,5 +127,5 @@ async def test_nothing_is_asked_for_while_the_breaker_is_open_and_three_are_when
 
 @pytest.mark.one_postgres
 def test_without_limits_there_is_nothing_to_look_at(cluster: Cluster) -> None:
-    gate = Gate(cluster.store, cluster.clock, {}, {})
+    gate = Gate(cluster.store, cluster.clock, {})
     assert gate.pause == 1.0

@@ -17,6 +17,7 @@ from holdfast.clock import MovableClock
 from holdfast.errors import InvalidSettings, StoreUnavailable
 from holdfast.limits.gate import Gate
 from holdfast.model.limits import SharedSlots
+from holdfast.rules.lanes import Limit, Pace
 from holdfast.rules.slots import Holder, share
 from holdfast.store.plans import engine, slots
 from holdfast.store.plans.slots import Holders
@@ -116,11 +117,11 @@ async def test_while_a_question_is_on_its_way_no_more_begin_than_run(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in the question may be all that the answer leaves: others may have the rest before it comes."""
-    running, clock, allowed = [0], MovableClock(), []
-    gate = Gate(lab.store, clock, {}, {}, {"many": SharedSlots("queue/many", 4)})
-    gate.attach(lambda queue: (running[0], running[0]), {"many": 4}, False)
+    many, clock, allowed = Pace(Limit(4)), MovableClock(), []
+    gate = Gate(lab.store, clock, {"many": many})
+    gate.meet("many", slots=SharedSlots("queue/many", 4))
     await gate.begin(register(lab, "first"), ["many"])
-    for running[0] in (0, 1, 2):
+    for many.running in (0, 1, 2):
         await gate.look()
     assert gate.at_once("many", clock.monotonic()) == 4
     arun = lab.store.arun
@@ -131,14 +132,15 @@ async def test_while_a_question_is_on_its_way_no_more_begin_than_run(
 
     monkeypatch.setattr(lab.store, "arun", asked)
     clock.advance(seconds=1)
-    running[0] = 1
+    many.running = 1
     await gate.look()
     assert (allowed, gate.at_once("many", clock.monotonic())) == ([1], 4)
 
 
 async def test_a_question_without_an_answer_is_asked_again_ever_more_rarely(lab: Lab) -> None:
     clock, asked = MovableClock(), 0
-    gate = Gate(lab.store, clock, {}, {}, {"many": SharedSlots("queue/many", 4)})
+    gate = Gate(lab.store, clock, {"many": Pace(Limit(4))})
+    gate.meet("many", slots=SharedSlots("queue/many", 4))
     await gate.begin(register(lab, "first"), ["many"])
 
     async def away(*_: Any, **options: Any) -> Any:

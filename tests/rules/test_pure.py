@@ -18,13 +18,13 @@ from msgspec import structs
 from holdfast import CopyTo, Holdfast
 from holdfast.bodies.keys import SEALED, new_key
 from holdfast.clock import MovableClock
-from holdfast.handlers.registry import Handler
+from holdfast.handlers.declare import Handler
 from holdfast.limits.gate import Gate
 from holdfast.model.limits import SharedRate, SharedSlots
 from holdfast.rules import delivery, pacing
 from holdfast.rules.catchup import CatchUp
 from holdfast.rules.delivery import Died, Raised
-from holdfast.rules.lanes import Limit
+from holdfast.rules.lanes import Limit, Pace
 from holdfast.rules.rate import rate
 from holdfast.rules.slots import Holder, share
 from holdfast.settings import Settings
@@ -128,14 +128,15 @@ async def test_a_worker_asks_and_starts_without_reading_a_clock_or_calling_a_key
     app.migrate()
     breaker = app.breaker("llm", catch_up="50/s")
     queues = ("plain", "slotted", "rated", "late", "keyed")
-    gate = Gate(
-        app.store, clock, {"plain": breaker}, {"rated": SharedRate("r", rate("100/s"))},
-        {"slotted": SharedSlots("s", 3)}, {"late": CatchUp(50.0)},
-    )  # fmt: skip
+    paces: dict[str, Pace] = {}
+    gate = Gate(app.store, clock, paces)
     p = watched(pacing.Pacing, *GATE)(
-        {q: Limit(4, per_key=2 * (q == "keyed")) for q in queues}, Settings(), gate=gate
+        {q: Limit(4, per_key=2 * (q == "keyed")) for q in queues}, Settings(), gate=gate, paces=paces
     )
-    gate.attach(p.lanes_of, dict.fromkeys(queues, 4), False)
+    gate.meet("plain", breaker)
+    gate.meet("rated", rate=SharedRate("r", rate("100/s")))
+    gate.meet("slotted", slots=SharedSlots("s", 3))
+    gate.meet("late", catch_up=CatchUp(50.0))
     await gate.begin(1, queues)
     breaker.circuit.home.change("llm", breaker.policy, lambda switch, now: switch.trip(now, 1.0))
     begun = 0
@@ -150,8 +151,9 @@ async def test_a_worker_asks_and_starts_without_reading_a_clock_or_calling_a_key
             leased(100 * turn + n, queue=want.queue, body='{"id":1}') for n, want in enumerate(report.want)
         ]
         p.receive(report, batch_of(work), now)
-        assert handler.key_of is not None
-        p.unpack({each.token: handler.key_of(each) for each in p.arrived()})  # the worker's part
+        key_of = handler.limits(handler.queue).key_of
+        assert key_of is not None
+        p.unpack({each.token: key_of(each) for each in p.arrived()})  # the worker's part
         for lane in list(p.starts(now)):
             while (each := p.begin(lane, now)) is not None:
                 begun += 1

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.model.work import Batch, Leased, Report, Want
+from holdfast.model.work import Batch, Leased, Look, Report, Want
 from holdfast.store.plans import engine
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Plan, Runnable, Statement
@@ -310,3 +310,26 @@ def test_no_step_of_a_plan_compares_all_with_all(pg_box: Box, streams: int) -> N
     assert answers[0].work
     assert not answers[0].lost
     assert busy == {}
+
+
+@pytest.mark.parametrize("believed", ["nothing", "empty"])
+def test_rows_read_grow_with_the_queues_of_a_family_that_have_work(pg_box: Box, believed: str) -> None:
+    """Ten thousand are known, fifty have work: the others are not looked at, whatever the planner believes."""
+    box = pg_box
+    if believed == "empty":
+        leave_the_dead(box)
+    box.query(
+        "insert into {queue} (name) select 'customers/known-' || n from generate_series(1, 10000) n"
+        " on conflict do nothing"
+    )
+    live = [f"customers/{n}" for n in range(50)]
+    box.publish(*(new(queue, queue=queue) for queue in live for _ in range(3)))
+    looks, want = [Look("customers", count=500)], [Want(queue, 1) for queue in live]
+    box.exchange(looks=looks)
+    found: list[Batch] = []
+    looked = reads(box, lambda: found.append(box.exchange(looks=looks)))
+    assert sorted(found[0].found["customers"].queues) == sorted(live)
+    assert looked <= 2 * len(live)
+    plain = reads(box, lambda: box.exchange(want=want, total=1000))
+    both = reads(box, lambda: box.exchange(want=want, total=1000, looks=looks))
+    assert both <= plain + 4 * len(live)

@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.model.message import NewMessage
+from holdfast.model.work import Look
 from holdfast.operations import Operations
 from holdfast.settings import Settings
 from holdfast.store import migrate
@@ -352,6 +353,7 @@ def everything(box: Box) -> None:
     box.subscribe("late", "nobody.*")
     work = box.claim(QUEUE, "loose", "late", run=10, asleep=True)
     assert len(work) > 10
+    assert box.exchange(looks=[Look("families")]).found["families"].queues == ()
     first, second, third, fourth, *rest = work
     box.renew(*work)
     box.settle(done(first, new("emitted", dedupe="k3", stream="s"), new("logged", stream="log", event=True)))

@@ -216,6 +216,97 @@ def test_what_may_start_once_is_not_held_before_it_starts() -> None:
     assert [(want.heads, want.run) for want in p.report(1, 1.0).want] == [(10, 1)]
 
 
+# --- Asking where handlers settle their messages themselves: there is nothing to hand in ---------------------------
+
+
+def provided(concurrency: int = 10) -> Pacing:
+    """One that ends 1,000 messages a second, whose handlers are busy, with work for a moment more in its hands."""
+    p = pacing(concurrency)
+    for n in range(1000):
+        take(p, leased(n), now=n / 1000)
+        run_through(p, n / 1000, ran=0.001)
+    numbers = itertools.count(1000)
+    while (report := p.report(1, 1.0)).want:
+        p.receive(report, batch_of([leased(next(numbers)) for _ in range(report.want[0].heads)]), 1.0)
+        start(p, 1.0)
+    return p
+
+
+def complete(p: Pacing, count: int, now: float = 1.0) -> None:
+    """So many are settled in their handlers' transactions, and others begin."""
+    for lane in [lane for lane in p.lanes.values() if lane.running][:count]:
+        p.complete(lane, p.open_completion(lane), 0.001)
+        assert p.begin(lane, now) is None
+    start(p, now)
+
+
+def test_it_asks_once_in_a_part_of_a_moment_while_what_it_has_lasts() -> None:
+    p = provided()
+    asked = []
+    for n in range(1, 101):
+        now = 1.0 + n / 1000
+        complete(p, 1, now)
+        report = p.report(1, now)
+        assert report.settlements == []
+        if report.want:
+            asked.append((n, report.want[0].heads))
+            p.receive(
+                report, batch_of([leased(5000 + 100 * n + each) for each in range(report.want[0].heads)]), now
+            )
+            start(p, now)
+    assert asked == [(63, 63)]
+
+
+def test_it_asks_along_with_what_it_hands_in() -> None:
+    p = provided()
+    (lane, *_) = (lane for lane in p.lanes.values() if lane.running)
+    finish(p, lane)
+    assert p.begin(lane, 1.001) is None
+    report = p.report(1, 1.001)
+    assert [len(report.settlements), [want.heads for want in report.want]] == [1, [1]]
+
+
+def test_it_asks_at_once_when_what_it_has_does_not_last() -> None:
+    p = provided()
+    for _ in range(18):
+        complete(p, 10)
+        assert p.report(1, 1.001).want == []
+    complete(p, 10)
+    assert p.report(1, 1.001).want[0].heads == 190, "what waits lasts for less than a part of a moment"
+
+
+def test_it_asks_at_once_when_a_handler_is_free() -> None:
+    """What waits in a run of a stream is of no use to the other handlers."""
+    p = pacing(10)
+    take(p, leased(0))
+    run_through(p, ran=0.001)
+    take(p, *run_of(*range(1, 250)))
+    assert len(start(p)) == 1
+    (lane,) = p.lanes.values()
+    p.complete(lane, p.open_completion(lane), 0.001)
+    p.begin(lane, 0.001)
+    assert p.report(1, 0.001).want != []
+
+
+def test_it_asks_at_once_when_another_queue_has_nothing_to_do() -> None:
+    p = Pacing({"q": Limit(10), "other": Limit(10)}, Settings())
+    take(p, *(leased(n) for n in range(20)))
+    start(p)
+    complete(p, 1, 0.001)
+    assert "other" in {want.queue for want in p.report(1, 0.001).want}
+
+
+def test_slow_handlers_are_asked_for_one_by_one() -> None:
+    p = pacing(10)
+    for n in range(20):
+        take(p, leased(n), now=n * 5.0)
+        run_through(p, n * 5.0, ran=5.0)
+    take(p, *(leased(n) for n in range(100, 111)), now=100.0)
+    start(p, 100.0)
+    complete(p, 1, 100.001)
+    assert [want.heads for want in p.report(1, 100.001).want] == [1]
+
+
 def test_the_watermark_moves_while_there_is_more_than_was_asked_for() -> None:
     p = pacing(2)
     take(p, leased(1), leased(2), now=0.1, marks={"q": (NOW, 2)})

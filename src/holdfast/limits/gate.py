@@ -16,6 +16,7 @@ from ..errors import StoreUnavailable
 from ..model.limits import Rate, SharedRate, SharedSlots
 from ..model.names import RESERVED_PREFIX
 from ..rules.catchup import CatchUp, catch_up
+from ..rules.lanes import Pace
 from ..rules.rate import Hand
 from ..rules.slots import Holder, Share, SlotHand, share
 from ..store import Store
@@ -24,13 +25,13 @@ from ..store.plans.slots import Holders
 from ..telemetry.logs import Log
 from .breakers import Breaker
 
-LOOK = 1.0
+LOOK = 1.0  # seconds between looks, at most
 
 log = Log("holdfast.worker")
 
 
 @dataclass(slots=True)
-class Recovery:
+class Recovering:
     """A catch-up: how long ago an outage ended, and the tokens for what may begin since."""
 
     name: str
@@ -55,56 +56,80 @@ class Gate:
         self,
         store: Store,
         clock: Clock,
-        breakers: Mapping[str, Breaker],
-        rates: Mapping[str, SharedRate],
-        slots: Mapping[str, SharedSlots] | None = None,
-        catch_ups: Mapping[str, CatchUp] | None = None,
+        paces: Mapping[str, Pace],
         lease: float = 30.0,
+        quarantine: bool = False,
     ) -> None:
         self.store, self.clock, self.lease = store, clock, lease
-        self.breakers = dict(breakers)
-        self.rates = {queue: shared.name for queue, shared in rates.items()}
-        self.hands = {shared.name: Hand(shared.rate) for shared in rates.values()}
-        self.slots = {queue: shared.name for queue, shared in (slots or {}).items()}
-        self.limits = {shared.name: SlotHand(shared.count, shared.count) for shared in (slots or {}).values()}
+        self.paces = paces  # what this worker holds of each queue
+        self.breakers: dict[str, Breaker] = {}
+        self.rates: dict[str, str] = {}  # by queue, as the slots: the name
+        self.hands: dict[str, Hand] = {}
+        self.slots: dict[str, str] = {}
+        self.limits: dict[str, SlotHand] = {}
+        self.catch_ups: dict[str, list[Recovering]] = {}
         self.worker = 0  # its number, by which slots are held
         self.is_leaving = False  # slots that are not in use are given up
-        self._drains: tuple[str, ...] = ()  # besides its queues: suspects, which nobody else takes
-        self._lanes: Callable[[str], tuple[int, int]] = lambda queue: (0, 0)  # of a queue: running, and all
+        self._sharing: dict[str, list[str]] = {}  # the queues that have the slots of a name
+        self._drains = (
+            (SUSPECTS,) if quarantine else ()
+        )  # besides its queues: suspects, which nobody else takes
         self._ended: dict[str, float] = {}  # by queue: when an outage of the queue itself ended
         self._paused: frozenset[str] = frozenset()
-        self.recoveries = self._recoveries(catch_ups or {})
 
-    def _recoveries(self, catch_ups: Mapping[str, CatchUp]) -> dict[str, list[Recovery]]:
-        of_breakers: dict[str, Recovery] = {}
-        for breaker in self.breakers.values():
-            slope = catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
-            if slope is not None and breaker.name not in of_breakers:
-                of_breakers[breaker.name] = _recovery(
-                    f"breaker/{breaker.name}", slope, breaker.circuit.closed_for
-                )
-        found: dict[str, list[Recovery]] = {}
-        for queue, breaker in self.breakers.items():
-            if breaker.name in of_breakers:
-                found.setdefault(queue, []).append(of_breakers[breaker.name])
-        for queue, slope in catch_ups.items():
-            found.setdefault(queue, []).append(
-                _recovery(f"queue/{queue}", slope, partial(self._since, queue))
-            )
-        return found
-
-    def attach(
-        self, lanes: Callable[[str], tuple[int, int]], concurrency: Mapping[str, int], quarantine: bool
+    def meet(
+        self,
+        queue: str,
+        breaker: Breaker | None = None,
+        rate: SharedRate | None = None,
+        slots: SharedSlots | None = None,
+        catch_up: CatchUp | None = None,
+        like: str | None = None,
     ) -> None:
-        """Whose gate it is: what is held of each queue, how many it could run at once, and whether only suspects."""
-        self._lanes, self._drains = lanes, (SUSPECTS,) if quarantine else ()
-        for name, limit in self.limits.items():
-            limit.most = sum(count for queue, count in concurrency.items() if self.slots.get(queue) == name)
+        """From now on this queue is served, under these limits. `like`: the family whose outage was its own, too."""
+        if like in self._ended:
+            self._ended.setdefault(queue, self._ended[like])
+        if breaker is not None:
+            self.breakers[queue] = breaker
+            self._catch_up_after(queue, breaker)
+        if rate is not None:
+            self.rates[queue] = rate.name
+            self.hands.setdefault(rate.name, Hand(rate.rate))
+        if slots is not None:
+            self.slots[queue] = slots.name
+            limit = self.limits.setdefault(slots.name, SlotHand(slots.count, 0))
+            limit.most += self.paces[queue].limit.concurrency
+            self._sharing.setdefault(slots.name, []).append(queue)
+        if catch_up is not None:
+            recovering = _recovering(f"queue/{queue}", catch_up, partial(self._since, queue))
+            self.catch_ups.setdefault(queue, []).append(recovering)
+
+    def _catch_up_after(self, queue: str, breaker: Breaker) -> None:
+        slope = catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
+        if slope is None:
+            return
+        name = f"breaker/{breaker.name}"
+        known = (each for all_ in self.catch_ups.values() for each in all_ if each.name == CATCH_UP + name)
+        shared = next(known, None) or _recovering(name, slope, breaker.circuit.closed_for)
+        self.catch_ups.setdefault(queue, []).append(shared)
+
+    def forget(self, queue: str) -> None:
+        """This queue is not served any more: a queue of a family that has had no work for a while."""
+        self.breakers.pop(queue, None)
+        self.catch_ups.pop(queue, None)
+        rate, slots = self.rates.pop(queue, None), self.slots.pop(queue, None)
+        if rate is not None and rate not in self.rates.values():
+            del self.hands[rate]
+        if slots is not None:
+            self._sharing[slots].remove(queue)
+            self.limits[slots].most -= self.paces[queue].limit.concurrency
+            if not self._sharing[slots]:
+                del self._sharing[slots], self.limits[slots]
 
     @property
     def is_needed(self) -> bool:
         """Whether any of the queues has something to look at."""
-        return bool(self.breakers or self.rates or self.slots or self.recoveries)
+        return bool(self.breakers or self.rates or self.slots or self.catch_ups)
 
     # -- asking
 
@@ -161,14 +186,14 @@ class Gate:
 
     def _hands(self, queue: str, now: float) -> list[Hand]:
         hands = [self.hands[self.rates[queue]]] if queue in self.rates else []
-        for recovery in self.recoveries.get(queue, ()):
-            if (hand := recovery.active(now)) is not None:
+        for each in self.catch_ups.get(queue, ()):
+            if (hand := each.active(now)) is not None:
                 hands.append(hand)
         return hands
 
     def _count(self, name: str) -> tuple[int, int]:
         """The leases of all queues with the slots of this name: those that run, and all."""
-        counts = [self._lanes(queue) for queue, its in self.slots.items() if its == name]
+        counts = [self.paces[queue].lanes for queue in self._sharing[name]]
         return sum(running for running, _ in counts), sum(held for _, held in counts)
 
     # -- outages of the queues themselves
@@ -187,9 +212,7 @@ class Gate:
         """This worker has its number. A queue that nobody was there for has an outage behind it."""
         self.worker = worker
         bounded = [
-            queue
-            for queue in queues
-            if any(r.name.startswith(QUEUES) for r in self.recoveries.get(queue, ()))
+            queue for queue in queues if any(r.name.startswith(QUEUES) for r in self.catch_ups.get(queue, ()))
         ]
         if not bounded:
             return
@@ -211,8 +234,8 @@ class Gate:
 
     def _all_hands(self, now: float) -> list[tuple[str, Hand]]:
         found = dict(self.hands)
-        for recoveries in self.recoveries.values():
-            found |= {each.name: hand for each in recoveries if (hand := each.active(now)) is not None}
+        for all_ in self.catch_ups.values():
+            found |= {each.name: hand for each in all_ if (hand := each.active(now)) is not None}
         return list(found.items())
 
     async def look(self) -> None:
@@ -226,7 +249,7 @@ class Gate:
             wanted = hand.need(self.clock.monotonic())
             if wanted:
                 hand.take(await self._take(name, hand.rate, wanted), self.clock.monotonic())
-        for name, limit in self.limits.items():
+        for name, limit in list(self.limits.items()):
             running, leases = self._count(name)
             if limit.is_due(running, leases, self.clock.monotonic()) or (
                 self.is_leaving and limit.held > running
@@ -244,7 +267,7 @@ class Gate:
         asked_at = self.clock.monotonic()
         wants = running if self.is_leaving else limit.wants(running, leases, asked_at)
         limit.ask(running, asked_at)
-        mine = sorted(queue for queue, its in self.slots.items() if its == name)
+        mine = sorted(self._sharing[name])
         me = Holder(self.worker, running, self.lease, (*mine, *self._drains))
         got: Share | None = None
         age = self.lease
@@ -270,11 +293,12 @@ class Gate:
             limit.learn(got, wants, self.lease - age, asked_at)
 
 
-QUEUES = f"{RESERVED_PREFIX}catch-up/queue/"
+CATCH_UP = f"{RESERVED_PREFIX}catch-up/"
+QUEUES = f"{CATCH_UP}queue/"
 SUSPECTS = f"{RESERVED_PREFIX}suspects"
 
 
-def _recovery(name: str, slope: CatchUp, passed: Callable[[float], float | None]) -> Recovery:
+def _recovering(name: str, slope: CatchUp, passed: Callable[[float], float | None]) -> Recovering:
     first = slope.rate(0.0)
     assert first is not None
-    return Recovery(f"{RESERVED_PREFIX}catch-up/{name}", slope, passed, Hand(first))
+    return Recovering(f"{CATCH_UP}{name}", slope, passed, Hand(first))

@@ -9,6 +9,7 @@ import getpass
 import os
 import re
 import socket
+from collections.abc import Collection, Container
 from functools import lru_cache
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -69,8 +70,27 @@ def subject(value: object) -> str:
     return text(value, "The subject", 300)
 
 
+BELOW = "/"  # between the name of a family of queues and the rest of the name of one of them
+
+
 def queue_name(value: object) -> str:
-    return own_name(value, "The queue")
+    name = own_name(value, "The queue")
+    if "@" in name:
+        raise InvalidSettings(
+            f"The queue {name!r} has an @, which is kept for the versions of orchestrations (name@version). "
+            "Use another sign."
+        )
+    return name
+
+
+def family_of(queue: str, families: Container[str]) -> str | None:
+    """Which of these families of queues a queue is of: `customers/17` is of `customers`."""
+    end = queue.rfind(BELOW)
+    while end > 0:
+        if queue[:end] in families:
+            return queue[:end]
+        end = queue.rfind(BELOW, 0, end)
+    return None
 
 
 def handler_name(value: object) -> str:
@@ -108,6 +128,18 @@ def header_name(value: object) -> str:
             f"The header name {name!r} cannot be sent: use letters, digits, - _ and . only, without spaces or colons."
         )
     return name
+
+
+def all_below(family: str) -> str:
+    """How a worker says that it serves every queue of a family: `customers/*`."""
+    return f"{family}{BELOW}*"
+
+
+def serves(queues: Collection[str], queue: str) -> bool:
+    """Whether a worker with these queues, as it has registered them, takes from this one."""
+    return queue in queues or any(
+        each.endswith(BELOW + "*") and queue.startswith(each[:-1]) for each in queues
+    )
 
 
 # --- Subscriptions ------------------------------------------------------------------------------------------

@@ -89,6 +89,23 @@ class Want(msgspec.Struct, frozen=True):
     run: int | None = None  # messages of one stream at most; None: as many as the report says
 
 
+class Look(msgspec.Struct, frozen=True):
+    """A worker asks which queues of a family have work: those below its name, behind `after`."""
+
+    family: str
+    after: str | None = None
+    count: int | None = None  # None: all
+    without: tuple[str, ...] = ()  # whose suspects are not wanted
+
+
+class Found(NamedTuple):
+    """What a look found: queues with something claimable, the last one passed if there are more, seconds it took."""
+
+    queues: tuple[str, ...] = ()
+    last: str | None = None
+    took: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a worker hands in, and what it wants for it.
@@ -101,6 +118,7 @@ class Report:
     settlements: Sequence[Settlement] = ()
     moves: Sequence[tuple[int, int]] = ()
     want: Sequence[Want] = ()
+    looks: Sequence[Look] = ()
     total: int = 0
     lease: float = 30.0
     run: int = 50
@@ -128,6 +146,7 @@ class Batch:
     work: Sequence[Leased] = ()  # perhaps not read yet
     shares: Mapping[str, Share] = field(default_factory=dict)  # what there is in it, queue by queue
     looked: float = 0.0  # seconds that the store took to find it
+    found: Mapping[str, Found] = field(default_factory=dict)  # what the looks found, family by family
     lost: frozenset[int] = frozenset()  # seq of settlements whose lease was no longer ours
     next_due: datetime | None = None
     marks: dict[str, Mark] = field(default_factory=dict)  # queue -> when and which the last head was

@@ -17,7 +17,7 @@ from uuid import UUID
 from ..alerting.sinks import Sink
 from ..bodies.keys import Keys
 from ..errors import UsageError
-from ..handlers.registry import AnyHandler
+from ..handlers.consumer import Consumer
 from ..model.message import Death, Trouble
 from ..rules.housekeeping import Rest
 from ..settings import Settings
@@ -133,7 +133,7 @@ class Operations:
         self,
         store: Store,
         settings: Settings | None = None,
-        handlers: Iterable[AnyHandler] = (),
+        handlers: Iterable[Consumer] = (),
         keys: Keys | None = None,
         sinks: Sequence[Sink] = (),
         who: str | None = None,
@@ -154,9 +154,7 @@ class Operations:
     def by(self, who: str) -> Operations:
         """The same, with somebody else's name under the orders: `operations.by("anna").messages.park(id)`."""
         desk = self._desk
-        return Operations(
-            desk.store, desk.settings, desk.handlers.values(), desk.keys, self.alerts.sinks, who
-        )
+        return Operations(desk.store, desk.settings, desk.handlers, desk.keys, self.alerts.sinks, who)
 
     def audit(
         self,

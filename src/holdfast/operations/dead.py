@@ -239,9 +239,7 @@ class DeadLetters:
     def recover(self) -> int:
         """Redrive what the recovery policies of the application's handlers say, in bounded batches."""
         desk = self._desk
-        policies = [
-            (each.queue, each.policy.recovery) for each in desk.handlers.values() if each.policy.recovery
-        ]
+        policies = [(each.queue, each.policy.recovery) for each in desk.handlers if each.policy.recovery]
         if not policies:
             return 0
         at = desk.ask(operator.moment())

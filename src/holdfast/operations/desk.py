@@ -9,7 +9,8 @@ from uuid import UUID
 
 from ..bodies.keys import Keys
 from ..errors import NotFound, Refused, UsageError
-from ..handlers.registry import AnyHandler
+from ..handlers.consumer import Consumer
+from ..handlers.registry import Handlers
 from ..model import names
 from ..rules.classify import storable
 from ..settings import Settings
@@ -45,12 +46,12 @@ class Desk:
         self,
         store: Store,
         settings: Settings,
-        handlers: Iterable[AnyHandler] = (),
+        handlers: Iterable[Consumer] = (),
         keys: Keys | None = None,
         who: str | None = None,
     ) -> None:
         self.store, self.settings, self.keys = store, settings, keys
-        self.handlers = {handler.queue: handler for handler in handlers}
+        self.handlers = Handlers(handlers)
         self._who = None if who is None else names.operator(who)
 
     @property

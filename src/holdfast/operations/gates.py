@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..handlers.registry import AnyHandler
+from ..handlers.consumer import Limits
 from ..limits.breakers import Breaker
 from ..limits.circuits import as_switch
 from ..model.limits import Rate
@@ -27,8 +27,9 @@ def broken(desk: Desk, each: Delivery, at: datetime) -> tuple[list[str], list[st
     rows = desk.ask(breakers.known(BREAKERS_MAX))
     shut = {row.name: row for row, _ in rows if row.state != "closed"}
     handler = desk.handlers.get(str(each.queue))
-    if handler is not None and handler.breaker is not None and handler.breaker.name in shut:
-        return [_sentence(shut[handler.breaker.name], str(each.queue), at)], []
+    breaker = None if handler is None else handler.limits(str(each.queue)).breaker
+    if breaker is not None and breaker.name in shut:
+        return [_sentence(shut[breaker.name], str(each.queue), at)], []
     told = "; ".join(f"{row.name} is {_state(row)}{_until(row, at)}" for row in shut.values())
     if shut and handler is None:
         return [], [
@@ -71,18 +72,19 @@ def busy(desk: Desk, queue: QueueState, at: datetime) -> list[str]:
     handler = desk.handlers.get(queue.name)
     if handler is None:
         return []
+    limits = handler.limits(queue.name)
     return [
-        *_rate(desk, handler, at),
-        *_slots(desk, handler),
-        *_catch_up(desk, handler),
-        *_concurrency(desk, handler, queue),
+        *_rate(desk, limits, at),
+        *_slots(desk, limits),
+        *_catch_up(desk, limits),
+        *_concurrency(desk, limits.concurrency * max(1, handler.batch), queue),
     ]
 
 
-def _slots(desk: Desk, handler: AnyHandler) -> list[str]:
-    if handler.slots is None:
+def _slots(desk: Desk, limits: Limits) -> list[str]:
+    if limits.slots is None:
         return []
-    name, count = handler.slots.name, handler.slots.count
+    name, count = limits.slots.name, limits.slots.count
     holders = desk.ask(slots.living(name))
     held = sum(each[1] for each in holders)
     if held < count:
@@ -91,8 +93,8 @@ def _slots(desk: Desk, handler: AnyHandler) -> list[str]:
     return [f"All {count} slots of {name} are held, by {who}: the next begins when one that runs has ended."]
 
 
-def _catch_up(desk: Desk, handler: AnyHandler) -> list[str]:
-    breaker = handler.breaker
+def _catch_up(desk: Desk, limits: Limits) -> list[str]:
+    breaker = limits.breaker
     if not isinstance(breaker, Breaker):
         return []
     slope = catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
@@ -110,10 +112,10 @@ def _catch_up(desk: Desk, handler: AnyHandler) -> list[str]:
     ]
 
 
-def _rate(desk: Desk, handler: AnyHandler, at: datetime) -> list[str]:
-    if handler.rate is None:
+def _rate(desk: Desk, limits: Limits, at: datetime) -> list[str]:
+    if limits.rate is None:
         return []
-    name, rate = handler.rate.name, handler.rate.rate
+    name, rate = limits.rate.name, limits.rate.rate
     found = desk.ask(breakers.tokens(name))
     if found is None:
         return []
@@ -133,8 +135,7 @@ def spoken(rate: Rate) -> str:
     return f"{rate.per_second * 86_400:g}/d"
 
 
-def _concurrency(desk: Desk, handler: AnyHandler, queue: QueueState) -> list[str]:
-    limit = handler.concurrency * max(1, handler.batch)
+def _concurrency(desk: Desk, limit: int, queue: QueueState) -> list[str]:
     held = desk.ask(queries.queue_held(queue.name, HELD_MAX))
     if not queue.workers or held < limit * len(queue.workers):
         return []

@@ -17,12 +17,10 @@ from uuid import UUID
 from ..bodies import codec
 from ..bodies.keys import SEALED, Keys
 from ..errors import InvalidSettings
-from ..handlers.registry import AnyHandler, Publisher, declare
+from ..handlers.declare import AnyHandler, Application, HandlerOptions, declare
 from ..model.failure import FailureDescription, of_letter
 from ..model.message import Death, Reason, Trouble
 from ..rules.aftermath import HOOK_QUEUE
-from ..rules.redact import Masking
-from ..settings import Settings
 
 if TYPE_CHECKING:  # an application that never looks at operations does not load them
     from . import Content, Operations
@@ -94,21 +92,11 @@ def _read(text: str) -> DeadLetter:
     return DeadLetter(**{**told, "id": UUID(told["id"])})
 
 
-def hook(
-    app: Publisher,
-    function: Callable[..., Any],
-    settings: Settings,
-    redact: Masking,
-    operations: Callable[[], Operations],
-    keys: Keys | None,
-) -> AnyHandler:
+def hook(app: Application, function: Callable[..., Any], operations: Callable[[], Operations]) -> AnyHandler:
     """The handler that calls a hook."""
-    made = declare(
-        app, function, (), settings, name="on_dead_letter", retry=None, order="strict", on_dead="continue",
-        ordered=False, timeout=None, concurrency=None, per_key=None, key=None, batch=0, steps=(), errors=None,
-        redact=redact,
-    )  # fmt: skip
-    if not made.takes_body:
+    made = declare(app, function, (), HandlerOptions(name="on_dead_letter", ordered=False))
+    takes, keys = made.signature, app.keys
+    if not takes.takes_body:
         raise InvalidSettings(
             "A hook for dead letters takes the letter: def ticket(letter: DeadLetter) -> None."
         )
@@ -121,8 +109,9 @@ def hook(
             await asyncio.to_thread(_completed, operations(), _opened(letter, keys)), **context
         )
 
-    run = awaited if made.is_async else blocking
-    return replace(made, queue=HOOK_QUEUE, decode=_read, run=run)
+    own = replace(made.own, run=awaited if takes.is_async else blocking)
+    # Its own messages are not sealed: what is sealed is the letter inside.
+    return replace(made, queue=HOOK_QUEUE, signature=replace(takes, decode=_read), own=own, keys=None)
 
 
 def _opened(letter: DeadLetter, keys: Keys | None) -> DeadLetter:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import NotFound, Refused, UsageError
+from ..model.names import serves
 from ..store.plans import audit, operator, queries, queues
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
@@ -265,7 +266,7 @@ def _queues(
     anybody = any(each.is_alive for each in workers)
     found = []
     for name in sorted({*rows, *states, *patterns, *dead}):
-        live = tuple(each.name for each in workers if each.is_alive and name in each.queues)
+        live = tuple(each.name for each in workers if each.is_alive and serves(each.queues, name))
         found.append(
             QueueState(
                 name=name,

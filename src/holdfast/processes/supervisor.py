@@ -282,7 +282,8 @@ class Supervisor:
         """A loop that does not turn can time nothing out, and a child that does not stop was asked long enough."""
         assert child.process is not None
         turned_at = child.board.turned_at
-        patience = max((each.timeout for each in self.app.handlers), default=0.0) + self.app.settings.lease
+        timeouts = [each.limits(each.queue).timeout for each in self.app.handlers]
+        patience = max(timeouts, default=0.0) + self.app.settings.lease
         if turned_at and now - turned_at > patience:
             log.error(
                 "child.killed",

@@ -15,9 +15,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ..model.work import Leased, Mark, Settlement
+from .families import Family
 
 SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs
+PARTS = 4  # of that moment: who has enough for one part asks once in it
 LOOK_ANEW = 0.25  # seconds to go by a watermark before all is looked at again
 LOOK_ANEW_SHARE, LOOK_ANEW_MAX = (
     0.05,
@@ -101,6 +103,10 @@ class Pace:
     """What is known about one queue: its limit, what is held of it, and how fast it goes."""
 
     limit: Limit
+    queue: str = ""
+    family: Family | None = None  # that it is of
+    in_turns: bool = False  # it waits for its turn in the family
+    drained: bool = False  # there was nothing more when it was asked last; only of a family's queues
     held: int = 0
     running: int = 0
     ended: int = 0
@@ -158,10 +164,23 @@ class Pace:
     @property
     def room(self) -> int:
         """How many more messages are of use: what can run at once, and the need of a moment at this pace."""
-        idle = sum(len(lane.waiting) for lanes in self.barred.values() for lane in lanes)
+        return self.limit.concurrency + self.need - self._usable
+
+    @property
+    def _usable(self) -> int:
+        """What runs or can begin when a handler is free: not what waits for others of its key."""
+        return self.held - sum(len(lane.waiting) for lanes in self.barred.values() for lane in lanes)
+
+    @property
+    def need(self) -> int:
+        """How many messages end within a moment."""
         # What one handler ends in a moment is known after the first message, the rate of all only after a while.
-        need = max(ceil(self.rate * HORIZON), self.longest_run - 1) if self.limit.ahead else 0
-        return self.limit.concurrency + need - (self.held - idle)
+        return max(ceil(self.rate * HORIZON), self.longest_run - 1) if self.limit.ahead else 0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether all handlers are busy and what waits for them lasts for a part of a moment."""
+        return bool(self.ready) and (self._usable - self.running) * PARTS >= self.need
 
     @property
     def useful_lanes(self) -> int:
@@ -180,6 +199,43 @@ class Pace:
         if self.seconds is None or not self.limit.ahead:
             return 1
         return 1 + int(HORIZON / max(self.seconds, 1e-6))
+
+    # -- handlers
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every call that may be made at once is made."""
+        family = self.family
+        return self.running >= self.limit.concurrency or (
+            family is not None and family.running >= family.concurrency
+        )
+
+    def take_handler(self) -> None:
+        self.running += 1
+        if self.family is not None:
+            self.family.running += 1
+
+    def free_handler(self) -> None:
+        self.running -= 1
+        if self.family is not None:
+            self.family.running -= 1
+
+    def make_ready(self, lane: Lane, *, first: bool = False) -> None:
+        """A lane waits for a handler; in a family its queue waits for its turn."""
+        if self.family is not None and not self.in_turns:
+            self.in_turns = True
+            self.family.turns.append(self.queue)
+        if first:
+            self.ready.appendleft(lane)
+        else:
+            self.ready.append(lane)
+
+    @property
+    def lanes(self) -> tuple[int, int]:
+        """How many leases have a handler, and how many are held."""
+        waiting = sum(1 for lane in self.ready if lane.waiting)
+        barred = sum(1 for lanes in self.barred.values() for lane in lanes if lane.waiting)
+        return self.running, self.running + waiting + barred
 
     # -- keys
 
@@ -202,7 +258,7 @@ class Pace:
         self.keys[key] -= 1
         barred = self.barred.get(key)
         if barred:
-            self.ready.appendleft(barred.popleft())
+            self.make_ready(barred.popleft(), first=True)
         if not barred:
             self.barred.pop(key, None)
         if not self.keys[key]:

@@ -11,40 +11,16 @@ nothing, fast ones are never out of work. Time (`now`) is monotonic and an argum
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from math import ceil
+from math import inf
 from types import MappingProxyType
-from typing import Protocol
 
 from ..model.work import Batch, Leased, Report, Settlement, Want
+from .asking import Asking, Gate, Holding, Wishes
 from .delivery import give_back
-from .lanes import HORIZON, LOOK_ANEW, SHARE, Completion, Fence, Lane, Limit, Pace, Stop, stamped
+from .lanes import HORIZON, PARTS, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
 
 NO_KEYS: Mapping[Fence, Hashable] = MappingProxyType({})
-
-
-class Holding(Protocol):
-    """How much a worker may hold, and for how long; see Settings."""
-
-    @property
-    def claim(self) -> int: ...
-    @property
-    def claim_bytes(self) -> int: ...
-    @property
-    def run(self) -> int: ...
-    @property
-    def lease(self) -> float: ...
-
-
-class Gate(Protocol):
-    """What of a queue may begin now, whatever a worker has room for; see gate.py. It answers from memory."""
-
-    def allowed(self, queue: str, now: float) -> int | None: ...
-    def admits(self, queue: str, now: float) -> bool: ...
-    def at_once(self, queue: str, now: float) -> int | None: ...
-    def has_slot(self, queue: str, now: float) -> bool: ...
-    def has_token(self, queue: str, now: float) -> bool: ...
-    def refuses(self, queue: str, now: float) -> bool: ...
 
 
 class Pacing:
@@ -58,11 +34,15 @@ class Pacing:
         quarantine: bool = False,
         gate: Gate | None = None,
         patient: bool = True,
+        paces: dict[str, Pace] | None = None,
     ) -> None:
         self.settings, self.gate = settings, gate
         self.patient = patient  # what has no token waits for one
         self.quarantine = quarantine  # ask for one suspect at a time, and for nothing else
-        self.paces = {queue: Pace(limit) for queue, limit in limits.items()}
+        self.paces: dict[str, Pace] = {} if paces is None else paces  # the gate knows them, too
+        self.asking = Asking(self.paces, settings, gate)
+        for queue, limit in limits.items():
+            self.asking.meet(queue, limit)
         self.lanes: dict[Fence, Lane] = {}  # by `claimed`
         self.paused: frozenset[str] = frozenset()
         self.stopping = False
@@ -72,7 +52,7 @@ class Pacing:
         self._flight: list[Lane] = []  # lanes with something on its way
         self._arrived: list[tuple[Batch, float]] = []  # counted as held, not made into lanes yet
         self._measured_at = 0.0
-        self._first = 0  # where the next report begins in the list of queues: all get their turn
+        self._asked_at = -inf
 
     @property
     def has_results(self) -> bool:
@@ -101,12 +81,17 @@ class Pacing:
         """What to hand in and, unless `claim` is false, what to ask for now; `anew` goes by no watermark."""
         self._measure(now)
         settlements, moves = self._hand_in()
-        wants, total = self._wants(now, anew) if claim and not self.stopping else ([], 0)
+        wants, total, looks = self._wants(now, anew) if claim and not self.stopping else ([], 0, [])
+        if not settlements and not looks and self._can_wait(wants, now):
+            wants = []
+        elif wants:
+            self._asked_at = now
         return Report(
             worker=worker,
             settlements=settlements,
             moves=moves,
             want=wants,
+            looks=looks,
             total=total,
             lease=self.settings.lease,
             bytes_max=self.settings.claim_bytes - self.held_bytes,
@@ -115,55 +100,29 @@ class Pacing:
             asleep=asleep,
         )
 
-    def _wants(self, now: float, anew: bool) -> tuple[list[Want], int]:
-        """The queues to ask, and how many messages at most together."""
+    def _wants(self, now: float, anew: bool) -> Wishes:
+        """The queues to ask, how many messages at most together, and the families to look through."""
         if self.quarantine:
-            free = [
-                queue for queue in self.paces if self._allowed(queue, now) != 0 != self._at_once(queue, now)
-            ]
-            asked = free if self.idle else []
-            return [Want(queue, 1, run=1) for queue in asked], 1
+            return self.asking.suspect(now) if self.idle else ([], 0, [])
         total = min(self.settings.claim, 2 * self.settings.claim - self.held)
         if total <= 0 or self.held_bytes >= self.settings.claim_bytes:
-            return [], 0
-        names = list(self.paces)
-        self._first = (self._first + 1) % max(1, len(names))
-        wants = []
-        for queue in names[self._first :] + names[: self._first]:
-            pace = self.paces[queue]
-            room = pace.room
-            if room <= 0:
-                continue
-            most = min(room, total)
-            run = pace.run_max(total, self.settings.run)
-            heads = min(most, max(ceil(most / min(pace.run, SHARE)), pace.useful_lanes))
-            allowed = self._allowed(queue, now)
-            if allowed is not None:
-                allowed -= pace.held - pace.running  # what waits here already begins first
-                if allowed <= 0:
-                    continue
-                heads = min(heads, allowed)
-                run = min(run, max(1, allowed // heads))  # not more altogether than may begin
-            slots = self._at_once(queue, now)
-            if slots is not None:
-                heads = min(heads, room - max(0, pace.limit.concurrency - slots))
-                if slots == 0 or heads <= 0:
-                    continue
-            wants.append(Want(queue, heads, None if anew else pace.watermark(now), run))
-        return wants, total
+            return [], 0, []
+        return self.asking.wants(total, now, anew)
 
-    def _allowed(self, queue: str, now: float) -> int | None:
-        return None if self.gate is None else self.gate.allowed(queue, now)
+    def forgettable(self) -> list[str]:
+        """Queues of families of which nothing is held, nothing runs and nothing was found for a while."""
+        idle = self.asking.quiet()
+        if not idle:
+            return idle
+        busy = {lane.queue for lane in self.lanes.values()}
+        return [each for each in idle if each not in busy and not self.paces[each].running]
 
-    def _at_once(self, queue: str, now: float) -> int | None:
-        return None if self.gate is None else self.gate.at_once(queue, now)
+    def _can_wait(self, wants: list[Want], now: float) -> bool:
+        """Whether to ask a little later, where there is nothing to hand in: handlers settle their messages themselves.
 
-    def lanes_of(self, queue: str) -> tuple[int, int]:
-        """How many leases of a queue have a handler, and how many are held."""
-        pace = self.paces[queue]
-        waiting = sum(1 for lane in pace.ready if lane.waiting)
-        barred = sum(1 for lanes in pace.barred.values() for lane in lanes if lane.waiting)
-        return pace.running, pace.running + waiting + barred
+        An exchange for each message that ends so would cost more than its handler.
+        """
+        return now - self._asked_at < HORIZON / PARTS and all(self.paces[each.queue].lasts for each in wants)
 
     def _measure(self, now: float) -> None:
         passed = now - self._measured_at
@@ -202,7 +161,7 @@ class Pacing:
         if batch.work:
             self._arrived.append((batch, asked_at + self.settings.lease))
         if not self.quarantine:
-            self._learn(report, batch, asked_at)
+            self.asking.learn(report, batch, asked_at)
         self.paused = batch.paused
         if self.paused:
             for lane in list(self.lanes.values()):
@@ -240,7 +199,7 @@ class Pacing:
                     lane.waiting.append(leased)
                     continue
                 self.lanes[claimed] = lane = Lane(claimed, queue, (claimed,), [leased], until)
-                pace.ready.append(lane)
+                pace.make_ready(lane)
         if self.stopping or self.paused:
             for lane in list(self.lanes.values()):
                 if self.stopping or lane.queue in self.paused:
@@ -263,47 +222,41 @@ class Pacing:
         self._flight = []
         return gone
 
-    def _learn(self, report: Report, batch: Batch, asked_at: float) -> None:
-        full = len(batch.work) >= report.total
-        shares = batch.shares.values()
-        # What came before it may have taken all the room, so that a queue was not looked at, or not to its end.
-        cut = sum(share.heads for share in shares) >= report.total or (
-            sum(share.bytes for share in shares) >= report.bytes_max
-        )
-        for want in report.want:
-            pace, share = self.paces[want.queue], batch.shares.get(want.queue)
-            few = share is None or share.heads < want.heads
-            if share is None and (cut or want.queue in batch.paused):
-                continue
-            if want.after is None:
-                pace.looked_at, pace.looks_took = asked_at, (batch.looked, pace.looks_took[0])
-            if few and pace.look_pause == LOOK_ANEW:
-                pace.after = None  # little is there, and to look at all of it costs little
-            elif (mark := batch.marks.get(want.queue)) is not None:
-                # Was all seen, a late one may have been the last: what lies before the old mark is known to be dead.
-                pace.after = mark if cut or not few or pace.after is None else max(mark, pace.after)
-            if share is not None:
-                pace.expect_run(share.messages / share.heads, full and share.ordered, want.run or 1)
-                pace.streams = share.heads if few and share.ordered else None
-
     # -- running a lane
 
     def starts(self, now: float) -> Iterator[Lane]:
         """Lanes for which there is a handler free now."""
         self.unpack()
-        for queue in self.paces:
-            while (lane := self.start(queue, now)) is not None:
+        for queue in self.asking.names:
+            while (lane := self.next_lane(queue, now)) is not None:
                 yield lane
+
+    def next_lane(self, queue: str, now: float) -> Lane | None:
+        """The next lane for a handler of this queue; one that serves a family takes its queues in turn."""
+        family = self.paces[queue].family
+        if family is None:
+            return self.start(queue, now)
+        if family.running >= family.concurrency:
+            return None
+        for _ in range(len(family.turns)):
+            pace = self.paces[family.turns.popleft()]
+            lane = self.start(pace.queue, now)
+            pace.in_turns = bool(pace.ready)
+            if pace.ready:
+                family.turns.append(pace.queue)
+            if lane is not None:
+                return lane
+        return None
 
     def start(self, queue: str, now: float) -> Lane | None:
         """The next lane of a queue, if a handler is free for it."""
         pace = self.paces[queue]
-        while pace.ready and pace.running < pace.limit.concurrency:
+        while pace.ready and not pace.is_full:
             if self.gate is not None and not self._has_room(queue, self.gate, now):
                 return None
             lane = pace.ready.popleft()
             if lane.waiting and (not pace.limit.per_key or pace.admit(lane)):
-                pace.running += 1
+                pace.take_handler()
                 return lane
         return None
 
@@ -317,7 +270,7 @@ class Pacing:
         pace = self.paces[lane.queue]
         if not lane.waiting or (pace.limit.per_key and lane.key is None and not pace.admit(lane)):
             pace.free_key(lane)
-            pace.running -= 1
+            pace.free_handler()
             return None
         if self.gate is not None and not self.gate.admits(lane.queue, now):
             # While its breaker is open it goes back. For a token, which comes in a moment, it waits here: going back
@@ -325,9 +278,9 @@ class Pacing:
             if self.gate.refuses(lane.queue, now) or not self.patient:
                 self.close(lane)
             else:
-                pace.ready.appendleft(lane)
+                pace.make_ready(lane, first=True)
             pace.free_key(lane)
-            pace.running -= 1
+            pace.free_handler()
             return None
         lane.running = leased = lane.waiting.pop(0)
         if pace.limit.per_key:

@@ -1,32 +1,206 @@
-"""Around the rule that says how an attempt ends: texts are masked before it, copies sealed and logs written after."""
+"""How an attempt ends: what is decided before it, what a function's answer or error means, and how it is handed in.
+
+The rule itself is in `rules/delivery.py`. Around it texts are masked, copies sealed and logs written.
+"""
 
 from __future__ import annotations
 
+import logging
+import traceback
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from msgspec import structs
 
-from ..bodies.keys import Keys
+from ..bodies.codec import Unreadable as BodyUnreadable
+from ..bodies.keys import Keys, Unopened
+from ..clock import EPOCH, Clock, DatabaseTime
+from ..errors import LeaseLost
+from ..handlers.consumer import Consumer
+from ..handlers.context import Context, Dead, Snooze
 from ..model.message import Reason
 from ..model.work import Leased, Outcome, Settlement
+from ..rules.blame import ending_of
 from ..rules.classify import describe
 from ..rules.delivery import (
     BatchFailed,
+    Cancelled,
     Died,
     Ending,
+    Expired,
     HandlerPolicy,
+    Interrupted,
+    Lost,
     Raised,
+    Returned,
     Sealed,
+    Snoozed,
+    StartsSpent,
+    TimedOut,
     TrialFailed,
     Unreadable,
     conclude,
+    is_doubtful,
+    unfit,
 )
+from ..rules.lanes import Lane, Stop
+from ..rules.pacing import Pacing
 from ..rules.redact import ROOM, Masking, looked_at
+from ..telemetry import Watch
 from ..telemetry.logs import Log
+from .board import Board
+from .transactions import Completions
 
 log = Log("holdfast.worker")
+
+
+class Endings:
+    """The endings of one worker's attempts."""
+
+    def __init__(
+        self,
+        consumers: Mapping[str, Consumer],
+        pacing: Pacing,
+        completions: Completions,
+        clock: Clock,
+        time: DatabaseTime,
+        board: Board | None,
+        watch: Watch | None,
+    ) -> None:
+        self.consumers, self.pacing, self.completions = consumers, pacing, completions
+        self.clock, self.time, self.board, self.watch = clock, time, board, watch
+        self._starts: dict[str, int] = {}  # by the consumer's name: the fewest that any failure allows
+
+    def before(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
+        """What is decided before any code of the user runs: poison, a deadline that has passed, a cancellation."""
+        message = leased.message
+        if is_doubtful(leased) and (ending := unfit(leased, consumer.policy)) is not None:
+            if isinstance(ending, StartsSpent):
+                log.warning(
+                    "message.poison", "Message %(message_id)s of type %(type)s is poison in %(queue)s: "
+                    "attempt %(attempt)d, %(attempts_max)d allowed",
+                    **named(leased), attempts_max=consumer.policy.retry.starts_max,
+                )  # fmt: skip
+            return ending
+        if (deadline := message.deadline) is not None and self.time.now() > deadline:
+            return Expired()
+        if lane.stop is Stop.CANCELLED:
+            return Cancelled()
+        if log.tells(logging.INFO):
+            log.info(
+                "message.started",
+                "Handling message %(message_id)s of type %(type)s in %(queue)s",
+                **named(leased),
+            )
+        return None
+
+    def returned(self, lane: Lane, value: Any, context: Context | None) -> Ending:
+        ran = lane.ran(self.clock.monotonic())
+        if value is None or not isinstance(value, Snooze | Dead):
+            if context is None:
+                return Returned(0, (), ran)
+            return Returned(context._flags, tuple(context._emits), ran)
+        return _wish(value, context, ran)
+
+    def raised(self, lane: Lane, error: BaseException, context: Context | None) -> Ending:
+        ran = lane.ran(self.clock.monotonic())
+        match error:
+            case BodyUnreadable():
+                return Unreadable(error)
+            case Unopened():
+                return Sealed(error)
+            case Snooze() | Dead():
+                return _wish(error, context, ran)
+            case LeaseLost():
+                log.warning(
+                    "lease.lost",
+                    "A handler of %(queue)s noticed that its lease is another worker's",
+                    queue=lane.queue,
+                )
+                return Lost()
+        return ending_of(error, flags_of(context), ran) or Raised(error, flags_of(context), ran)
+
+    def cancelled(
+        self, lane: Lane, consumer: Consumer, context: Context | None, error: BaseException
+    ) -> Ending:
+        flags, ran = flags_of(context), lane.ran(self.clock.monotonic())
+        match lane.stop:
+            case Stop.LOST:
+                return Lost()
+            case Stop.TIMEOUT:
+                return ending_of(error, flags, ran) or TimedOut(
+                    consumer.limits(lane.queue).timeout, flags, ran
+                )
+            case Stop.CANCELLED:
+                return Cancelled(flags, ran)
+            case Stop.LAPSED | Stop.GRACE:
+                return Interrupted(flags, ran)
+            case None:  # nobody here asked for it: something that the handler awaits was cancelled
+                return Raised(error, flags, ran)
+
+    async def settled(self, lane: Lane, leased: Leased, context: Context, ending: Ending) -> Ending | None:
+        """What is left to settle of a message that its handler has settled, if that was committed: nothing."""
+        left = await self.completions.verify(context, ending)
+        if left is None:
+            if isinstance(ending, Raised):
+                log.error(
+                    "message.raised_late",
+                    "The handler of message %(message_id)s in %(queue)s raised %(error)s after the message had been "
+                    "settled, at:\n%(trace)s",
+                    **named(leased), error=type(ending.error).__name__,
+                    trace="".join(traceback.format_tb(ending.error.__traceback__)),
+                )  # fmt: skip
+            self.forget([leased.message.seq])
+            if self.watch is not None:
+                self.watch.completed(leased, lane.ran(self.clock.monotonic()))
+        return left
+
+    def end(self, lane: Lane, leased: Leased, ending: Ending) -> None:
+        if self.board is not None:
+            self.board.ended(leased.message.seq, leased.attempt + 1 >= self._fewest_starts(lane.queue))
+        settlement = self.concluded(leased, ending)
+        if settlement is None:
+            self.forget([leased.message.seq])
+        elif settlement.error is not None:
+            log_failure(leased, settlement, settlement.error)
+        if self.watch is not None:
+            self.watch.end(leased, settlement)
+        self.pacing.end(lane, settlement)
+
+    def _fewest_starts(self, queue: str) -> int:
+        consumer = self.consumers[queue]
+        if (found := self._starts.get(consumer.queue)) is None:
+            retry = consumer.policy.retry
+            found = min(retry.starts_max, retry.for_reason(Reason.WORKER_VANISHED).attempts_max)
+            self._starts[consumer.queue] = found
+        return found
+
+    def concluded(self, leased: Leased, ending: Ending) -> Settlement | None:
+        consumer = self.consumers[leased.message.queue]
+        policy = consumer.policy
+        if type(ending) is Returned:  # only failures look at the time and roll dice
+            return conclude(leased, ending, policy, EPOCH, 0.0)
+        now, roll = self.time.now(), self.clock.roll()
+        return concluded(leased, ending, policy, consumer.masking, consumer.keys, now, roll)
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """The store knows what became of these."""
+        if self.board is not None:
+            for seq in seqs:
+                self.board.settled(seq)
+
+
+def _wish(value: Snooze | Dead, context: Context | None, ran: float) -> Ending:
+    """What a handler asks for its message."""
+    if isinstance(value, Snooze):
+        return Snoozed(value.delay, flags_of(context), ran)
+    return Died(value.why, flags_of(context), ran)
+
+
+def flags_of(context: Context | None) -> int:
+    return 0 if context is None else context._flags
 
 
 def concluded(

@@ -28,6 +28,7 @@ from ..store.moments import moment_of
 from ..store.plans import engine
 from ..telemetry.logs import Log
 from .calls import Calls
+from .endings import Endings
 from .trouble import Trouble
 
 log = Log("holdfast.worker")
@@ -49,11 +50,16 @@ class Exchanges:
         store: Store,
         pacing: Pacing,
         calls: Calls,
+        endings: Endings,
         clock: Clock,
+        meet: Callable[[Batch], None],
+        landed: asyncio.Event,
         patient: Callable[[], bool],
         trouble: Trouble,
     ) -> None:
-        self.store, self.pacing, self.calls, self.clock = store, pacing, calls, clock
+        self.store, self.pacing, self.calls, self.endings, self.clock = store, pacing, calls, endings, clock
+        self.meet = meet  # queues of families that this worker has not known until now
+        self.landed = landed  # set while no exchange is on its way
         self.patient = patient  # whether there is still time to wait for the database
         self.trouble = trouble
         self.unanswered: Report | None = None
@@ -64,8 +70,7 @@ class Exchanges:
     async def exchange(self, report: Report, asked_at: float) -> Batch:
         """Hand in and receive; StoreUnavailable only when there is no time left to wait for the database."""
         self.unanswered, batch, asked = report, None, report
-        landed = self.calls.completions.landed
-        landed.clear()
+        self.landed.clear()
         try:
             while batch is None:
                 asked = report if self.portion == 1.0 else portioned(report, self.portion)
@@ -75,9 +80,10 @@ class Exchanges:
                     report = await self._reconcile(report, error)
                     asked_at = self.clock.monotonic()
         finally:
-            landed.set()
-        self.calls.forget(settlement.leased.message.seq for settlement in self.unanswered.settlements)
+            self.landed.set()
+        self.endings.forget(settlement.leased.message.seq for settlement in self.unanswered.settlements)
         self.unanswered = None
+        self.meet(batch)
         self.lose(self.pacing.receive(asked, batch, asked_at))
         if self._pause > PAUSE_MIN:
             self._pause = PAUSE_MIN
@@ -97,7 +103,7 @@ class Exchanges:
     async def finish(self) -> None:
         """Find out what became of an exchange that was broken off, and hand in what was not done of it."""
         if self.unanswered is not None:
-            report = replace(self.unanswered, want=[], total=0)
+            report = replace(self.unanswered, want=[], looks=[], total=0)
             settlements, moves = await self._look(report.worker)
             await self.exchange(replace(report, settlements=settlements, moves=moves), self.clock.monotonic())
 
@@ -290,7 +296,7 @@ class Refusal:
         self.lost |= batch.lost
 
     def _concluded(self, settlement: Settlement, ending: Ending) -> Settlement:
-        concluded = self.exchanges.calls.concluded(settlement.leased, ending)
+        concluded = self.exchanges.endings.concluded(settlement.leased, ending)
         assert concluded is not None
         return concluded
 

@@ -17,12 +17,11 @@ from typing import Any
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
 from ..errors import StoreUnavailable
-from ..handlers.registry import AnyHandler, Handlers
-from ..limits.breakers import Breaker
+from ..handlers.registry import Handlers
 from ..limits.gate import Gate
 from ..model.work import Batch, Report
 from ..rules.housekeeping import Rest
-from ..rules.lanes import Limit, Stop
+from ..rules.lanes import Pace, Stop
 from ..rules.numbers import raised
 from ..rules.pacing import Pacing
 from ..rules.rhythm import Rhythm
@@ -33,8 +32,10 @@ from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .board import Board
 from .calls import Calls
+from .endings import Endings
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
+from .serving import Serving
 from .transactions import Completions
 from .trouble import Trouble
 
@@ -68,45 +69,46 @@ class Worker:
         watch: Watch | None = None,
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
-        wanted = None if queues is None else set(queues)
-        self.handlers = {each.queue: each for each in handlers if wanted is None or each.queue in wanted}
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.board, self.quarantine, self.embedded, self.until_idle = board, quarantine, embedded, until_idle
         self.housekeeping, self.watch = housekeeping, watch
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # somebody waits for the quarantine
-        self.gate = Gate(
-            store,
-            clock,
-            {
-                queue: each.breaker
-                for queue, each in self.handlers.items()
-                if isinstance(each.breaker, Breaker)
-            },
-            {queue: each.rate for queue, each in self.handlers.items() if each.rate is not None},
-            {queue: each.slots for queue, each in self.handlers.items() if each.slots is not None},
-            {queue: each.catch_up for queue, each in self.handlers.items() if each.catch_up is not None},
-            settings.lease,
-        )
+        wanted = None if queues is None else set(queues)
+        served = [each for each in handlers if wanted is None or each.queue in wanted]
+        paces: dict[str, Pace] = {}
+        self.gate = Gate(store, clock, paces, settings.lease, quarantine)
+        gated = any(each.limits(each.queue).is_gated for each in served)
         self.pacing = Pacing(
-            {queue: _limit(handler) for queue, handler in self.handlers.items()},
+            {},
             settings,
             quarantine=quarantine,
-            gate=self.gate if self.gate.is_needed else None,
+            gate=self.gate if gated else None,
             patient=not until_idle,
+            paces=paces,
         )
-        at_once = {queue: pace.limit.concurrency for queue, pace in self.pacing.paces.items()}
-        self.gate.attach(self.pacing.lanes_of, at_once, quarantine)
-        policies = {queue: handler.policy for queue, handler in self.handlers.items()}
+        self.serving = Serving(served, self.gate, self.pacing)
         self.time = DatabaseTime(clock)
-        self.completions = Completions(store, self.pacing, policies, clock, self.time, draft)
+        landed = asyncio.Event()
+        landed.set()
+        consumers = self.serving.consumers
+        self.completions = Completions(store, self.pacing, consumers, clock, self.time, draft, landed)
+        endings = Endings(consumers, self.pacing, self.completions, clock, self.time, board, watch)
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
-        self.calls = Calls(
-            self.handlers, self.pacing, self.completions, clock, self.time, self._changed, board, watch
-        )
+        self.calls = Calls(consumers, self.pacing, endings, clock, self._changed, board, watch)
         self.trouble = Trouble(clock, self.name)
-        self._exchanges = Exchanges(store, self.pacing, self.calls, clock, self._is_patient, self.trouble)
+        self._exchanges = Exchanges(
+            store,
+            self.pacing,
+            self.calls,
+            endings,
+            clock,
+            self.serving.meet,
+            landed,
+            self._is_patient,
+            self.trouble,
+        )
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
         self._asked_at = float("-inf")
         self._alone_at = float("-inf")
@@ -144,7 +146,7 @@ class Worker:
 
     async def _register(self) -> None:
         pause, is_told = PAUSE_MIN, False
-        queues = list(self.handlers)
+        queues = self.serving.names
         while True:
             try:
                 # Before it draws its own number: sequences do not come with a switch-over or a restore.
@@ -249,11 +251,21 @@ class Worker:
             del report, batch
 
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
-        now = self.clock.monotonic()
-        asked = len(report.want) + sum(self.gate.is_shut(queue, now) for queue in self.handlers)
-        saw_all = all(want.after is None for want in report.want)
-        asked_all = report.suspects or (asked >= len(self.handlers) and saw_all and not batch.suspects)
-        return asked_all and not batch.work and self.pacing.idle
+        if batch.work or not self.pacing.idle:
+            return False
+        return report.suspects or (self._asked_all(report, batch) and not batch.suspects)
+
+    def _asked_all(self, report: Report, batch: Batch) -> bool:
+        """Whether nothing claimable can have been missed: every queue was asked, or nothing of it may begin."""
+        now, asked = self.clock.monotonic(), {want.queue for want in report.want}
+        if not all(want.after is None for want in report.want):
+            return False
+        queues = set(self.serving.own)
+        for family in self.serving.families:
+            if not any(look.family == family and look.after is None for look in report.looks):
+                return False
+            queues.update(batch.found[family].queues if family in batch.found else ())
+        return all(queue in asked or self.gate.is_shut(queue, now) for queue in queues)
 
     def _report(self, now: float) -> Report | None:
         """What to hand in and ask for; None when there is neither, and it was not long ago that we asked."""
@@ -262,7 +274,13 @@ class Worker:
         last = self.until_idle and self.pacing.idle  # if nothing comes
         peek = self.until_idle or (self.pacing.idle and self._rhythm.peeks)
         report = self.pacing.report(self.number, now, claim=claim, anew=last, peek=peek, asleep=told)
-        if not report.settlements and not report.want and told is None and now - self._asked_at < LOOK:
+        if (
+            not report.settlements
+            and not report.want
+            and not report.looks
+            and told is None
+            and now - self._asked_at < LOOK
+        ):
             return None
         return report
 
@@ -312,7 +330,7 @@ class Worker:
             return
         due_in = None if batch.next_due is None else (batch.next_due - batch.now).total_seconds() + 0.0005
         seconds = self._rhythm.rest(now, self.pacing.idle, due_in)
-        if report.want:
+        if report.want or report.looks:
             await self.store.wait(seconds, self._changed)
         else:  # full hands: only what ends here is of interest
             await _until(self._changed, seconds)
@@ -355,7 +373,8 @@ class Worker:
     # -- what goes by the clock, beside the loop
 
     def _beside(self) -> list[Coroutine[Any, Any, None]]:
-        step = min([LOOK, self.settings.lease / 4, *(each.timeout / 4 for each in self.handlers.values())])
+        timeouts = [each.limits(each.queue).timeout for each in self.serving.consumers.values()]
+        step = min([LOOK, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
         beside = [_every(step, self._watch, self.trouble)]
         if not self.quarantine:  # which lives for moments, and looks all the time
             beside.append(self.store.listen(self._changed))
@@ -388,7 +407,7 @@ class Worker:
 
     async def _look_for_lapses(self) -> float:
         """Leases that anybody let lapse make suspects."""
-        begun, queues = self.clock.monotonic(), list(self.handlers)
+        begun, served = self.clock.monotonic(), self.serving
         count = await self.store.arun(engine.recover())
         if count:
             log.warning(
@@ -396,7 +415,7 @@ class Worker:
                 "%(count)d leases had lapsed: their messages are handed out again, alone",
                 count=count,
             )
-        self.suspects = await self.store.arun(engine.suspects_wait(queues))
+        self.suspects = await self.store.arun(engine.suspects_wait(served.own, list(served.families)))
         if self.board is not None:
             self.board.suspects_wait(self.suspects)
         if (trouble := self.trouble.untold()) is not None:
@@ -427,15 +446,6 @@ def tell_mended(mended: sequences.Mended) -> None:
             names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
             streams=len(mended.streams),
         )
-
-
-def _limit(handler: AnyHandler) -> Limit:
-    return Limit(
-        concurrency=handler.concurrency * max(1, handler.batch),
-        timeout=handler.timeout,
-        ahead=handler.policy.retry.starts_max > 1,
-        per_key=handler.per_key,
-    )
 
 
 async def _every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Trouble) -> None:

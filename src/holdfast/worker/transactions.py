@@ -26,9 +26,10 @@ from typing import Any, Never, TypeVar
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
 from ..errors import CommitRefused, HoldfastError, LeaseLost, StoreUnavailable, UsageError
-from ..handlers.registry import Context, Transaction
+from ..handlers.consumer import Consumer
+from ..handlers.context import Context, Transaction
 from ..rules import delivery
-from ..rules.delivery import Ending, HandlerPolicy, conclude
+from ..rules.delivery import Ending, conclude
 from ..rules.lanes import Completion, Lane, stamped
 from ..rules.pacing import Pacing
 from ..store import Store
@@ -66,15 +67,15 @@ class Completions:
         self,
         store: Store,
         pacing: Pacing,
-        policies: Mapping[str, HandlerPolicy],
+        consumers: Mapping[str, Consumer],
         clock: Clock,
         time: DatabaseTime,
         draft: Draft,
+        landed: asyncio.Event,
     ) -> None:
-        self.store, self.pacing, self.policies = store, pacing, policies
+        self.store, self.pacing, self.consumers = store, pacing, consumers
         self.clock, self.time, self.draft = clock, time, draft
-        self.landed = asyncio.Event()  # no exchange is on its way
-        self.landed.set()
+        self.landed = landed  # no exchange is on its way
         self.loop: asyncio.AbstractEventLoop | None = None
 
     # -- in the user's transaction
@@ -229,7 +230,9 @@ class Completions:
         lane, leased, completion = _lane(ctx), ctx.leased, note.completion
         ran = lane.ran(self.clock.monotonic())
         ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran)
-        settlement = conclude(leased, ending, self.policies[leased.message.queue], self.time.now(), 0.0)
+        settlement = conclude(
+            leased, ending, self.consumers[leased.message.queue].policy, self.time.now(), 0.0
+        )
         assert settlement is not None
         for fence, before in completion.ways:
             moves = [] if completion.after is None else [(fence[0], completion.after[0])]

@@ -19,16 +19,19 @@ declare
     v_count int; v_leased bigint[]; v_found text[];
 begin
     if cardinality(p_queue) > 16 then
-        -- Most of many queues are empty: skip through the index from one queue with heads to the next.
-        v_found := array(
-            with recursive q (name) as (
-                (select m.queue from holdfast.message m where m.head and m.vanished = 0 and m.queue > ''
-                  order by m.queue limit 1)
-                 union all
-                select (select m.queue from holdfast.message m where m.head and m.vanished = 0 and m.queue > q.name
-                         order by m.queue limit 1) from q where q.name is not null)
-            select q.name from q where q.name = any (p_queue));
-        if cardinality(v_found) = 0 then
+        -- Most of many queues are empty: skip through the index from one queue with heads to the next. Are there more
+        -- with heads than are asked for, each of these is looked at: that is the shorter way.
+        with recursive q (name, n) as (
+            (select m.queue, 1 from holdfast.message m where m.head and m.vanished = 0 and m.queue > ''
+              order by m.queue limit 1)
+             union all
+            select (select m.queue from holdfast.message m where m.head and m.vanished = 0 and m.queue > q.name
+                     order by m.queue limit 1), q.n + 1 from q where q.name is not null and q.n < cardinality(p_queue))
+        select coalesce(array_agg(q.name) filter (where q.name = any (p_queue)), '{}'), count(q.name)
+          into v_found, v_count from q;
+        if v_count = cardinality(p_queue) then
+            v_found := p_queue;
+        elsif cardinality(v_found) = 0 then
             return;
         end if;
         select array_agg(u.name order by u.n), array_agg(u.heads order by u.n), array_agg(u.run order by u.n),

@@ -6,6 +6,7 @@ create or replace function holdfast.exchange(
     p_emits json, p_keep int,
     p_queue text[], p_heads int[], p_after_at timestamptz[], p_after_seq bigint[], p_total int,
     p_lease float8, p_runs int[], p_bytes bigint, p_suspects boolean, p_peek boolean, p_asleep boolean,
+    p_family text[], p_family_after text[], p_family_count int[], p_without text[],
     p_now timestamptz)
 returns table (
     seq bigint, id uuid, queue text, type text, body text, stream text, place bigint, subject text, headers text,
@@ -19,7 +20,7 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[]; v_paused text[];
     v_timers holdfast.draft[]; v_more boolean := false; v_seq bigint[]; v_run bigint[]; v_shares json;
-    v_began timestamptz; v_took bigint; v_missed boolean;
+    v_began timestamptz; v_took bigint; v_missed boolean; v_found json; v_found_next timestamptz;
 begin
     -- Whoever lost the answer to an exchange waits here until it has ended, before it looks what became of it.
     perform pg_advisory_xact_lock(hashtext('holdfast.exchange'), p_worker::int);
@@ -46,7 +47,7 @@ begin
                            from unnest(p_queue) with ordinality u (name, n) order by u.n);
     end if;
     if p_suspects then
-        v_seq := holdfast.claim_suspect(p_worker, v_queue, p_lease, v_now);
+        v_seq := holdfast.claim_suspect(p_worker, v_queue, p_family, p_without || v_paused, p_lease, v_now);
         v_run := v_seq;
     elsif v_queue is not null and p_total > 0 then
         v_began := clock_timestamp();
@@ -60,6 +61,10 @@ begin
             end loop;
         end if;
         v_took := extract(epoch from clock_timestamp() - v_began) * 1e6;
+    end if;
+    if p_family is not null and not p_suspects then
+        select l.live, l.next into v_found, v_found_next
+          from holdfast.look(p_family, p_family_after, p_family_count, v_paused, v_now) l;
     end if;
     if p_peek then
         select nullif(min(x.at), 'infinity'), bool_or(x.suspect) into v_next, v_suspects
@@ -86,12 +91,20 @@ begin
             -- Somebody holds it at this moment without having leased it, and may leave it: look again soon.
             v_next := least(v_next, v_now + interval '10 milliseconds');
         end if;
+        if p_family is not null then
+            v_next := least(v_next, v_found_next);
+            v_suspects := coalesce(v_suspects, false) or exists (
+                select 1 from unnest(p_family) f (name) cross join lateral (
+                    select 1 from holdfast.message m
+                     where m.queue > f.name || '/' and m.queue < f.name || '0' and m.head and m.vanished > 0
+                       and m.claimable_at <= v_now and m.queue <> all (v_paused) limit 1) m);
+        end if;
         if v_more then
             v_next := v_now;  -- timers are due that there was no room for
         end if;
     end if;
     return query select null::bigint, null::uuid, null::text, null::text,
-        case when cardinality(v_paused) > 0 then to_json(v_paused)::text end, null::text, v_took,
+        case when cardinality(v_paused) > 0 then to_json(v_paused)::text end, v_found::text, v_took,
         v_shares::text,
         case when cardinality(v_held) < coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0)
              then array_to_string(v_held, ',') end,

@@ -11,3 +11,6 @@ select substr(name, length('holdfast/slots/') + 1), version, case when calls = '
   from holdfast_breaker where name like 'holdfast/slots/%';
 
 delete from holdfast_breaker where name like 'holdfast/slots/%';
+
+-- Every exchange asks which queues are paused, and of a family's there may be thousands.
+create index holdfast_queue_paused on holdfast_queue (name) where paused_at is not null;

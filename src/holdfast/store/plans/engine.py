@@ -151,7 +151,7 @@ def refuse() -> Plan[None]:
 
 
 @single
-def suspects_wait(queues: Sequence[str]) -> Plan[bool]:
-    """Whether a message waits for the quarantine."""
-    ((waiting,),) = yield sql("suspects_wait", queues=list(queues))
+def suspects_wait(queues: Sequence[str], families: Sequence[str] = ()) -> Plan[bool]:
+    """Whether a message of these queues, or of those below these families, waits for the quarantine."""
+    ((waiting,),) = yield sql("suspects_wait", queues=list(queues), families=list(families))
     return bool(waiting)

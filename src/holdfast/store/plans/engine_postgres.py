@@ -17,8 +17,9 @@ from ..given import given, look_up, raise_if_taken
 from ..statement import Plan, Query, Row, Rows, Statement, Verb, statements
 from ..text import DEFAULT_SCHEMA, Dialect, load
 from ..values import as_id, encode
+from .families import found_postgres, looks_postgres
 from .operator_postgres import PostgresOperator
-from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, Unread, by_queue, share
+from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import Fence, admissible, fence
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class Turn(NamedTuple):
     held: str | None  # the numbers of the settled messages whose lease stood; None: all
     suspects: int | None  # whether any wait for the quarantine
     paused: str | None  # JSON: the queues that are paused
+    found: str | None  # JSON: which queues of families have work
 
     @classmethod
     def of(cls, row: Row) -> Turn:
@@ -57,6 +59,7 @@ class Turn(NamedTuple):
             held=row[HEADERS],
             suspects=row[VANISHED],
             paused=row[BODY],
+            found=row[STREAM],
         )
 
 
@@ -193,6 +196,7 @@ class PostgresEngine:
             suspects=report.suspects,
             peek=report.peek,
             asleep=report.asleep,
+            **looks_postgres(report.looks),
             **self._settlements(settlements, report.moves, emits),
         )
         try:
@@ -218,6 +222,7 @@ class PostgresEngine:
             marks=marks,
             suspects=bool(turn.suspects),
             paused=frozenset(msgspec.json.decode(turn.paused)) if turn.paused else frozenset(),
+            found=found_postgres(turn.found),
         )
 
     def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Plan[set[int]]:

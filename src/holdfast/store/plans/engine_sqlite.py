@@ -10,11 +10,12 @@ from uuid import UUID
 from ...clock import from_micros, micros
 from ...errors import VersionConflict
 from ...model.message import Message, NewMessage, Published
-from ...model.work import Batch, Outcome, Report, Settlement
+from ...model.work import Batch, Found, Outcome, Report, Settlement
 from ..given import given, look_up, raise_if_taken
 from ..statement import Plan, Query, Rows, Statement, Verb, statements
 from ..text import Dialect, load
 from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode, for_sqlite, when
+from .families import NEVER, look_sqlite
 from .operator_sqlite import SqliteOperator
 from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
 from .settling import admissible
@@ -157,19 +158,25 @@ class SqliteEngine:
         if report.settlements:
             held = yield from self.settle(report.settlements, report.moves, now)
         more_timers = False
+        paused = frozenset(name for (name,) in (yield sql("queues_paused")))
         if report.want:
             more_timers = yield from self._fire_timers(report.bytes_max, now)
         work: Rows = []
         if report.suspects:
             work = yield from self._claim_suspect(report, now)
         elif report.want and report.total > 0:
-            work = yield from self._claim(report, now)
+            work = yield from self._claim(report, paused, now)
+        found: dict[str, Found] = {}
+        found_due = NEVER
+        if report.looks and not report.suspects:
+            found, found_due = yield from look_sqlite(report.looks, paused, now)
         next_due, suspects = None, False
         if report.peek:
             queues = encode([want.queue for want in report.want] + [TIMER])
-            ((due, waiting),) = yield sql("next_due", queues=queues, never=PARKED)
+            families = encode([look.family for look in report.looks])
+            ((due, waiting),) = yield sql("next_due", queues=queues, families=families, never=PARKED)
+            due = min(PARKED if due is None else due, found_due)
             next_due, suspects = from_micros(now) if more_timers else when(due), bool(waiting)
-        paused = yield sql("queues_paused")
         return Batch(
             now=from_micros(now),
             work=Unread(len(work), lambda: leased(work)) if work else [],
@@ -177,7 +184,8 @@ class SqliteEngine:
             lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
             next_due=next_due,
             suspects=suspects,
-            paused=frozenset(name for (name,) in paused),
+            paused=paused,
+            found=found,
         )
 
     def settle(
@@ -320,8 +328,12 @@ class SqliteEngine:
             yield from self.place()
         return len(rows) == TIMERS or budget.is_spent
 
-    def _claim(self, report: Report, now: int) -> Plan[Rows]:
-        live = {name for (name,) in (yield sql("claim_queues"))}
+    def _claim(self, report: Report, paused: frozenset[str], now: int) -> Plan[Rows]:
+        asked = len(report.want)
+        live = {name for (name,) in (yield sql("claim_queues", most=asked))}
+        if len(live) == asked:  # there may be more with heads than are asked: each of those is looked at
+            live = {want.queue for want in report.want}
+        live -= paused
         heads: Rows = []
         budget = _Budget(report.bytes_max)
         for want in report.want:
@@ -367,7 +379,10 @@ class SqliteEngine:
         return followers
 
     def _claim_suspect(self, report: Report, now: int) -> Plan[Rows]:
-        rows: Rows = yield sql("claim_suspect", queues=encode([want.queue for want in report.want]))
+        queues = encode([want.queue for want in report.want])
+        families = encode([look.family for look in report.looks])
+        without = encode([queue for look in report.looks for queue in look.without])
+        rows: Rows = yield sql("claim_suspect", queues=queues, families=families, without=without)
         yield from self._lease(report, [(row[SEQ], None, row[EPOCH]) for row in rows], now)
         return rows
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from ...clock import EPOCH
+from ...model.names import serves
 from ..installed import Installed
 from ..statement import Plan, Query, Verb, single, statements
 from ..text import Text
@@ -242,7 +243,7 @@ def worker_names(queue: str, seconds: float, limit: int) -> Plan[list[str]]:
     return [
         row["name"]
         for row in shape(WORKER, rows)
-        if row["seen_at"] >= since and queue in (row["queues"] or ())
+        if row["seen_at"] >= since and serves(row["queues"] or (), queue)
     ]
 
 

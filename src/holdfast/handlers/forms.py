@@ -16,7 +16,8 @@ from ..rules.delivery import OnDead, Ordering
 from ..rules.recovery import Recovery
 from ..rules.retry import RetryPolicy
 from ..settings import RetryProfile
-from .registry import AnyHandler, Context, Handler, Key
+from .context import Context
+from .declare import AnyHandler, Handler, Key
 
 B = TypeVar("B")
 B_in = TypeVar("B_in", contravariant=True)
@@ -29,6 +30,7 @@ class HandlerKeywords(TypedDict, total=False):
     """The keywords of `@app.handler(...)` but for batch. What they mean: `Holdfast.handler`."""
 
     name: str | None
+    family: str | None
     retry: RetryProfile | RetryPolicy | None
     order: Ordering
     on_dead: OnDead

@@ -1,0 +1,85 @@
+"""What a worker needs of something that serves a queue. A handler is one; so will be a relay, a tick, a turn.
+
+A consumer says which queue it serves (or which family of queues), under which policy and limits, and how it is called:
+with one message, or with many. Whatever else it is, a worker does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from ..bodies.keys import Keys
+from ..model.limits import Breaker, SharedRate, SharedSlots
+from ..model.work import Leased
+from ..rules.catchup import CatchUp
+from ..rules.delivery import HandlerPolicy
+from ..rules.redact import Masking
+from .context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What holds a queue back: its limits in one process, and those that all machines share."""
+
+    concurrency: int  # calls at once in one process; a family's queues share them
+    timeout: float
+    per_key: int = 0  # of one key at once; 0: any number
+    key_of: Callable[[Leased], Hashable] | None = None
+    breaker: Breaker | None = None
+    rate: SharedRate | None = None
+    slots: SharedSlots | None = None
+    catch_up: CatchUp | None = None
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether more than this process decides what may begin."""
+        return any(each is not None for each in (self.breaker, self.rate, self.slots, self.catch_up))
+
+
+class Consumer(Protocol):
+    """Serves a queue, or every queue of a family: that of its own name, and those below it (`name/...`)."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def is_family(self) -> bool: ...
+    @property
+    def patterns(self) -> tuple[str, ...]: ...  # what its queue subscribes to
+    @property
+    def is_ordered(self) -> bool: ...  # whether its queue keeps the order of streams
+    @property
+    def policy(self) -> HandlerPolicy: ...
+    @property
+    def masking(self) -> Masking: ...  # of secrets in the texts of errors
+    @property
+    def keys(self) -> Keys | None: ...  # that open sealed bodies
+    @property
+    def steps(self) -> Mapping[str, int]: ...
+    @property
+    def is_async(self) -> bool: ...  # what `call` returns is awaited; else it is called in a thread
+    @property
+    def takes_context(self) -> bool: ...
+    @property
+    def batch(self) -> int: ...  # messages in one call at most; 0: one, and not as a list
+
+    def limits(self, queue: str) -> Limits:
+        """What holds back this queue of those that it serves. Cheap: it is asked for each queue when it is met."""
+        ...
+
+    def decode(self, text: str) -> Any:
+        """What it makes of a body, or codec.Unreadable."""
+        ...
+
+    def call(self, leased: Leased, context: Context | None) -> Any:
+        """Handle one message. `context` is None unless it takes one."""
+        ...
+
+    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
+        """Handle many of one queue. `bodies` are decoded; it answers for all, or for each in a list of their length."""
+        ...
+
+    def but(self, policy: HandlerPolicy) -> Self:
+        """The same under another policy."""
+        ...

@@ -1,0 +1,194 @@
+"""What a handler has in its hands: the message, what it may do about it, and the wishes that it may return or raise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar, overload
+from uuid import UUID
+
+from ..bodies import codec
+from ..bodies.drafts import Draft
+from ..errors import UsageError
+from ..model.message import NewMessage, Published
+from ..model.work import Leased
+
+C = TypeVar("C")
+Kind = type[C]  # a Context has a `type` of its own
+
+
+class Snooze(Exception):
+    """Call me again later; the attempt is not counted. `return Snooze(minutes=5)` or raise it."""
+
+    def __init__(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        self.delay = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days).total_seconds()
+        if self.delay < 0:
+            raise UsageError(f"Snooze needs a time that is not negative, not {self.delay} s.")
+        super().__init__(f"again in {self.delay} s")
+
+
+class Dead(Exception):
+    """This message can never be handled: `return Dead("no such customer")` or raise it."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(why)
+
+
+class Settling(Protocol):
+    """The part of a worker that a handler reaches through its context."""
+
+    @property
+    def draft(self) -> Draft: ...
+    def complete(self, ctx: Context, on: object) -> None: ...
+    async def acomplete(self, ctx: Context, on: object) -> None: ...
+    def transaction(self, ctx: Context, kind: Kind[Any] | None) -> Transaction[Any]: ...
+
+
+class TransactionConnection(Protocol):
+    """What `ctx.transaction()` yields, as far as it is the same on both databases. It is committed by the block's end.
+
+    It is a `sqlite3.Connection` on SQLite, and on PostgreSQL a `psycopg.Connection` or, for `async with`, a
+    `psycopg.AsyncConnection`, whose answers are awaited. `ctx.transaction(sqlite3.Connection)` says which you expect.
+    """
+
+    def execute(
+        self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ..., /
+    ) -> Any: ...  # a cursor; AsyncConnection: await it
+    def cursor(self) -> Any: ...
+
+
+class Transaction(AbstractContextManager[C], AbstractAsyncContextManager[C]):
+    """A transaction of the engine's database that settles the message when it commits: `with` or `async with`."""
+
+
+class Context:
+    """The message in hand, and what a handler may do about it."""
+
+    __slots__ = ("_completion", "_emits", "_flags", "_lane", "_settling", "_steps", "leased")
+
+    def __init__(self, leased: Leased, lane: object, steps: Mapping[str, int], settling: Settling) -> None:
+        self.leased, self._lane = leased, lane
+        self._completion: object = None  # the worker's own note on a settlement in the handler's transaction
+        self._steps, self._settling = steps, settling
+        self._flags = 0
+        self._emits: list[NewMessage] = []
+
+    @property
+    def id(self) -> UUID:
+        return self.leased.message.id
+
+    @property
+    def type(self) -> str:
+        return self.leased.message.type
+
+    @property
+    def stream(self) -> str | None:
+        return self.leased.message.stream
+
+    @property
+    def subject(self) -> str | None:
+        return self.leased.message.subject
+
+    @property
+    def queue(self) -> str:
+        return self.leased.message.queue
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self.leased.attempt
+
+    @property
+    def created_at(self) -> datetime:
+        return self.leased.message.created_at
+
+    @property
+    def deadline(self) -> datetime | None:
+        return self.leased.message.deadline
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return codec.decode_headers(self.leased.message.headers)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this delivery: give it to whoever must not do a thing twice."""
+        return f"{self.id}:{self.queue}"
+
+    @property
+    def fence(self) -> str:
+        """Rises with every hand-over of this message: a receiver can refuse what comes from the past."""
+        message = self.leased.message
+        return f"{message.position or message.seq}.{self.leased.epoch}"
+
+    @property
+    def completed(self) -> bool:
+        """Whether this message has been completed in the handler's own transaction."""
+        return self._completion is not None
+
+    def publish(
+        self, type: str, body: object = None, *,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> Published:  # fmt: skip
+        """Publish when this message is settled, or not at all. Takes what `app.publish` takes, but for `on`."""
+        self._refuse_when_completed("publish")
+        message = self._settling.draft(
+            type, body,
+            stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
+            queue=queue, id=id, event=event, expect=expect,
+        )  # fmt: skip
+        self._emits.append(message)
+        return Published(message.id)
+
+    def did(self, step: str) -> bool:
+        """Whether an earlier attempt has marked this step."""
+        return bool((self.leased.message.status | self._flags) & self._bit(step))
+
+    def mark(self, step: str) -> None:
+        """This step is done: a later attempt sees it, whatever becomes of this one."""
+        self._refuse_when_completed("mark")
+        self._flags |= self._bit(step)
+
+    def _bit(self, step: str) -> int:
+        try:
+            return self._steps[step]
+        except KeyError:
+            known = ", ".join(self._steps) or "none"
+            raise UsageError(
+                f"Handler {self.queue!r} has no step {step!r} (declared: {known}): add it to steps=[...]."
+            ) from None
+
+    def _refuse_when_completed(self, verb: str) -> None:
+        # It would be stored by nobody: the settlement has been written.
+        if self.completed:
+            raise UsageError(
+                f"Message {self.id} has been completed already: call ctx.{verb}(...) before that."
+            )
+
+    def complete(self, *, on: object) -> None:
+        """Settle this message in your own transaction `on`: both commit or neither does."""
+        self._refuse_when_completed("complete")
+        self._settling.complete(self, on)
+
+    async def acomplete(self, *, on: object) -> None:
+        """Like `complete`, for an async connection or session."""
+        self._refuse_when_completed("acomplete")
+        await self._settling.acomplete(self, on)
+
+    @overload
+    def transaction(self) -> Transaction[TransactionConnection]: ...
+    @overload
+    def transaction(self, kind: Kind[C]) -> Transaction[C]: ...
+    def transaction(self, kind: Kind[Any] | None = None) -> Transaction[Any]:
+        """A transaction that settles this message when its block ends; it yields the connection to write with.
+
+        `with` in a def handler, `async with` in an async one. `kind` is the connection that you expect, for your type
+        checker: `sqlite3.Connection`, `psycopg.Connection`, `psycopg.AsyncConnection`. Another one is refused.
+        """
+        self._refuse_when_completed("transaction")
+        return self._settling.transaction(self, kind)

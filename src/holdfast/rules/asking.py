@@ -1,0 +1,190 @@
+"""What a worker asks the store for: which queues, how many of each, which families to look through.
+
+A worker asks for what it can run at once and will need within a moment, at the pace it has, and for no more than the
+gate allows. From each answer it learns how much there is. Time (`now`) is monotonic and an argument.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Protocol
+
+from ..model.work import Batch, Found, Look, Report, Want
+from .families import ASKED_MAX, PASSED_MAX, Family
+from .lanes import HORIZON, LOOK_ANEW, SHARE, Limit, Pace
+
+Wishes = tuple[list[Want], int, list[Look]]  # from queues; messages altogether; families to look through
+
+
+class Holding(Protocol):
+    """How much a worker may hold, and for how long; see Settings."""
+
+    @property
+    def claim(self) -> int: ...
+    @property
+    def claim_bytes(self) -> int: ...
+    @property
+    def run(self) -> int: ...
+    @property
+    def lease(self) -> float: ...
+
+
+class Gate(Protocol):
+    """What of a queue may begin now, whatever a worker has room for; see gate.py. It answers from memory."""
+
+    def allowed(self, queue: str, now: float) -> int | None: ...
+    def admits(self, queue: str, now: float) -> bool: ...
+    def at_once(self, queue: str, now: float) -> int | None: ...
+    def has_slot(self, queue: str, now: float) -> bool: ...
+    def has_token(self, queue: str, now: float) -> bool: ...
+    def refuses(self, queue: str, now: float) -> bool: ...
+
+
+class Asking:
+    """The queues of one worker, and what it knows about them."""
+
+    def __init__(self, paces: dict[str, Pace], settings: Holding, gate: Gate | None) -> None:
+        self.paces, self.settings, self.gate = paces, settings, gate
+        self.families: dict[str, Family] = {}
+        self.names: list[str] = []  # the queues that are always asked
+        self._first = 0  # where the next report begins in the list of queues: all get their turn
+
+    # -- what is served
+
+    def meet(self, queue: str, limit: Limit) -> None:
+        """From now on this queue is asked for."""
+        self.paces[queue] = Pace(limit, queue)
+        self.names.append(queue)
+
+    def meet_family(self, name: str, limit: Limit) -> None:
+        """From now on the queue of this name and all below it are asked for, as far as they have work."""
+        self.families[name] = family = Family(limit.concurrency)
+        self.paces[name] = Pace(limit, name, family)
+        self.names.append(name)
+
+    def meet_member(self, queue: str, limit: Limit, family: str) -> None:
+        """A queue of a family turns up."""
+        self.paces[queue] = Pace(limit, queue, self.families[family])
+        self.families[family].wake(queue)
+
+    def quiet(self) -> list[str]:
+        """Queues of families that need not be remembered."""
+        return [queue for family in self.families.values() for queue in family.too_many()]
+
+    def forget(self, queue: str) -> None:
+        family = self.paces.pop(queue).family
+        assert family is not None
+        del family.quiet[queue]
+
+    # -- asking
+
+    def wants(self, total: int, now: float, anew: bool) -> Wishes:
+        """What to ask for when there is room for so many messages. `anew`: by no watermark, and through all queues."""
+        names = self.names
+        self._first = (self._first + 1) % max(1, len(names))
+        wants = []
+        for queue in names[self._first :] + names[: self._first]:
+            if (want := self._want(queue, total, total, now, anew)) is not None:
+                wants.append(want)
+        looks: list[Look] = []
+        for name, family in self.families.items():
+            more = self._wants_of(family, total, now, anew)
+            wants += more
+            if len(more) < ASKED_MAX and (anew or family.wants_look(now)):
+                looks.append(Look(name) if anew else Look(name, family.after, PASSED_MAX))
+        return wants, total, looks
+
+    def suspect(self, now: float) -> Wishes:
+        """One suspect, of any queue of which something may begin."""
+        free: list[str] = []
+        shut: list[str] = []
+        for queue in self.paces:
+            is_free = self._allowed(queue, now) != 0 != self._at_once(queue, now)
+            (free if is_free else shut).append(queue)
+        wants = [Want(queue, 1, run=1) for queue in free]
+        return wants, 1, [Look(name, without=tuple(shut)) for name in self.families]
+
+    def _wants_of(self, family: Family, total: int, now: float, anew: bool) -> list[Want]:
+        """What to ask of the queues of a family that have work: each has the same share of what there is room for."""
+        free: list[str] = []
+        held, ahead = self._held_of(family)
+        for queue in list(family.awake) if anew else family.next_awake():
+            pace = self.paces[queue]
+            if pace.drained and not pace.held:
+                family.rest(queue)
+            elif anew or (not pace.drained and len(free) < ASKED_MAX):
+                free.append(queue)
+        room = min(total, family.concurrency + ahead - held)
+        if not free or room <= 0:
+            return []
+        share = ceil(room / len(free))
+        wants = (self._want(queue, total, share, now, anew) for queue in free)
+        return [each for each in wants if each is not None]
+
+    def _held_of(self, family: Family) -> tuple[int, int]:
+        """What is held of a family's queues, and what they need within a moment beside what runs."""
+        paces = [self.paces[queue] for queue in family.awake]
+        return sum(pace.held for pace in paces), sum(ceil(pace.rate * HORIZON) for pace in paces)
+
+    def _want(self, queue: str, total: int, share: int, now: float, anew: bool) -> Want | None:
+        """What to ask of one queue: at most its share of what may come altogether."""
+        pace = self.paces[queue]
+        room = pace.room
+        if room <= 0:
+            return None
+        most = min(room, share)
+        run = pace.run_max(total, self.settings.run)
+        heads = min(most, max(ceil(most / min(pace.run, SHARE)), pace.useful_lanes))
+        allowed = self._allowed(queue, now)
+        if allowed is not None:
+            allowed -= pace.held - pace.running  # what waits here already begins first
+            if allowed <= 0:
+                return None
+            heads = min(heads, allowed)
+            run = min(run, max(1, allowed // heads))  # not more altogether than may begin
+        slots = self._at_once(queue, now)
+        if slots is not None:
+            heads = min(heads, room - max(0, pace.limit.concurrency - slots))
+            if slots == 0 or heads <= 0:
+                return None
+        return Want(queue, heads, None if anew else pace.watermark(now), run)
+
+    def _allowed(self, queue: str, now: float) -> int | None:
+        return None if self.gate is None else self.gate.allowed(queue, now)
+
+    def _at_once(self, queue: str, now: float) -> int | None:
+        return None if self.gate is None else self.gate.at_once(queue, now)
+
+    # -- learning
+
+    def learn(self, report: Report, batch: Batch, asked_at: float) -> None:
+        """What an answer says about the queues that were asked: what is left there, and where to look next time."""
+        full = len(batch.work) >= report.total
+        shares = batch.shares.values()
+        # What came before it may have taken all the room, so that a queue was not looked at, or not to its end.
+        cut = sum(share.heads for share in shares) >= report.total or (
+            sum(share.bytes for share in shares) >= report.bytes_max
+        )
+        for want in report.want:
+            pace, share = self.paces[want.queue], batch.shares.get(want.queue)
+            few = share is None or share.heads < want.heads
+            if share is None and (cut or want.queue in batch.paused):
+                # A look finds it again when it is not paused any more.
+                pace.drained = pace.family is not None and want.queue in batch.paused
+                continue
+            pace.drained = few and pace.family is not None
+            if want.after is None:
+                pace.looked_at, pace.looks_took = asked_at, (batch.looked, pace.looks_took[0])
+            if few and pace.look_pause == LOOK_ANEW:
+                pace.after = None  # little is there, and to look at all of it costs little
+            elif (mark := batch.marks.get(want.queue)) is not None:
+                # Was all seen, a late one may have been the last: what lies before the old mark is known to be dead.
+                pace.after = mark if cut or not few or pace.after is None else max(mark, pace.after)
+            if share is not None:
+                pace.expect_run(share.messages / share.heads, full and share.ordered, want.run or 1)
+                pace.streams = share.heads if few and share.ordered else None
+        for look in report.looks:
+            found = batch.found.get(look.family, Found())
+            for queue in found.queues:
+                self.paces[queue].drained = False
+            self.families[look.family].learn(found.queues, found.last, found.took, asked_at)

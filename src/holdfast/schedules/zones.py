@@ -1,0 +1,60 @@
+"""Time zones from the `tzdata` package, and from nowhere else.
+
+The operating system's zone data may be years older than the package's, and two machines would disagree about when an
+occurrence is due. So /usr/share/zoneinfo is never read, and `version` says what this process goes by.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module, resources
+
+from ..errors import InvalidSettings
+from ..rules.patterns import Rule
+from ..rules.timeline import Timeline
+from ..rules.zones import Zone, parse
+
+REFUSED = {
+    "localtime": "it means something else on every machine",
+    "posixrules": "it is no place, but a default for old programs",
+    "Factory": "it means that nobody has set a zone",
+}
+
+
+def version() -> str:
+    """Which release of the IANA data, `2026f`. Later releases are greater as text."""
+    return str(import_module("tzdata").IANA_VERSION)
+
+
+@cache
+def names() -> frozenset[str]:
+    """Every zone that may be named."""
+    listed = resources.files("tzdata").joinpath("zones").read_text("utf-8").split()
+    return frozenset(listed) - REFUSED.keys()
+
+
+@cache
+def zone(name: str) -> Zone:
+    """The zone of this name. It is read once in a process."""
+    if name not in names():
+        raise InvalidSettings(f"Time zone {name!r} cannot be used: {_why_not(name)}")
+    return parse(name, resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes())
+
+
+def timeline(rule: Rule, identity: str = "") -> Timeline:
+    """When the occurrences of a rule are. Refuses a rule whose zone there is not."""
+    return Timeline(rule, zone(rule.zone), identity)
+
+
+def _why_not(name: str) -> str:
+    if name in REFUSED:
+        return f"{REFUSED[name]}; name an IANA zone such as 'Europe/Berlin'."
+    if name.startswith(("right/", "posix/")):
+        return f"{name.split('/')[0]}/ counts time in another way; write {name.split('/', 1)[1]!r}."
+    folded = {each.casefold(): each for each in sorted(names())}
+    places = {each.rsplit("/")[-1]: each for each in reversed(folded)}
+    near = get_close_matches(name.casefold().replace(" ", "_"), [*folded, *places], n=1, cutoff=0.6)
+    if near:
+        return f"there is no such zone in tzdata {version()}; did you mean {folded[places.get(near[0], near[0])]!r}?"
+    return f"there is no such zone in tzdata {version()}; zones have names such as 'Europe/Berlin'."
