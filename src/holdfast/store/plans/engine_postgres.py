@@ -16,6 +16,7 @@ from ...model.message import Flag, Message, NewMessage, Published, from_raw
 from ...model.work import Batch, Leased, Mark, Outcome, Report, Settlement, Share
 from ..given import given, look_up, raise_if_taken
 from ..statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
+from .deltas import deltas_postgres
 from .families import found_postgres, looks_postgres
 from .rows import ATTEMPTS, EPOCH, POSITION, RUN, SEQ, Unread, by_queue, share
 from .settling import Fence, admissible, fence
@@ -250,6 +251,7 @@ class PostgresPlans:
             "move_from": [run for run, _ in moved] or None,
             "move_to": [following for _, following in moved] or None,
             "emits": encode([_emit(fence(s), m) for s, m in emits]) if emits else None,
+            "deltas": deltas_postgres(settlements),
             "keep": self.errors_kept,
         }
 

@@ -15,6 +15,7 @@ from ...model.message import Y2000, Message, NewMessage, Published
 from ...model.work import Batch, Found, Leased, Outcome, Report, Settlement, Unfit
 from ..given import given, look_up, raise_if_taken
 from ..statement import Dialect, Plan, Rows, Statement, load
+from .deltas import apply_sqlite
 from .families import NEVER, look_sqlite
 from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import admissible
@@ -69,6 +70,7 @@ class SqlitePlans:
 
     def __init__(self, errors_kept: int = 10) -> None:
         self.errors_kept = errors_kept
+        self.appliers: dict[str, str] = {}  # of deltas, beside those in sql/: name -> statement
 
     # -- publishing
 
@@ -219,6 +221,7 @@ class SqlitePlans:
             if s.outcome is not Outcome.DONE:
                 yield from self._settle_other(s, streams, now)
         yield from self._unlease({s.leased.run: leases[s.leased.run] for s in stood}, moves)
+        yield from apply_sqlite(stood, self.appliers, now)
         yield from self.advance(streams, [m for s in stood for m in s.emits], now)
         return {s.leased.message.seq for s in stood}
 
