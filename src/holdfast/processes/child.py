@@ -35,7 +35,7 @@ ORPHAN_SECONDS = 2.0  # beyond the grace, for a process whose supervisor is gone
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class WorkerDeath:
     """A worker that died, and what it had begun: `running` are the suspects."""
 
     worker: int
@@ -52,7 +52,7 @@ class Task:
     alive: int
     quarantine: bool
     queues: Sequence[str] | None
-    deaths: Sequence[Death]
+    deaths: Sequence[WorkerDeath]
     sheet: int | None = None  # where it counts, if anybody asked for metrics
 
     def to_json(self) -> str:
@@ -61,7 +61,7 @@ class Task:
     @classmethod
     def from_json(cls, text: str) -> Task:
         fields = json.loads(text)
-        return cls(**{**fields, "deaths": [Death(**death) for death in fields["deaths"]]})
+        return cls(**{**fields, "deaths": [WorkerDeath(**death) for death in fields["deaths"]]})
 
 
 def run(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> NoReturn:
@@ -125,7 +125,7 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
     return 0
 
 
-async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[], bool]) -> None:
+async def tell_deaths(app: Holdfast, deaths: Sequence[WorkerDeath], hurry: Callable[[], bool]) -> None:
     """Report what dead workers had begun, without waiting for their leases to lapse."""
     pause = PAUSE_MIN
     waiting = list(deaths)
@@ -139,7 +139,7 @@ async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[]
             pause = min(pause * 2, PAUSE_MAX)
 
 
-def _tell(app: Holdfast, death: Death, now: Any) -> Any:
+def _tell(app: Holdfast, death: WorkerDeath, now: Any) -> Any:
     ours = app.store.plans
     yield from ours.recover(now, worker=death.worker, running=death.running, ended=death.ended)
     yield from plans.retire_worker(ours, death.worker)
