@@ -32,7 +32,7 @@ from .worker.loop import tell_mended
 
 log = Log("holdfast.worker")
 
-LOOK = 1.0  # seconds between two looks for leases that lapsed, at least
+RECOVERS_EVERY = 1.0  # seconds between two looks for leases that lapsed, at least
 Lease = tuple[int, int]
 
 
@@ -136,7 +136,7 @@ class ByHand:
     def _look(self, want: Sequence[Want]) -> None:
         """End leases that lapsed, and find out whether somebody waits to be handed out alone."""
         now = self.clock.monotonic()
-        if now - self._looked_at < LOOK:
+        if now - self._looked_at < RECOVERS_EVERY:
             return
         self._looked_at, queues = now, [each.queue for each in want]
         count = self.store.run(engine.recover())

@@ -190,7 +190,7 @@ def test_a_hook_that_fails_is_called_again_and_hears_nothing_of_itself(app: Hold
         if len(calls) < 3:
             raise ConnectionError("no ticket system")
 
-    app.handlers._by_queue[HOOK_QUEUE] = _impatient(app.handlers[HOOK_QUEUE], 3)
+    app.handlers._by_name[HOOK_QUEUE] = _impatient(app.handlers[HOOK_QUEUE], 3)
 
     @app.handler("a")
     def dies(body: int) -> Dead:
@@ -207,7 +207,7 @@ def test_a_hook_that_never_works_becomes_a_dead_letter_and_nothing_else(app: Hol
     def ticket(letter: DeadLetter) -> None:
         raise ConnectionError("no ticket system")
 
-    app.handlers._by_queue[HOOK_QUEUE] = _impatient(app.handlers[HOOK_QUEUE], 2)
+    app.handlers._by_name[HOOK_QUEUE] = _impatient(app.handlers[HOOK_QUEUE], 2)
 
     @app.handler("a")
     def dies(body: int) -> Dead:

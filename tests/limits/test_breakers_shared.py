@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import CircuitOpen, NotMigrated, StoreUnavailable
-from holdfast.limits.breakers import Breakers, Changed
+from holdfast.limits.breakers import BreakerChanged, Breakers
 from holdfast.store.plans import breakers
 from holdfast.store.plans.breakers import BreakerRow, Change
 from holdfast.store.statement import Plan, Statement
@@ -305,7 +305,7 @@ def test_missing_tables_are_made_or_told(place: str, tmp_path: Path, request: py
 @pytest.mark.covers("W68")
 def test_a_change_is_told_once_with_its_reason(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     one, other = cluster.process(), cluster.process()
-    told: list[Changed] = []
+    told: list[BreakerChanged] = []
     one.listen(told.append)
     other.listen(told.append)
     one.listen(lambda _: 1 / 0)  # somebody else's alert is broken

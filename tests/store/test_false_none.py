@@ -28,12 +28,13 @@ begin
     return $1;
 end $$
 """
+OF_A_QUEUE = " from holdfast.message t\n             where t.queue = w.queue"
 # What a look reads of a row before it locks it: it has its snapshot by then.
 READS = {
     "claim": ("octet_length(m.body)", "octet_length(slow.pass(m.body))"),
     "claim_suspect": (
-        "select t.seq, t.epoch, t.claimable_at from",
-        "select t.seq, t.epoch, t.claimable_at, slow.pass(t.body) from",
+        "t.claimable_at" + OF_A_QUEUE,
+        "t.claimable_at, slow.pass(t.body)" + OF_A_QUEUE,
     ),
 }
 

@@ -318,6 +318,7 @@ def test_slots_leave_the_breakers_table(store: Store, url: str) -> None:
     is_sqlite = dialect(url) == "sqlite"
     schema, moment, no = ("holdfast_", "1", "0") if is_sqlite else ("holdfast.", "now()", "false")
     execute(url, f"drop table {schema}slot")
+    execute(url, f"drop index {schema}queue_paused")
     columns = "name, version, era, state, forced, calls, trials_left, successes, changed_at"
     for name, calls in (("holdfast/slots/smtp", OLD_SLOTS), ("llm", ".x"), ("holdfast/slots/idle", "")):
         values = f"'{name}', 41, 0, 'closed', {no}, '{calls}', 0, 0, {moment}"

@@ -127,6 +127,10 @@ async def to_handlers(ctx: Context) -> None:
 def strit(order: Order) -> None: ...
 
 
+@app.handler("order.placed", family=17)  # refused: family="customers"
+def of_a_number(order: Order) -> None: ...
+
+
 @app.handler("order.placed", on_dead="stop")  # refused: halt
 def stop(order: Order) -> None: ...
 

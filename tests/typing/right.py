@@ -108,6 +108,10 @@ def send_receipt(order: Order) -> None:  # accepted: def, the body alone
     print(order.email)
 
 
+@app.handler("order.billed", family="customers", breaker="crm-*", rate="5/s")  # accepted: a family
+async def bill(order: Order, ctx: Context) -> None: ...
+
+
 @app.handler("order.raw")
 def raw(body: dict[str, Any]) -> Snooze | Dead | None:  # accepted: wishes as answers
     return Snooze(minutes=5) if body else Dead("empty")

@@ -33,9 +33,9 @@ from ..store.plans.audit import Entry
 from ..store.plans.breakers import BreakerRow, Change
 from ..store.statement import Plan
 from ..telemetry.logs import Log
-from .circuits import LOOK, PATIENCE, Called, Changed, Circuit, Circuits, Decide, as_switch
+from .circuits import BELIEVED, PATIENCE, BreakerChanged, Called, Circuit, Circuits, DecideSwitch, as_switch
 
-__all__ = ["Breaker", "BreakerState", "Breakers", "Changed", "ending_of"]
+__all__ = ["Breaker", "BreakerChanged", "BreakerState", "Breakers", "ending_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -155,7 +155,7 @@ class Breaker:
             return Permit(self, Called(outer.called.era, trial=False), outer)
         circuit.home.notice_change()
         age = circuit.age
-        if age >= LOOK and (looking := circuit.look()) is not None and age >= 2 * LOOK:
+        if age >= BELIEVED and (looking := circuit.look()) is not None and age >= 2 * BELIEVED:
             yield looking  # whoever calls all the time need not wait: he knows what was true a moment ago
             _raise(looking)
         room = circuit.room(circuit.home.monotonic())
@@ -257,7 +257,7 @@ class Breakers:
             )
         return there
 
-    def listen(self, listener: Callable[[Changed], None]) -> None:
+    def listen(self, listener: Callable[[BreakerChanged], None]) -> None:
         """Call this when a breaker changes its state by the hands of this process: for alerts."""
         self._circuits.listeners.append(listener)
 
@@ -302,7 +302,9 @@ class Breakers:
         """Closed, counters fresh, and left to itself again."""
         return self._order(name, "reset", _short(why), by, lambda switch, _: switch.reset())
 
-    def _order(self, name: str, what: str, why: str | None, by: str | None, decide: Decide) -> BreakerState:
+    def _order(
+        self, name: str, what: str, why: str | None, by: str | None, decide: DecideSwitch
+    ) -> BreakerState:
         who = names.operator(by)
         if name not in self._breakers:
             self.show(name)

@@ -32,17 +32,17 @@ from ..telemetry.logs import Log
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Decide = Callable[[Switch, datetime], Switch | None]
+DecideSwitch = Callable[[Switch, datetime], Switch | None]
 Note = Callable[[Change], Plan[Any]]
 
-LOOK = 1.0  # seconds for which a process believes what it read, and between two writes of its calls
+BELIEVED = 1.0  # seconds for which a process believes what it read, and between two writes of its calls
 PATIENCE = 5.0  # seconds that a call waits for the store; then it goes by what is known
 
 log = Log("holdfast.breakers")
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class BreakerChanged:
     """A breaker went from one state to another; told once, in the process that did it."""
 
     name: str
@@ -66,7 +66,7 @@ class Circuits:
     def __init__(self, where: Callable[[], Store]) -> None:
         self._where = where
         self.known: dict[str, Circuit] = {}
-        self.listeners: list[Callable[[Changed], None]] = []
+        self.listeners: list[Callable[[BreakerChanged], None]] = []
         self._lock = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
         self._seen: tuple[int, Store] | None = None
@@ -99,7 +99,7 @@ class Circuits:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-breakers")
             return self._thread.submit(do)
 
-    def change(self, name: str, policy: Policy, decide: Decide, note: Note | None = None) -> Change:
+    def change(self, name: str, policy: Policy, decide: DecideSwitch, note: Note | None = None) -> Change:
         """Compare and swap the row of a breaker, and tell it if its state is another.
 
         `note` is what is written beside a change that was made, in the same transaction.
@@ -135,7 +135,7 @@ class Circuits:
 
     def _tell(self, change: Change) -> None:
         row = change.after
-        told = Changed(row.name, State(change.before.state), State(row.state), change.now, row.why)
+        told = BreakerChanged(row.name, State(change.before.state), State(row.state), change.now, row.why)
         level = logging.WARNING if told.after is State.OPEN else logging.INFO
         fields = {
             "breaker": told.name, "state": told.after, "before": told.before, "why": redact(told.why or "no reason"),
@@ -211,7 +211,7 @@ class Circuit:
     def look(self) -> Future[None] | None:
         """Read the row anew if it was read a while ago; the answer tells when that is done."""
         with self._lock:
-            if self._looking is None and self.age >= LOOK:
+            if self._looking is None and self.age >= BELIEVED:
                 self._looking = self.home.submit(self._read)
             return self._looking
 
@@ -276,7 +276,7 @@ class Circuit:
                 return None
             ahead = after(self._known, calls, self.now(), called.era, seconds, why)
             is_urgent = called.trial or ahead.era != self._known.era
-            if not is_urgent and now - self._handed_in_at < LOOK:
+            if not is_urgent and now - self._handed_in_at < BELIEVED:
                 return None
             self._handed_in_at = now
             if not called.trial and called.era == self._known.era:
@@ -328,7 +328,7 @@ class Circuit:
                 if after(self._known, self._pending, self.now(), called.era, None, why).era != called.era:
                     calls, self._pending, seconds = self._pending, "", None
 
-    def _change(self, decide: Decide, is_known: bool = False) -> bool:
+    def _change(self, decide: DecideSwitch, is_known: bool = False) -> bool:
         """False: others changed the row all the time. Without the database the change is made here only.
 
         `is_known`: here it has been made already.

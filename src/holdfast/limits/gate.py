@@ -18,14 +18,14 @@ from ..model.names import RESERVED_PREFIX
 from ..rules.catchup import CatchUp, catch_up
 from ..rules.lanes import Pace
 from ..rules.rate import Hand
-from ..rules.slots import Holder, Share, SlotHand, share
+from ..rules.slots import Holder, SlotHand, SlotShare, share
 from ..store import Store
 from ..store.plans import breakers, slots
 from ..store.plans.slots import Holders
 from ..telemetry.logs import Log
 from .breakers import Breaker
 
-LOOK = 1.0  # seconds between looks, at most
+LOOKS_EVERY = 1.0  # seconds between looks, at most
 
 log = Log("holdfast.worker")
 
@@ -230,7 +230,7 @@ class Gate:
         now = self.clock.monotonic()
         empty = [hand.look_at - now for _, hand in self._all_hands(now) if not hand.has(now)]
         waits = [hand.look_at - now for hand in self.limits.values() if not hand.fair]
-        return max(0.0, min([LOOK, *empty, *waits]))
+        return max(0.0, min([LOOKS_EVERY, *empty, *waits]))
 
     def _all_hands(self, now: float) -> list[tuple[str, Hand]]:
         found = dict(self.hands)
@@ -242,7 +242,7 @@ class Gate:
         """Read breakers anew that were read a while ago, and take tokens and slots where there are none in hand."""
         looking = [each for each in (breaker.circuit.look() for breaker in self.breakers.values()) if each]
         if looking:
-            done, _ = await asyncio.wait([asyncio.wrap_future(each) for each in looking], timeout=LOOK)
+            done, _ = await asyncio.wait([asyncio.wrap_future(each) for each in looking], timeout=LOOKS_EVERY)
             for each in done:
                 each.result()
         for name, hand in self._all_hands(self.clock.monotonic()):
@@ -269,7 +269,7 @@ class Gate:
         limit.ask(running, asked_at)
         mine = sorted(self._sharing[name])
         me = Holder(self.worker, running, self.lease, (*mine, *self._drains))
-        got: Share | None = None
+        got: SlotShare | None = None
         age = self.lease
 
         def decide(holders: Holders, ages: Mapping[int, float]) -> Holders:

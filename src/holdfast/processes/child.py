@@ -36,7 +36,7 @@ ORPHAN_SECONDS = 2.0  # beyond the grace, for a process whose supervisor is gone
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class WorkerDeath:
     """A worker that died, and what it had begun: `running` are the suspects."""
 
     worker: int
@@ -53,7 +53,7 @@ class Task:
     alive: int
     quarantine: bool
     queues: Sequence[str] | None
-    deaths: Sequence[Death]
+    deaths: Sequence[WorkerDeath]
     sheet: int | None = None  # where it counts, if anybody asked for metrics
 
     def to_json(self) -> str:
@@ -62,7 +62,7 @@ class Task:
     @classmethod
     def from_json(cls, text: str) -> Task:
         fields = json.loads(text)
-        return cls(**{**fields, "deaths": [Death(**death) for death in fields["deaths"]]})
+        return cls(**{**fields, "deaths": [WorkerDeath(**death) for death in fields["deaths"]]})
 
 
 def run(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> NoReturn:
@@ -126,7 +126,7 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
     return 0
 
 
-async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[], bool]) -> None:
+async def tell_deaths(app: Holdfast, deaths: Sequence[WorkerDeath], hurry: Callable[[], bool]) -> None:
     """Report what dead workers had begun, without waiting for their leases to lapse."""
     pause = PAUSE_MIN
     waiting = list(deaths)
@@ -140,7 +140,7 @@ async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[]
             pause = min(pause * 2, PAUSE_MAX)
 
 
-def _tell(death: Death) -> Plan[None]:
+def _tell(death: WorkerDeath) -> Plan[None]:
     yield from engine.recover(worker=death.worker, running=death.running, ended=death.ended)
     yield from engine.retire_worker(death.worker)
 

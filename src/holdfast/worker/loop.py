@@ -42,7 +42,9 @@ from .trouble import Trouble
 log = Log("holdfast.worker")
 
 FEW = 64  # messages that are started before the next exchange is sent
-LOOK = 1.0  # seconds after which a worker with full hands asks all the same: queues may have been paused
+ASKS_EVERY = (
+    1.0  # seconds after which a worker with full hands asks all the same: queues may have been paused
+)
 HOUSEKEEPING = 60.0
 ALONE_SHARE = 0.1  # of the time of a worker in an application, at most, for suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
@@ -233,7 +235,7 @@ class Worker:
             report = self._report(asked_at)
             if report is None:
                 self.calls.start()
-                await _until(self._changed, min(LOOK, self.gate.pause))
+                await _until(self._changed, min(ASKS_EVERY, self.gate.pause))
                 continue
             try:
                 batch = await self._exchange(report, asked_at)
@@ -279,7 +281,7 @@ class Worker:
             and not report.want
             and not report.looks
             and told is None
-            and now - self._asked_at < LOOK
+            and now - self._asked_at < ASKS_EVERY
         ):
             return None
         return report
@@ -374,11 +376,11 @@ class Worker:
 
     def _beside(self) -> list[Coroutine[Any, Any, None]]:
         timeouts = [each.limits(each.queue).timeout for each in self.serving.consumers.values()]
-        step = min([LOOK, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
+        step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
         beside = [_every(step, self._watch, self.trouble)]
         if not self.quarantine:  # which lives for moments, and looks all the time
             beside.append(self.store.listen(self._changed))
-            beside.append(_every(LOOK, self._look_for_lapses, self.trouble))
+            beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
             if self.housekeeping is not None:
                 beside.append(_every(HOUSEKEEPING, self._keep_house, self.trouble))
         return beside

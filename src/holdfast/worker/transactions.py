@@ -229,7 +229,7 @@ class Completions:
         """Settle under whichever lease stands. None does: the transaction must not be committed."""
         lane, leased, completion = _lane(ctx), ctx.leased, note.completion
         ran = lane.ran(self.clock.monotonic())
-        ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran)
+        ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran, ctx._delta)
         settlement = conclude(
             leased, ending, self.consumers[leased.message.queue].policy, self.time.now(), 0.0
         )

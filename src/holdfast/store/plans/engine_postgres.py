@@ -17,6 +17,7 @@ from ..given import given, look_up, raise_if_taken
 from ..statement import Plan, Query, Row, Rows, Statement, Verb, statements
 from ..text import DEFAULT_SCHEMA, Dialect, load
 from ..values import as_id, encode
+from .deltas import deltas_postgres
 from .families import found_postgres, looks_postgres
 from .operator_postgres import PostgresOperator
 from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, STREAM, Unread, by_queue, share
@@ -261,6 +262,7 @@ class PostgresEngine:
             "move_from": [run for run, _ in moved] or None,
             "move_to": [following for _, following in moved] or None,
             "emits": encode([_emit(fence(s), m) for s, m in emits]) if emits else None,
+            "deltas": deltas_postgres(settlements),
             "keep": self.errors_kept,
         }
 

@@ -15,6 +15,7 @@ from ..given import given, look_up, raise_if_taken
 from ..statement import Plan, Query, Rows, Statement, Verb, statements
 from ..text import Dialect, load
 from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode, for_sqlite, when
+from .deltas import apply_sqlite
 from .families import NEVER, look_sqlite
 from .operator_sqlite import SqliteOperator
 from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
@@ -47,6 +48,7 @@ class SqliteEngine:
     def __init__(self, errors_kept: int = 10) -> None:
         self.errors_kept = errors_kept
         self._parts = {"engine": self, "operator": SqliteOperator(self, errors_kept)}
+        self.appliers: dict[str, str] = {}  # of deltas, beside those in sql/: name -> statement
 
     def bind(self, query: Query, now: int) -> Statement:
         params: dict[str, object] = {
@@ -212,6 +214,7 @@ class SqliteEngine:
             if s.outcome is not Outcome.DONE:
                 yield from self._settle_other(s, streams, now)
         yield from self._unlease({s.leased.run: leases[s.leased.run] for s in stood}, moves)
+        yield from apply_sqlite(stood, self.appliers, now)
         yield from self._advance(streams, [m for s in stood for m in s.emits], now)
         return {s.leased.message.seq for s in stood}
 
