@@ -2,9 +2,10 @@
 
 A template names `type`, `stream`, `subject`, `id` and `headers.x`. A `|` gives alternatives: the first that the message
 has is taken, and the last may be a text in quotes, `{subject|'none'}`. `partitionkey` is another word for `stream`.
-`{{` and `}}` stand for the signs themselves. Mistakes are told when the template is made. An address made of a message is
-refused if it could do harm: too long, empty, with control characters, or with signs in the message's part of it that
-the broker would understand in another way (`*` and `#` are wildcards of bindings).
+`{{` and `}}` stand for the signs themselves. Mistakes are told when the template is made.
+
+An address made of a message is refused if it could do harm: too long, empty, with control characters, or with signs in
+the message's part of it that the broker would understand in another way (`*` and `#` are wildcards of bindings).
 """
 
 from __future__ import annotations

@@ -246,9 +246,8 @@ class Link:
         self._end(why)
         if self._connection is not None and not self._connection.is_closed:
             self._between.hang_up()
-            with contextlib.suppress(Exception):  # not yet open: nothing to hang up
-                if not self._connection.is_open:
-                    self._connection.close()
+            if not self._connection.is_open and not self._connection.is_closing:
+                self._connection.close()  # not yet open: there may be no socket to hang up
 
     def break_off(self, why: Broken) -> None:
         """Ends a connection that cannot be trusted any more, at once."""

@@ -150,9 +150,11 @@ class RabbitReceiver:
             for each in stored
             if isinstance(receipt := each.receipt, tuple) and receipt[0] is channel
         ]
-        if not numbers or channel is None or not channel.is_open:
+        if not numbers or not self._unsettled or channel is None or not channel.is_open:
             return
         last = max(numbers)
+        if last < self._unsettled[0][0]:
+            return  # settled before; the broker would close the channel over it
         channel.basic_ack(last, multiple=True)
         while self._unsettled and self._unsettled[0][0] <= last:
             self._held_bytes -= self._unsettled.popleft()[1]
