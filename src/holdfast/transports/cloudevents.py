@@ -59,7 +59,7 @@ class Binding:
     is_percent_encoded: bool = False
 
 
-AMQP = Binding(("cloudEvents:", "cloudEvents_"))
+AMQP = Binding(("cloudEvents:", "cloudEvents_", "ce-"))  # Knative writes the third on RabbitMQ
 HTTP = Binding(("ce-",), is_percent_encoded=True)  # NATS, too
 
 
@@ -204,7 +204,8 @@ def read(content_type: str | None, headers: Mapping[str, object], body: bytes, b
             f"Events of the format {media!r} cannot be read: send them one by one, as JSON or binary."
         )
     found: dict[str, str] = {}
-    for name, value in headers.items():
+    for given, value in headers.items():
+        name = given.lower() if binding.is_percent_encoded else given  # in HTTP the case means nothing
         prefix = next((each for each in binding.prefixes if name.startswith(each)), None)
         if prefix is not None:
             attribute = name[len(prefix) :]
@@ -220,6 +221,8 @@ def header_text(name: str, value: object, binding: Binding) -> str:
     match value:
         case bool():
             return "true" if value else "false"
+        case int() if name == "time":  # AMQP 1.0 has a type for it: milliseconds
+            return milliseconds_text(value)
         case int():
             return str(value)
         case datetime():
@@ -232,6 +235,13 @@ def header_text(name: str, value: object, binding: Binding) -> str:
             return value
         case _:
             raise Unreadable(f"The attribute {name!r} is of a kind that CloudEvents does not have.")
+
+
+def milliseconds_text(value: int) -> str:
+    try:
+        return time_text(datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=value))
+    except (OverflowError, OSError, ValueError):
+        raise Unreadable("The attribute 'time' is no moment that exists.") from None
 
 
 def percent_decoded(name: str, value: str) -> str:
