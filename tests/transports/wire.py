@@ -21,6 +21,7 @@ class Wire:
         self.cuts = 0
         self._is_down = False
         self._is_swallowing = False
+        self._keeps_answers = False
         self._cut_after: int | None = None  # bytes towards the broker, until the answers are cut off
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
@@ -33,9 +34,9 @@ class Wire:
             self.cuts += 1
             _end(*pair)
 
-    def cut_before_the_answer_to(self, count: int) -> None:
+    def cut_before_the_answer_to(self, count: int, keep_answers: bool = False) -> None:
         """The broker gets `count` more bytes, and then the connection is lost; its answers are lost from the start."""
-        self._cut_after = count
+        self._cut_after, self._keeps_answers = count, keep_answers
 
     def swallow_answers(self, is_swallowing: bool = True) -> None:
         """What the broker says is lost, and the connection stays."""
@@ -49,7 +50,7 @@ class Wire:
         self._is_down = False
 
     def close(self) -> None:
-        self._listener.close()
+        _end(self._listener)
         self.cut()
 
     def _accept(self) -> None:
@@ -83,7 +84,9 @@ class Wire:
                     if self._cut_after == 0:
                         self._cut_after = None
                         self.cut()
-                elif is_outward or not (self._is_swallowing or self._cut_after is not None):
+                elif is_outward or not (
+                    self._is_swallowing or (self._cut_after is not None and not self._keeps_answers)
+                ):
                     target.sendall(data)
         _end(source, target)
 

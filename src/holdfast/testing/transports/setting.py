@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -21,6 +21,7 @@ from ...transports.contract import (
     Receiver,
     Sender,
     Source,
+    TransportBroken,
 )
 
 PATIENCE = 20.0  # seconds that anything may take on a busy machine
@@ -79,7 +80,8 @@ async def send_until_answered(sender: Sender, batch: Sequence[Outgoing], rounds:
         if not left:
             return fates
         if sender.broken() is not None:
-            await sender.open()
+            with suppress(TransportBroken):
+                await sender.open()
         told = await send(sender, [batch[index] for index in left])
         fates |= {left[index]: fate for index, fate in told.items()}
     raise AssertionError(f"after {rounds} rounds {len(batch) - len(fates)} messages are still unknown")

@@ -335,9 +335,14 @@ def _judged(error: BaseException, user: str) -> Broken:
     root = _root(error)
     name = type(root).__name__
     code = int(getattr(root, "reply_code", 0) or 0)
-    if name in ("ProbableAuthenticationError", "AuthenticationError") or code == 403:
+    if name.startswith(
+        "Probable"
+    ):  # pika guesses, also when the line was cut; only the broker's own words count
+        found = re.search(r"\b(403|530)\b", str(root))
+        code = int(found[1]) if found else 0
+    if code == 403:
         return Broken(f"it refused the user {user!r} or the password", everyone=True)
-    if name == "ProbableAccessDeniedError" or code == 530:
+    if code == 530:
         return Broken(f"the virtual host does not exist, or the user {user!r} may not use it", everyone=True)
     if isinstance(root, ssl.SSLError):
         why = getattr(root, "verify_message", None) or root.reason or "handshake failed"
