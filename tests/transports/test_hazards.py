@@ -31,6 +31,7 @@ from tests.hostile import BROKEN_TEXTS, TEXTS
 from tests.transports.wire import Wire
 
 MIB = 1024 * 1024
+LONG = pytest.mark.faults("storms")
 
 
 def setting(url: str, **settings: object) -> Setting:
@@ -171,7 +172,7 @@ async def test_confirms_that_never_come_end_in_time_and_are_unknown(wire: Wire) 
 
 @pytest.mark.parametrize(
     "cuts",
-    [pytest.param(15, id="15"), pytest.param(500, id="500", marks=pytest.mark.faults("storms"))],
+    [pytest.param(15, id="15"), pytest.param(500, id="500", marks=LONG)],
 )
 @pytest.mark.timeout(600)
 async def test_cut_between_publish_and_confirm(wire: Wire, cuts: int) -> None:

@@ -25,9 +25,10 @@ from tests.transports.certificates import Authority
 from tests.transports.test_hazards import setting
 
 ROOT = Path(__file__).resolve().parents[2]
+LONG = pytest.mark.faults("storms")
 
 
-@pytest.mark.parametrize("kills", [pytest.param(1), pytest.param(20, marks=pytest.mark.faults("storms"))])
+@pytest.mark.parametrize("kills", [pytest.param(1), pytest.param(20, marks=LONG)])
 @pytest.mark.timeout(900)
 async def test_a_broker_that_is_killed_has_all_that_it_confirmed(
     own_broker: brokers.Broker, kills: int
