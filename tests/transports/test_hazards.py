@@ -184,7 +184,7 @@ async def test_cut_between_publish_and_confirm(wire: Wire, cuts: int) -> None:
     await sender.open()
     for _ in range(cuts):
         batch = given.messages(10)
-        wire.cut_before_the_answer_to(dice.randint(1, 1500))
+        wire.cut_before_the_answer_to(dice.randint(1, 1300))
         fates = await send_until_answered(sender, batch)
         assert list(fates.values()) == [CONFIRMED] * 10
         sent += batch
