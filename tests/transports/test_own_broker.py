@@ -211,7 +211,10 @@ from tests import brokers
 print(brokers.shared_url({rabbitmq_version!r}), flush=True)
 time.sleep(600)
 """
-    run = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
+    run = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
     assert run.stdout is not None
     port = int(run.stdout.readline().strip().rsplit(":", 1)[1].strip("/"))
     assert is_answering(port)
