@@ -124,7 +124,8 @@ class Engine:
 
     def failure(self, id: str = "i") -> Failure:
         end = self.records[id].end
-        assert end is not None and end.failure is not None, end
+        assert end is not None
+        assert end.failure is not None, end
         return end.failure
 
     # --- What a store and a worker do ---

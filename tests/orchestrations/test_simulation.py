@@ -1,4 +1,4 @@
-"""Random orchestrations: live, with a worker that forgets, replayed from the journal, and with other batches: all equal."""
+"""Random orchestrations: live, with a worker that forgets, replayed, and with other batches: all equal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from holdfast.orchestrations.cache import Cache
 from holdfast.orchestrations.journal import Row, merged
 from holdfast.orchestrations.outcome import Turn
 from holdfast.orchestrations.turn import Instance
-
 from tests.orchestrations.engine import Engine
 from tests.orchestrations.plans import draw, interpret, work
 
@@ -52,7 +51,7 @@ def rebatched(engine: Engine, id: str, execution: int, seed: int) -> list[Row]:
         size = dice.choice((1, 2, 3, len(arrivals)))
         turn = instance.turn(arrivals[:size], from_micros(0))
         assert isinstance(turn, Turn)
-        assert turn.row.late == () and turn.unread == ()
+        assert (turn.row.late, turn.unread) == ((), ())
         del arrivals[:size]
         found.append(turn.row)
     instance.close()

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from ..clock import Monotonic, SystemClock
 
 SECONDS = 1.0
+AGAIN = 0.05  # seconds until the next one, for code that catches everything
 
 
 class OverBudget(BaseException):
@@ -64,7 +65,7 @@ class Alarm:
 
     def begin(self) -> None:
         self.spent, self._armed = False, True
-        left, interval = signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        left, interval = signal.setitimer(signal.ITIMER_REAL, self.seconds, AGAIN)
         self._others = (left, interval, self.clock.monotonic() if left else 0.0)
 
     def end(self) -> None:
@@ -76,7 +77,6 @@ class Alarm:
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         if self._armed:
-            self._armed = False
             self.spent = True
             raise OverBudget
         if callable(self._before):  # somebody else's timer
@@ -84,7 +84,7 @@ class Alarm:
 
 
 class Watchdog:
-    """For a worker in any other thread. It has a thread of its own, which sleeps while no turn runs."""
+    """For a worker in any other thread. `install` starts its own thread, `uninstall` ends it."""
 
     def __init__(self, seconds: float = SECONDS, clock: Monotonic | None = None) -> None:
         self.seconds, self.clock = seconds, clock or SystemClock()
@@ -95,13 +95,20 @@ class Watchdog:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
+    def install(self) -> Watchdog:
+        self._thread = threading.Thread(target=self._watch, name="holdfast-turn-watchdog", daemon=True)
+        self._thread.start()
+        return self
+
+    def uninstall(self) -> None:
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+
     def begin(self) -> None:
         with self._lock:
             self.spent = False
             self._who, self._until = threading.get_ident(), self.clock.monotonic() + self.seconds
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="holdfast-turn-watchdog", daemon=True)
-            self._thread.start()
 
     def end(self) -> None:
         with self._lock:
@@ -109,17 +116,12 @@ class Watchdog:
             if self.spent:  # take back what was not raised yet
                 _raise_in(self._who, None)
 
-    def close(self) -> None:
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join()
-
     def _watch(self) -> None:
-        """Looks a few times in a budget: so a turn costs no wake-up of this thread."""
+        """Looks a few times in a budget, so that a turn costs no wake-up of this thread; raises again at each look."""
         while not self._closing.wait(self.seconds / 4):
             with self._lock:
                 if self._until is not None and self.clock.monotonic() >= self._until:
-                    self._until, self.spent = None, True
+                    self.spent = True
                     _raise_in(self._who, OverBudget)
 
 

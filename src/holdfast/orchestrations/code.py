@@ -64,6 +64,10 @@ NEVER = 253_402_300_799_000_000  # the last microseconds that a datetime knows
 Waiter = asyncio.Future[Answered] | Callable[[], None]
 
 
+# Tasks that cannot be ended, since they catch every cancellation: kept, for the garbage collector must not wake them.
+_undead: list[NumberedTask[Any]] = []
+
+
 class Code:
     """The function of an orchestration, running. `asks`, `withdrawn`, `status_text` are what is new in this turn."""
 
@@ -270,6 +274,8 @@ class Code:
     def withdraw(self, number: int) -> None:
         if self._open.pop(number, None) is None or self.script.off or self.script.changed is not None:
             return
+        if events._get_running_loop() is not self.loop:
+            return  # the garbage collector found a coroutine of an instance that nobody closed
         self.script.note(Withdraw(number))
         if not self.script.replaying:
             self.withdrawn.append(number)
@@ -353,7 +359,14 @@ class Code:
                 f"Instance {self.id!r} waits for {OPEN_MAX:,} calls and timers already, which is the limit: "
                 "use flow.map(..., at_once=100), or children."
             )
-        number = self.script.ask(command)
+        try:
+            number = self.script.ask(command)
+        except Stop:
+            if waiter is None:
+                raise
+            # Code that catches everything would ask again at once, for ever: it waits instead, for nothing.
+            self.loop.stopped = self.script.changed is not None
+            return 0
         ask = Ask(number, command, input, options)
         if waiter is not None:
             self._open[number] = (ask, waiter)
@@ -405,7 +418,9 @@ class Code:
                 break
             self.loop.drain(None, budget)
         for each in self.loop.tasks:
-            if each.done() and not each.cancelled():
+            if not each.done():
+                _undead.append(each)
+            elif not each.cancelled():
                 each.exception()  # read, so that asyncio does not report it
         self.loop.close_generators()
 

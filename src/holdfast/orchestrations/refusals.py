@@ -173,11 +173,23 @@ def watch(in_turn: bool) -> bool:
     if not _installed:
         with _installing:
             if not _installed:
-                sys.addaudithook(_audit)
+                _install()
                 _installed = True
     before = _thread.in_turn
     _thread.in_turn = in_turn
     return before
+
+
+def _install() -> None:
+    sys.addaudithook(_audit)
+    if sys.version_info < (3, 12):  # starts of threads are not audited there
+        begin: Any = threading._start_new_thread  # type: ignore[attr-defined]
+
+        def start(*arguments: Any) -> Any:
+            _audit("_thread.start_new_thread", arguments)
+            return begin(*arguments)
+
+        threading._start_new_thread = start  # type: ignore[attr-defined]
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:

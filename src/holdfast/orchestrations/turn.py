@@ -31,6 +31,8 @@ from .loop import Circles
 from .outcome import End, Overrun, Turn, Waits
 from .replay import Changed
 
+DEFAULTS = Settings()
+
 
 class Instance:
     """A live orchestration. See the module; not for use from two threads at once."""
@@ -48,7 +50,7 @@ class Instance:
         self.turns = 0  # the number of the last turn that is whole
         self.entries = 0
         self.size = 0  # bytes of the journal
-        self._code = Code(program, id, execution, limits or Settings())
+        self._code = Code(program, id, execution, limits or DEFAULTS)
         self._budget = budget or Unlimited()
         self._seen: set[str] = set()  # messages
         self._part = 0
