@@ -114,6 +114,7 @@ class Engine:
             at, _, id, arrival = heapq.heappop(self._heap)
             self.now = max(self.now, at)
             self._turn(id, [arrival])
+        self.cache.clear()
         return self
 
     def result(self, id: str = "i") -> Any:

@@ -180,7 +180,8 @@ def test_what_reads_works(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
         try:
             raise ValueError("x")
         except ValueError:
-            logger.exception("turned over at each line")
+            logger.exception("turned over")
+            logger.error("at each line")
             text = traceback.format_exc()
         with open(__file__) as file:
             lines = len(file.readlines())
