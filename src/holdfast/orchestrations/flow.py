@@ -27,6 +27,7 @@ from uuid import UUID, uuid5
 from ..clock import from_micros
 from ..codec import Unreadable, decoder_for
 from ..errors import InvalidMessage, UsageError
+from ..logs import Log
 from .failures import ActivityFailed, Failure, UndoFailed, describe
 from .host import Host
 from .journal import NAMESPACE
@@ -296,7 +297,7 @@ class FlowLog(logging.LoggerAdapter[logging.Logger]):
     """A logger that says which instance it speaks for, and is silent in replay."""
 
     def __init__(self, host: Host) -> None:
-        super().__init__(logging.getLogger("holdfast.flow"), {})
+        super().__init__(Log("holdfast.flow").logger, {})
         self._host = host
 
     def isEnabledFor(self, level: int) -> bool:
