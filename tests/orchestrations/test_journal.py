@@ -222,6 +222,22 @@ def test_a_turn_before_the_replay_is_refused() -> None:
     instance.close()
 
 
+def test_a_journal_can_be_loaded_in_pieces() -> None:
+    instance = Instance(three.program, "i")
+    turns: list[Any] = [
+        instance.turn([Started("m0", 1, None, "i/0")], START),
+        instance.turn([Answered("m2", 2, 0, 1, '"A"')], START),
+        instance.turn([Answered("m3", 2, 0, 2, '"A"')], START),
+    ]
+    instance.close()
+    other = Instance(three.program, "i")
+    for turn in turns:
+        other.load([turn.row])
+        assert other.catch_up()
+    assert other.waits().signals == ("s",)
+    other.close()
+
+
 def test_what_an_instance_waits_for() -> None:
     @orchestration()
     async def waits(flow: Flow) -> None:

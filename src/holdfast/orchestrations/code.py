@@ -71,6 +71,12 @@ _undead: list[NumberedTask[Any]] = []
 class Code:
     """The function of an orchestration, running. `asks`, `withdrawn`, `status_text` are what is new in this turn."""
 
+    __slots__ = (
+        "_again", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_start", "_status",
+        "_too_late", "asks", "begin", "ended", "execution", "id", "loop", "parent", "program", "script", "seed", "status_text",
+        "swallowed", "used_once", "withdrawn",
+    )  # fmt: skip
+
     def __init__(self, program: Program, id: str, execution: int, limits: Settings) -> None:
         self.program, self.id, self.execution = program, id, execution
         self.script = Script()
@@ -212,7 +218,7 @@ class Code:
                 return self._failed(late)
             if self._cancels:
                 return Cancel(), End("cancelled")
-        if isinstance(error, Unreadable) and self.script.number == 0:
+        if isinstance(error, Unreadable):
             text = f"The input of {self.program.queue} cannot be read: {error}"
             return self._failed(Failure("Unreadable", text, error.reason))
         return self._failed(describe(error))

@@ -64,7 +64,7 @@ async def answer(
         raise failed(name, failure) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Activity(Generic[P, R]):
     """An activity: a handler whose result goes to the orchestration that called it."""
 
@@ -139,7 +139,7 @@ class Starter(Protocol):
     def __call__(self, program: Program, value: Any, **options: Any) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Orchestration(Generic[P, R]):
     """An orchestration: awaited in another it is a child; `start` starts it for itself."""
 

@@ -55,13 +55,13 @@ class First(Generic[T]):
 class Flow:
     """The instance in hand, for its own code."""
 
-    __slots__ = ("_host", "_loop", "_random", "_sleeps", "_uuids", "log")
+    __slots__ = ("_host", "_log", "_loop", "_random", "_sleeps", "_uuids")
 
     def __init__(self, host: Host, loop: Loop) -> None:
         self._host, self._loop = host, loop
         self._random: Random | None = None
         self._uuids = self._sleeps = 0
-        self.log = FlowLog(host)  # a logger that is silent in replay
+        self._log: FlowLog | None = None
 
     @property
     def id(self) -> str:
@@ -86,6 +86,13 @@ class Flow:
     def now(self) -> datetime:
         """The time of what the code was last woken by. It stands while the code runs, and never goes back."""
         return from_micros(self._loop.now)
+
+    @property
+    def log(self) -> FlowLog:
+        """A logger of the standard library that is silent in replay."""
+        if self._log is None:
+            self._log = FlowLog(self._host)
+        return self._log
 
     def uuid(self) -> UUID:
         """A new UUID, the same in every replay."""

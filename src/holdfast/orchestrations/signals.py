@@ -17,7 +17,7 @@ class Box:
 
     def __init__(self) -> None:
         self.bodies: deque[str | None] = deque()
-        self._waiters: deque[asyncio.Future[str | None]] = deque()
+        self._waiters: list[asyncio.Future[str | None]] = []
 
     @property
     def is_awaited(self) -> bool:
@@ -45,6 +45,6 @@ class Box:
 
     def _hand_over(self) -> None:
         while self.bodies and self._waiters:
-            waiter = self._waiters.popleft()
+            waiter = self._waiters.pop(0)
             if not waiter.done():
                 waiter.set_result(self.bodies.popleft())

@@ -8,7 +8,6 @@ each, so it makes no difference to the code how arrivals are spread over turns.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
@@ -37,6 +36,11 @@ DEFAULTS = Settings()
 class Instance:
     """A live orchestration. See the module; not for use from two threads at once."""
 
+    __slots__ = (
+        "_budget", "_code", "_halfway", "_next", "_overrun", "_part", "_rows", "_seen",
+        "entries", "execution", "id", "size", "turns",
+    )  # fmt: skip
+
     def __init__(
         self,
         program: Program,
@@ -54,7 +58,8 @@ class Instance:
         self._budget = budget or Unlimited()
         self._seen: set[str] = set()  # messages
         self._part = 0
-        self._rows: deque[tuple[Entry, str]] = deque()
+        self._rows: list[tuple[Entry, str]] = []  # to be replayed
+        self._next = 0
         self._halfway = False
         self._overrun: Overrun | None = None
 
@@ -68,7 +73,7 @@ class Instance:
 
     def close(self) -> None:
         """Drop it: cancel its tasks with commands switched off, so that nothing is left to the garbage collector."""
-        self._rows.clear()
+        self._forget_rows()
         self._code.close(self._budget)
 
     # --- Replay ---
@@ -100,23 +105,27 @@ class Instance:
         try:
             while self._rows or self._halfway:
                 if not self._halfway:
-                    entry, python = self._rows.popleft()
+                    entry, python = self._rows[self._next]
+                    self._next += 1
                     self._halfway = True
                     self._code.deliver(entry.arrival, entry.asked, python)
                 if not self._code.loop.drain(pause):
                     return False
                 self._halfway = False
-                if self._code.finish() is not None:
-                    self._rows.clear()
-                elif pause is not None and self._rows and pause():
+                if self._code.finish() is not None or self._next == len(self._rows):
+                    self._forget_rows()
+                elif pause is not None and pause():
                     return False
         except Circles as error:
             self._overrun = Overrun(str(error))
-            self._rows.clear()
+            self._forget_rows()
             self._halfway = False
         finally:
             self._code.loop.leave()
         return True
+
+    def _forget_rows(self) -> None:
+        self._rows, self._next = [], 0
 
     # --- Turns ---
 
@@ -166,8 +175,9 @@ class Instance:
                 taken.unread = tuple(arrivals[place:])
                 return
             elif not self._code.is_wanted(arrival):
-                taken.late.append(arrival.message)
-                self._seen.add(arrival.message)
+                if arrival.message:
+                    taken.late.append(arrival.message)
+                    self._seen.add(arrival.message)
             else:
                 self._take_one(arrival, taken)
 
