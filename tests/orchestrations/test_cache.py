@@ -111,6 +111,31 @@ def test_closing_cleans_up_on_this_thread_and_leaves_nothing_to_the_garbage_coll
     assert len(cleaned) == 100
 
 
+def test_closing_is_silent_and_asks_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[str] = []
+
+    @orchestration()
+    async def cleans_up(flow: Flow) -> None:
+        try:
+            await pack("a")
+        finally:
+            flow.log.error("not seen")
+            try:
+                flow.once(lambda: said.append("once"), name="once")
+            finally:
+                pack_at_last.start("b")
+
+    instance = Instance(cleans_up.program, "i")
+    instance.turn([Started("m", 1, None, "i/0")], START)
+    instance.close()
+    assert (said, caplog.records, instance.waits().asks) == ([], [], ())
+
+
+@orchestration()
+async def pack_at_last(item: str) -> None:
+    await pack(item)
+
+
 def test_closing_asks_for_nothing_and_ends_code_that_refuses() -> None:
     @orchestration()
     async def refuses(flow: Flow) -> None:

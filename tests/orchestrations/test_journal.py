@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -122,7 +123,14 @@ def test_fingerprints_do_not_depend_on_the_order_of_sets_and_dicts() -> None:
     words = [f"word{number}" for number in range(50)]
     assert fingerprint(set(words)) == fingerprint({*words[25:], *words[:25]})
     assert fingerprint([1, 2]) != fingerprint([2, 1])
+    assert fingerprint(Pair(1, 2)) == fingerprint({"a": 2, "b": 1})  # nor on the order of fields
     assert fingerprint(None) == ""
+
+
+@dataclass
+class Pair:
+    b: int
+    a: int
 
 
 def test_message_ids_are_stable_and_differ() -> None:

@@ -18,7 +18,17 @@ from holdfast.orchestrations.code import OPEN_MAX
 from holdfast.orchestrations.declared import activity, orchestration
 from holdfast.orchestrations.failures import ActivityFailed, OrchestrationFailed
 from holdfast.orchestrations.flow import Flow
-from holdfast.orchestrations.journal import Answered, Cancelled, Fired, Signalled, Started, Timer, merged
+from holdfast.orchestrations.journal import (
+    Answered,
+    Call,
+    Cancelled,
+    Fired,
+    Signalled,
+    Started,
+    Timer,
+    fingerprint,
+    merged,
+)
 from holdfast.orchestrations.outcome import Turn
 from holdfast.orchestrations.signals import Box
 from holdfast.orchestrations.turn import Instance
@@ -110,12 +120,26 @@ def test_nobody_approves_and_the_money_goes_back(forget: float) -> None:
 def test_a_saga_survives_cancellation(forget: float) -> None:
     engine = run(fulfil, Order(1, ["a"]), forget)
     engine.cancel("i", after=100)
-    engine.cancel("i", after=100.0001)  # again, while it undoes
     engine.run()
     assert [name for _, _, name, _ in engine.calls] == ["charge", "refund"]
     end = engine.records["i"].end
     assert end is not None
     assert end.state == "cancelled"
+
+
+def test_a_second_cancellation_does_not_stop_the_compensation() -> None:
+    instance = Instance(fulfil.program, "i")
+    instance.turn([Started("m0", 1, '{"id":1,"items":[]}', "i/0")], START)
+    instance.turn([Answered("m1", 2, 0, 1, '{"order":1,"cents":100}')], START)
+    turns = [instance.turn([Cancelled(f"c{number}", 3)], START) for number in range(3)]
+    assert all(isinstance(turn, Turn) and turn.end is None for turn in turns)
+    [ask] = instance.waits().asks
+    assert ask.command == Call("refund", fingerprint({"order": 1, "cents": 100}))
+    turn = instance.turn([Answered("m2", 4, 0, ask.number, "null")], START)
+    assert isinstance(turn, Turn)
+    assert turn.end is not None
+    assert turn.end.state == "cancelled"
+    instance.close()
 
 
 # --- Signals ------------------------------------------------------------------------------------------------
@@ -190,14 +214,16 @@ async def test_a_signal_given_to_a_cancelled_wait_goes_to_the_next() -> None:
     await asyncio.sleep(0)
     box.put("1")
     first.cancel()  # it was given the signal and has not run since
-    assert await second == "1"
+    async with asyncio.timeout(5):
+        assert await second == "1"
     assert first.cancelled()
     third = asyncio.create_task(box.take())
     await asyncio.sleep(0)
     box.put("2")
     third.cancel()
     await asyncio.gather(third, return_exceptions=True)
-    assert await box.take() == "2"
+    async with asyncio.timeout(5):
+        assert await box.take() == "2"
 
 
 @orchestration()
@@ -268,6 +294,40 @@ def test_signals_behind_a_continue_as_new_in_one_run_are_left_for_the_next_execu
     following.close()
 
 
+@orchestration()
+async def takes_a_few(kept: list[int], flow: Flow) -> list[int]:
+    if not kept:
+        await asyncio.sleep(60)
+        flow.again([await flow.signal("s", int)])
+    return [*kept, await flow.signal("s", int), await flow.signal("s", int)]
+
+
+def test_continue_as_new_carries_what_nobody_took(forget: float) -> None:
+    engine = run(takes_a_few, [], forget)
+    for number in (1, 2, 3):
+        engine.signal("i", "s", number, after=number)
+    assert engine.run().result() == [1, 2, 3]
+
+
+def test_what_waits_is_told_without_what_lost() -> None:
+    instance = Instance(race_for_signal.program, "i")
+    instance.turn([Started("m0", 1, None, "i/0")], START)
+    assert instance.waits().signals == ("s",)
+
+    @orchestration()
+    async def gives_up(flow: Flow) -> None:
+        await flow.first(word=flow.signal("s"), late=flow.sleep(5))
+        await asyncio.sleep(5)
+
+    other = Instance(gives_up.program, "i")
+    turn = other.turn([Started("m0", 1, None, "i/0"), Fired("m1", 2, 0, 1)], START)
+    assert isinstance(turn, Turn)
+    assert [ask.number for ask in other.waits().asks] == [2]
+    assert other.waits().signals == ()
+    instance.close()
+    other.close()
+
+
 # --- Races, timers, cancellation ----------------------------------------------------------------------------
 
 
@@ -317,6 +377,24 @@ def test_an_instance_that_ends_leaves_no_timer() -> None:
     assert isinstance(turn, Turn)
     assert (turn.asks, turn.withdrawn) == ((), ())  # asked for and withdrawn in one turn: nothing is sent
     assert turn.end is not None
+    instance.close()
+
+
+@orchestration()
+async def leaves_a_timer(flow: Flow) -> str:
+    timer = asyncio.get_running_loop().create_task(asyncio.sleep(14 * 86_400))
+    word = await pack("a")
+    assert not timer.done()
+    return word
+
+
+def test_an_end_withdraws_what_is_open() -> None:
+    instance = Instance(leaves_a_timer.program, "i")
+    instance.turn([Started("m0", 1, None, "i/0")], START)
+    turn = instance.turn([Answered("m1", 2, 0, 1, '"A"')], START)
+    assert isinstance(turn, Turn)
+    assert turn.end is not None
+    assert turn.withdrawn == (2,)
     instance.close()
 
 

@@ -73,8 +73,8 @@ class Code:
 
     __slots__ = (
         "_again", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_start", "_status",
-        "_too_late", "asks", "begin", "ended", "execution", "id", "loop", "parent", "program", "script", "seed", "status_text",
-        "swallowed", "used_once", "withdrawn",
+        "_too_late", "asks", "begin", "ended", "execution", "id", "loop", "parent", "program", "script", "seed",
+        "status_text", "swallowed", "used_once", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, program: Program, id: str, execution: int, limits: Settings) -> None:

@@ -241,8 +241,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 _WRITER = msgspec.json.Encoder()
 _READER = msgspec.json.Decoder(_Body)
-# Sets and dicts are written in a stable order: the fingerprint must not depend on the process.
-_STABLE = msgspec.json.Encoder(enc_hook=represent, order="deterministic")
+# Fields, keys and sets are sorted: the fingerprint depends neither on the process nor on the order of declaration.
+_STABLE = msgspec.json.Encoder(enc_hook=represent, order="sorted")
 
 
 def encode(row: Row) -> str:
