@@ -6,16 +6,17 @@ import asyncio
 import gc
 import threading
 import warnings
-from typing import Any
 
 import pytest
 
 from holdfast.orchestrations.budget import Alarm
 from holdfast.orchestrations.cache import Cache
+from holdfast.orchestrations.code import _undead
 from holdfast.orchestrations.declared import activity, orchestration
 from holdfast.orchestrations.flow import Flow
-from holdfast.orchestrations.journal import Started
+from holdfast.orchestrations.journal import Call, Entry, Row, Started, fingerprint
 from holdfast.orchestrations.outcome import Turn
+from holdfast.orchestrations.replay import Changed
 from holdfast.orchestrations.turn import Instance
 from tests.orchestrations.engine import START, Engine
 
@@ -93,7 +94,6 @@ def test_an_instance_at_another_turn_is_dropped(execution: int, turns: int) -> N
 def test_closing_cleans_up_on_this_thread_and_leaves_nothing_to_the_garbage_collector() -> None:
     """H16: suspended coroutines with `finally`, evicted while the collector runs all the time."""
     cleaned.clear()
-    unraisable: list[Any] = []
     threshold = gc.get_threshold()
     gc.set_threshold(1)
     try:
@@ -106,9 +106,40 @@ def test_closing_cleans_up_on_this_thread_and_leaves_nothing_to_the_garbage_coll
             gc.collect()
     finally:
         gc.set_threshold(*threshold)
-    assert unraisable == []
     assert {thread for _, thread in cleaned} == {threading.get_ident()}
     assert len(cleaned) == 100
+
+
+def test_tasks_that_were_stopped_in_the_middle_are_ended() -> None:
+    """Tasks that were created and had not begun when the turn was stopped."""
+    ended: list[int] = []
+
+    async def member(number: int) -> None:
+        try:
+            await pack(str(number))
+        finally:
+            ended.append(number)
+
+    @orchestration()
+    async def stopped(flow: Flow) -> None:
+        tasks = [asyncio.create_task(member(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(member(number)) for number in range(3, 6)]
+        await pack("another")
+        raise AssertionError(tasks)
+
+    before = len(_undead)
+    recorded = Row(id="i", execution=0, turn=1, at=1, entries=(Entry(Started("m", 1, None, "i/0"), CALLS),))
+    instance = Instance(stopped.program, "i")
+    instance.load([recorded])
+    instance.catch_up()
+    assert isinstance(instance.turn([], START), Changed)
+    instance.close()
+    assert ended == [0, 1, 2]  # the others had not begun
+    assert len(_undead) == before
+
+
+CALLS = (*(Call("pack", fingerprint(str(number))) for number in range(3)), Call("pack", fingerprint("other")))
 
 
 def test_closing_is_silent_and_asks_for_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -228,15 +228,35 @@ def test_nothing_is_refused_outside_a_turn_or_in_another_thread(tmp_path: Path) 
     (tmp_path / "after").write_text("x")
 
 
-def test_code_that_goes_round_in_circles_is_stopped() -> None:
-    """A loop of sleep(0), as cancel scopes of other libraries have it."""
+@orchestration()
+async def yields(flow: Flow) -> None:
+    while True:
+        await asyncio.sleep(0)
 
-    @orchestration()
-    async def circles(flow: Flow) -> None:
-        while True:
-            await asyncio.sleep(0)
 
-    instance = Instance(circles.program, "i")
+@orchestration()
+async def cancelled_again(flow: Flow) -> None:
+    """As a cancel scope of anyio does it: it cancels in each pass, and the code does not listen."""
+    loop, own = asyncio.get_running_loop(), asyncio.current_task()
+
+    def cancel() -> None:
+        if own is not None:
+            own.cancel()
+        loop.call_soon(cancel)
+
+    cancel()
+    while True:
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            pass
+
+
+@pytest.mark.parametrize("program", [yields, cancelled_again], ids=lambda each: each.name)
+def test_code_that_goes_round_in_circles_is_stopped(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H10"""
+    monkeypatch.setattr("holdfast.orchestrations.loop.PASSES_MAX", 2_000)
+    instance = Instance(program.program, "i")
     outcome = instance.turn([Started("m", 1, None, "i/0")], START)
     assert isinstance(outcome, Overrun)
     assert "asyncio.sleep(0)" in outcome.why

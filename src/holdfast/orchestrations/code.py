@@ -247,10 +247,6 @@ class Code:
     def replaying(self) -> bool:
         return self.script.replaying or self.script.off
 
-    @property
-    def count(self) -> int:
-        return self.script.count
-
     def timer(self, due: int, fire: Callable[[], None]) -> int:
         if not -NEVER <= due <= NEVER:
             raise UsageError(
@@ -398,7 +394,6 @@ class Code:
         self.script.off = True
         self.script.expected = None
         self.loop.stopped = False
-        self.loop.ready.clear()
         self.loop.enter()
         try:
             budget.begin()
@@ -411,7 +406,7 @@ class Code:
         finally:
             self.loop.leave()
             self.loop.ready.clear()
-            self.loop.tasks.clear()
+            self._forget_tasks()
             self._open.clear()
             self._boxes.clear()
 
@@ -422,13 +417,17 @@ class Code:
                 each.cancel()
             if not left:
                 break
+            self.loop.arrival(0)
             self.loop.drain(None, budget)
+        self.loop.close_generators()
+
+    def _forget_tasks(self) -> None:
         for each in self.loop.tasks:
             if not each.done():
                 _undead.append(each)
             elif not each.cancelled():
                 each.exception()  # read, so that asyncio does not report it
-        self.loop.close_generators()
+        self.loop.tasks = []
 
 
 def _contains(error: BaseException, kind: type[BaseException]) -> bool:

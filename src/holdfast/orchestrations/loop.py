@@ -26,12 +26,12 @@ from .refusals import METHODS, refuse_callers, watch
 log = Log("holdfast.orchestrations")
 
 T = TypeVar("T")
-IDLE_PASSES = 100_000  # of the loop for one arrival without asking for anything
+PASSES_MAX = 100_000  # of the loop for one arrival
 CHECK_EVERY = 64  # callbacks between two looks at whether replay should make room for others
 
 
 class Circles(Exception):
-    """The code goes round in circles: it keeps the loop busy for one arrival and asks for nothing."""
+    """The code goes round in circles: it keeps the loop busy for one arrival without end."""
 
 
 class Handle:
@@ -105,7 +105,6 @@ class Loop(asyncio.AbstractEventLoop):
         self.created = 0
         self._keep = 16
         self._passes = 0
-        self._asked = -1
         self._outside: tuple[Any, ...] | None = None
 
     # --- Running ---
@@ -159,15 +158,14 @@ class Loop(asyncio.AbstractEventLoop):
 
     def _count_pass(self) -> None:
         self._passes += 1
-        if self._passes > IDLE_PASSES:
-            if self.host.count == self._asked:
-                busy = self.ready[0].callback if self.ready else None
-                name = getattr(busy, "__qualname__", None) or type(busy).__name__
-                raise Circles(
-                    f"{IDLE_PASSES:,} passes of the event loop for one arrival without a command; last: {name}. "
-                    "Look for `await asyncio.sleep(0)` in a loop, or for a cancel scope of anyio: use asyncio.timeout."
-                )
-            self._asked, self._passes = self.host.count, 0
+        if self._passes > PASSES_MAX:
+            busy = self.ready[0].callback if self.ready else None
+            name = getattr(busy, "__qualname__", None) or type(busy).__name__
+            raise Circles(
+                f"The code goes round in circles: {PASSES_MAX:,} passes of the event loop for one arrival; "
+                f"last: {name}. Look for `await asyncio.sleep(0)` in a loop, and for a loop that catches "
+                "CancelledError inside a cancel scope of anyio, which cancels again in each pass: use asyncio.timeout."
+            )
 
     def _forget_done(self) -> None:
         if len(self.tasks) > self._keep:
