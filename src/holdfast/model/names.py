@@ -198,7 +198,7 @@ def schema_name(value: object) -> str:
 # --- Databases ----------------------------------------------------------------------------------------------
 
 SCHEMES = "`sqlite:///file.db`, `sqlite:////absolute/file.db`, `sqlite:///:memory:` or `postgresql://user@host/database`"
-SECRET = re.compile(r"((?i:password)\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)")
+SECRET = re.compile(r"((?i:password|oauth_client_secret)\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)")
 
 
 def database_url(value: object) -> tuple[str, str]:
@@ -275,11 +275,20 @@ def bad_url(url: str, why: str) -> InvalidSettings:
     return InvalidSettings(f"The database URL {display_url(url)!r} cannot be used: {why}.")
 
 
+def is_secret(parameter: str) -> bool:
+    """Whether a parameter of a database URL is a secret: the password, or that of the key of a client certificate.
+
+    >>> is_secret("sslpassword"), is_secret("sslkey")
+    (True, False)
+    """
+    return parameter.lower() in ("password", "sslpassword", "oauth_client_secret")
+
+
 def passwords(url: str) -> list[str]:
     """The secrets in a database URL, as they stand there and as they are meant."""
     try:
         parts = urlsplit(url)
-        found = [parts.password or "", *(each for name, each in parse_qsl(parts.query) if name == "password")]
+        found = [parts.password or "", *(each for name, each in parse_qsl(parts.query) if is_secret(name))]
     except ValueError:
         return []
     return [each for secret in found if secret for each in {secret, unquote(secret)}]
