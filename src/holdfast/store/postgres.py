@@ -28,7 +28,7 @@ except ImportError as missing:  # pragma: no cover - shown by a test that hides 
     raise ImportError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from missing
 
 from ..clock import Clock
-from ..errors import HoldfastError, NotMigrated, StoreTooSlow, StoreUnavailable
+from ..errors import HoldfastError, NotMigrated, NotPermitted, StoreTooSlow, StoreUnavailable
 from ..settings import Settings
 from . import installed
 from .handed_postgres import AsyncHandedOut, HandedOut, is_open
@@ -400,6 +400,11 @@ def as_ours(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
     if isinstance(error, MISSING) and schema in str(error):
         return NotMigrated(
             f"The database has no Holdfast tables of this version in schema {schema}: run `holdfast migrate`."
+        )
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return NotPermitted(
+            f"The role of this connection may not do this in schema {schema}: {first_line(error)}. "
+            "`holdfast grants` prints what workers, producers and viewers need."
         )
     if (ours := cut_off(error, schema)) is not error:
         return ours

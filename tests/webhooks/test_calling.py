@@ -16,7 +16,7 @@ from holdfast.alerting.sinks import NotTaken, Webhook
 from holdfast.clock import SystemClock
 from holdfast.webhooks import calling
 from holdfast.webhooks.calling import NoAnswer, NotPublic, is_public, post
-from tests.alerts.test_sinks import RAISED, SECRET
+from tests.alerting.test_sinks import RAISED, SECRET
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "93.184.216.34", "2606:4700::1111", "2a00:1450:4001::1", "::ffff:8.8.8.8",
           "64:ff9b::8.8.8.8", "2002:0808:0808::1"]  # fmt: skip
