@@ -29,6 +29,22 @@ RIGHTS = ("select", "insert", "update", "delete", "truncate", "references", "tri
 KINDS = ("owner", "worker", "producer", "viewer", "stranger")
 
 
+QUESTIONS: tuple[LiteralString, ...] = (
+    """select 'holdfast.' || c.relname || ' ' || r from pg_class c cross join unnest(%(rights)s::text[]) r
+        where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r'
+          and has_table_privilege(%(role)s, c.oid, r)""",
+    """select 'column ' || a.attname || ' ' || r
+         from pg_attribute a cross join unnest('{select,insert,update}'::text[]) r
+        where a.attrelid = 'holdfast.message'::regclass and a.attnum > 0
+          and has_column_privilege(%(role)s, a.attrelid, a.attnum, r)""",
+    """select 'holdfast.' || c.relname || ' ' || r from pg_class c cross join unnest('{usage,select,update}'::text[]) r
+        where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'S'
+          and has_sequence_privilege(%(role)s, c.oid, r)""",
+    """select 'execute ' || p.proname from pg_proc p
+        where p.pronamespace = 'holdfast'::regnamespace and has_function_privilege(%(role)s, p.oid, 'execute')""",
+)
+
+
 @dataclass
 class Roles:
     """A migrated database with all roles in it, each of which may log in."""
@@ -56,26 +72,10 @@ class Roles:
     def matrix(self) -> dict[str, set[str]]:
         """All that each role may do with what is in the schema."""
         found: dict[str, set[str]] = {kind: set() for kind in KINDS}
-        for kind in KINDS:
-            for what, may in (
-                ("'holdfast.' || c.relname || ' ' || r from pg_class c, unnest(%(rights)s::text[]) r where c.relkind = 'r'",
-                 "has_table_privilege(%(role)s, c.oid, r)"),
-                ("'column ' || a.attname || ' ' || r from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0,"
-                 " unnest('{select,insert,update}'::text[]) r where c.relname = 'message'",
-                 "has_column_privilege(%(role)s, c.oid, a.attnum, r)"),
-                ("'holdfast.' || c.relname || ' ' || r from pg_class c, unnest('{usage,select,update}'::text[]) r"
-                 " where c.relkind = 'S'", "has_sequence_privilege(%(role)s, c.oid, r)"),
-                ("'execute ' || c.proname from (select oid, proname, pronamespace as relnamespace from pg_proc) c where true",
-                 "has_function_privilege(%(role)s, c.oid, 'execute')"),
-            ):  # fmt: skip
-                with psycopg.connect(self.dsn) as db:
-                    rows = db.execute(
-                        cast(
-                            LiteralString,
-                            f"select {what} and {may} and c.relnamespace = 'holdfast'::regnamespace",
-                        ),
-                        {"role": self.name(kind), "rights": list(RIGHTS)},
-                    )
+        with psycopg.connect(self.dsn) as db:
+            for kind in KINDS:
+                for question in QUESTIONS:
+                    rows = db.execute(question, {"role": self.name(kind), "rights": list(RIGHTS)})
                     found[kind] |= {text for (text,) in rows}
         return found
 
@@ -125,9 +125,11 @@ def expected() -> dict[str, set[str]]:
 
 
 MESSAGE = (
-    "seq position claimable_at created_at due_at deadline id xact status epoch attempts failures vanished refunds redrives"
-    " reason head queue type stream subject dedupe target errors headers body plain"
-).split()
+    "seq", "position", "claimable_at", "created_at", "due_at", "deadline", "id", "xact", "status", "epoch", "attempts",
+    "failures", "vanished", "refunds", "redrives", "reason", "head", "queue", "type", "stream", "subject", "dedupe",
+    "target",
+    "errors", "headers", "body", "plain",
+)  # fmt: skip
 
 
 def test_the_matrix(roles: Roles) -> None:
@@ -279,7 +281,7 @@ FORBIDDEN = [
     "insert into holdfast.message (type, body, status) values ('order.placed', '{}', 3)",
     "insert into holdfast.message (type, body, seq) values ('order.placed', '{}', 1)",
     "insert into holdfast.message (type, body) values ('order.placed', '{}') returning body",
-    "insert into holdfast.message (type, body) values ('order.placed', '{}') on conflict (id, queue) do update set body = '{}'",
+    "insert into holdfast.message (type, body) values ('t', '{}') on conflict (id, queue) do update set body = '{}'",
     "insert into holdfast.subscription (pattern, queue) values ('*', 'mine')",
     "insert into holdfast.dead (id) values (null)",
     "select nextval('holdfast.position')",
@@ -341,21 +343,23 @@ def test_what_a_producer_calls_by_hand_stops_no_worker(subscribed: Roles) -> Non
         "select holdfast.append_one(gen_random_uuid(), 'order.placed', '{}', 's2', null, 'no headers', null)",
         "select holdfast.append_one(gen_random_uuid(), 'order.placed', '{}', repeat('s', 2000), null, null, null)",
         "select holdfast.append_one(gen_random_uuid(), 'order.placed', '{}', null, null, null, '-infinity')",
-        "select holdfast.append_plain(array[gen_random_uuid()], 'order.placed', array['['], array[e'\\x1b[2J'], null, null)",
+        "select holdfast.append_plain(array[gen_random_uuid()], 'order.placed', '{[}', array[e'\\x1b[2J'], null, null)",
         "select holdfast.append(array[gen_random_uuid()], '{order.placed}', '{\"{}\"}', '{s3}', null, null, null,"
         " '{-infinity}', null, '{-infinity}', '{receipt}', null, true, null)",
         "select holdfast.append(array[gen_random_uuid()], '{order.placed}', '{\"{}\"}', null, null, null, null,"
         " null, '{-1e15}', null, '{holdfast/timer}', null, false, null)",
-        "set holdfast.unplaced = '1'; insert into holdfast.message (type, body, stream) values ('order.placed', '{\"n\": 2}', 's')",
+        "set holdfast.unplaced = '1';"
+        " insert into holdfast.message (type, body, stream) values ('order.placed', '{}', 's')",
     ]  # fmt: skip
     for text in hostile:
         with contextlib.suppress(psycopg.Error):
             subscribed.run(text, "producer")
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="no flag but that of an event"):
         subscribed.run(
-            "select holdfast.append(array[gen_random_uuid()], '{order.placed}', '{\"{}\"}', null, null, null, null, null,"
-            " null, null, null, '{65535}', false, null)", "producer"
-        )  # fmt: skip
+            "select holdfast.append(array[gen_random_uuid()], '{order.placed}', '{\"{}\"}', null, null, null, null,"
+            " null, null, null, null, '{65535}', false, null)",
+            "producer",
+        )
     app, done = shop(subscribed.url("worker"))
     app.publish("order.placed", {"n": 1}, stream="s")
     drain(app)

@@ -261,6 +261,23 @@ def postgres_url(url: str, rest: str) -> tuple[str, str]:
     return clean, schema_name(schemas[0]) if schemas else "holdfast"
 
 
+def pooler(url: str) -> tuple[str, bool]:
+    """A URL without `pooler=`, and whether a pooler stands before the database.
+
+    >>> pooler("postgresql://h/d?pooler=transaction&sslmode=require")
+    ('postgresql://h/d?sslmode=require', True)
+    """
+    address, _, query = url.partition("?")
+    pairs = query.split("&") if query else []
+    said = [pair.partition("=")[2] for pair in pairs if pair.startswith("pooler=")]
+    if said not in ([], ["transaction"]):
+        raise bad_url(
+            url, "`pooler` is `transaction`, which fits poolers in session mode as well, or is left out"
+        )
+    kept = "&".join(pair for pair in pairs if not pair.startswith("pooler="))
+    return address + (f"?{kept}" if kept else ""), bool(said)
+
+
 def check_host(url: str, host: str) -> None:
     name, colon, port = (host, "", "") if host.endswith("]") else host.rpartition(":")
     if not colon:

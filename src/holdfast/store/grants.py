@@ -92,8 +92,9 @@ def rights(access: Access, schema: str = DEFAULT_SCHEMA) -> list[str]:
 def script(roles: Mapping[Access, str], owner: str | None = None, schema: str = DEFAULT_SCHEMA) -> str:
     """SQL for psql, for whoever owns the tables. It may be run again, and takes from roles what is not theirs."""
     lines = [
-        f"-- Who may do what in schema {_schema(schema)}. Run it as a superuser, or as the owner, after `holdfast migrate`.",
-        "-- It may be run again. Migrations keep what is granted here. A program gets its rights with, for one:",
+        f"-- Who may do what in schema {_schema(schema)}. Run it after `holdfast migrate`,",
+        "-- as a superuser or as the owner. It may be run again. Migrations keep what is granted here.",
+        "-- A program gets its rights with, for one:",
         "--     grant holdfast_producer to shop_web;",
         "begin;",
         "set local search_path = pg_catalog, pg_temp;",
