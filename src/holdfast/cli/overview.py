@@ -119,10 +119,18 @@ def why(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:
         raise typer.Exit(show.FAILED)
 
 
-def doctor(target: Target = None, app: App = None, url: Url = None, json: Json = False) -> None:
+def doctor(
+    target: Target = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read and compare everything that is stored; takes its time.")
+    ] = False,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
     """Look for what is wrong or will be, and say what to do. Changes nothing. Exits with 3 unless all is well."""
     with operations(app, url, target) as found:
-        findings = found.doctor()
+        findings = found.doctor(deep=deep)
     if json:
         show.document(findings)
     else:

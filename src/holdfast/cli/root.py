@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import HoldfastError, UsageError
-from . import alerts, audit, breakers, dead, keys, messages, overview, queues, running, streams
+from . import alerts, audit, breakers, dead, grants, keys, messages, overview, queues, running, streams
 from .show import FAILED, WRONG, complain, plain
 
 
@@ -55,6 +55,7 @@ app.command()(running.demo)
 app.command(epilog=EPILOG)(running.init)
 app.command(epilog=EPILOG)(running.migrate)
 app.command(epilog=EPILOG)(running.repair)
+app.command(epilog=EPILOG)(grants.grants)
 app.command(epilog=EPILOG)(running.worker)
 app.command(epilog=EPILOG)(overview.status)
 app.command(epilog=EPILOG)(overview.why)
