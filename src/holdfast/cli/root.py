@@ -8,7 +8,10 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import HoldfastError, UsageError
+from ..model.text import visible
+from ..processes.loading import BrokenModule
 from . import alerts, audit, breakers, dead, keys, messages, overview, queues, running, streams
+from .options import command
 from .show import FAILED, WRONG, complain, plain
 
 
@@ -18,6 +21,11 @@ class Root(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except BrokenModule as error:
+            complain(error)
+            for line in error.trace.splitlines():
+                plain(visible(line), err=True)
+            raise typer.Exit(FAILED) from None
         except UsageError as error:
             complain(error)
             raise typer.Exit(WRONG) from None
@@ -51,16 +59,19 @@ def root(
         raise typer.Exit
 
 
-app.command()(running.demo)
-app.command(epilog=EPILOG)(running.init)
-app.command(epilog=EPILOG)(running.migrate)
-app.command(epilog=EPILOG)(running.repair)
-app.command(epilog=EPILOG)(running.worker)
-app.command(epilog=EPILOG)(overview.status)
-app.command(epilog=EPILOG)(overview.why)
-app.command(epilog=EPILOG)(overview.doctor)
-app.command(epilog=EPILOG)(overview.metrics)
-app.command(epilog=EPILOG)(audit.audit)
+command(app)(running.demo)
+for each in (
+    running.init,
+    running.migrate,
+    running.repair,
+    running.worker,
+    overview.status,
+    overview.why,
+    overview.doctor,
+    overview.metrics,
+    audit.audit,
+):
+    command(app, epilog=EPILOG)(each)
 for name, group in (
     ("messages", messages.app),
     ("dead", dead.app),

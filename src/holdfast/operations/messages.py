@@ -17,6 +17,7 @@ from ..store.plans.engine import Plans
 from ..store.statement import Plan
 from . import results
 from .desk import Desk, Tally, as_id, log, needed, said, spoken
+from .naming import named
 from .results import Changed, Delivery, Dossier, Filter, Many
 
 BATCH = 500
@@ -57,6 +58,13 @@ class Messages:
             )
         )
         return [results.delivery(row) for row in rows]
+
+    def named(self, text: str) -> UUID:
+        """The message that a person means: by its whole id, its last eight characters, or its beginning.
+
+        Raises UsageError with the candidates if there are several.
+        """
+        return named(self._desk, text)
 
     def show(self, id: UUID | str) -> Dossier:
         """Everything that is known about a message, in all its queues, pending, dead and ended."""

@@ -36,6 +36,15 @@ class Queues:
         _, queues, _ = self.survey()
         return queues
 
+    def names(self) -> Sequence[str]:
+        """The queues that handlers have or had."""
+        return sorted(self._desk.ask(lambda _: queries.queue_names(self._desk.plans)))
+
+    def patterns(self) -> Sequence[str]:
+        """The types and prefixes that are subscribed to."""
+        found = self._desk.ask(lambda _: queries.subscriptions(self._desk.plans))
+        return sorted({pattern for _, pattern in found})
+
     def workers(self) -> Sequence[WorkerState]:
         """Workers, those seen last first."""
         return self.survey()[2]
@@ -56,7 +65,7 @@ class Queues:
             _worker(row, moment, self._desk.settings.lease)
             for row in (yield from queries.workers(p, WORKERS_MAX))
         ]
-        return moment, _queues(counts, known, subscribed, dead, workers), workers
+        return moment, _queues(counts, known, subscribed, dead, workers, set(self._desk.handlers)), workers
 
     def pause(self, name: str, why: str | None = None) -> None:
         """Nothing is claimed from it; what runs settles, and the unstarted rest of runs goes back."""
@@ -260,7 +269,9 @@ def _queues(
     subscribed: Sequence[tuple[str, str]],
     dead: Mapping[str, int],
     workers: Sequence[WorkerState],
+    declared: set[str],
 ) -> Sequence[QueueState]:
+    """`declared`: the queues of the application's handlers; empty: no application is known."""
     rows = {row["name"]: row for row in known}
     states: dict[str, dict[str, int]] = defaultdict(dict)
     oldest: dict[str, datetime] = {}
@@ -288,7 +299,8 @@ def _queues(
                 paused_why=rows[name]["paused_why"] if name in rows else None,
                 subscriptions=tuple(patterns.get(name, ())),
                 workers=live,
-                is_orphaned=not name.startswith(INTERNAL) and not live and (anybody or name not in patterns),
+                is_orphaned=not (name.startswith(INTERNAL) or live or name in declared)
+                and (anybody or bool(declared) or name not in patterns),
             )
         )
     return found

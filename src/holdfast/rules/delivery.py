@@ -509,7 +509,8 @@ class _Judge:
             )
         last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
         end = " The last worker never came back." if vanished else ""
-        text = f"{STARTS_SPENT} {self.leased.attempt} times, at most {allowed} allowed.{end}"
+        times = "once" if allowed == 1 else f"{allowed} times"
+        text = f"{STARTS_SPENT} {times}, as often as allowed.{end}"
         return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False)
 
     def dead(

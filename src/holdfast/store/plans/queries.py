@@ -292,6 +292,12 @@ def unrouted(plans: Plans, limit: int) -> Plan[list[Row]]:
     return shape(plans, "type count oldest_at", (yield sql(plans, "op_unrouted", limit=limit)))
 
 
+def retrying(plans: Plans, queue: str, now: Any) -> Plan[list[tuple[int | None, str | None, UUID]]]:
+    """Why the next messages of a queue that wait for a retry have failed: reason, error, id. A bounded number."""
+    rows = yield sql(plans, "op_retrying", queue=queue, now=now)
+    return [(reason, error, as_id(id)) for reason, error, id in rows]
+
+
 def retry_distribution(plans: Plans) -> Plan[list[tuple[int, int]]]:
     rows = yield sql(plans, "op_retry_distribution")
     return [(int(attempts), int(count)) for attempts, count in rows]
