@@ -31,8 +31,9 @@ from uuid import UUID
 
 
 class HoldfastError(Exception):
-    """Something in Holdfast went wrong."""
+    """Something in Holdfast went wrong. `details`: lines behind its text, such as the candidates for an id."""
 
+    details: tuple[str, ...] = ()
     category: ClassVar[str] = "infrastructure"
     retryable: bool = False
 

@@ -60,7 +60,7 @@ def audit(
         ),
         "Nothing is written down.",
         at=at,
-        spare=("queue", "count", "before"),
+        spare=("count", "queue", "after", "before"),
     )
 
 

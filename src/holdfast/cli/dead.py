@@ -13,7 +13,7 @@ import typer
 from ..errors import UsageError
 from . import show
 from .filters import All, DeadFilter, Id, Ids, Limit, Number, Queue, meant, seconds
-from .messages import Reveal, changes, numbered, readable, show_content, with_content
+from .messages import Reveal, changes, readable, show_whole, with_content
 from .options import command
 from .target import Order, Target
 
@@ -49,15 +49,15 @@ def list_(
         return
     show.table(
         ("id", "queue", "type", "died", "reason", "last failure", "cause", "attempts", "stream", "halts it", "held",
-         "number"),
+         "number", "error"),
         (
             (e.id, e.queue, e.type, e.died_at, e.reason, e.last_reason if e.last_reason != e.reason else None,
-             e.fingerprint, e.attempts, e.stream, e.halts, e.held_at is not None, e.seq)
+             e.fingerprint, e.attempts, e.stream, e.halts, e.held_at is not None, e.seq, e.error)
             for e in letters
         ),
         "No dead letter matches.",
         at=at,
-        spare=("halts it", "held", "died", "cause", "stream", "last failure", "attempts", "number"),
+        spare=("halts it", "held", "reason", "stream", "cause", "last failure", "attempts", "number"),
     )  # fmt: skip
 
 
@@ -106,8 +106,7 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
         )
         return
     for each, content in letters:
-        show.pairs(numbered(each))
-        show_content(content)
+        show_whole(each, content)
         show.plain("")
 
 

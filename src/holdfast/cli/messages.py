@@ -53,7 +53,7 @@ def list_(
         ),
         "No pending message matches.",
         at=at,
-        spare=("reason", "claimable", "attempts", "stream"),
+        spare=("claimable", "stream", "reason", "attempts"),
     )
 
 
@@ -77,8 +77,7 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
         )
         return
     for each, content in [*pending, *dead]:
-        show.pairs(numbered(each))
-        show_content(content)
+        show_whole(each, content)
         show.plain("")
     for ended in dossier.ended:
         show.pairs([("id", dossier.id), *show.fields(ended).items()])
@@ -117,8 +116,10 @@ def with_content(each: object, content: Content) -> dict[str, object]:
     return show.fields(each) | told
 
 
-def show_content(content: Content) -> None:
-    show.pairs([("dedupe", content.dedupe), ("headers", content.headers), ("body", content.body)])
+def show_whole(each: object, content: Content) -> None:
+    """Everything about a delivery or a dead letter, for people."""
+    carried = [("dedupe", content.dedupe), ("headers", content.headers), ("body", content.body)]
+    show.pairs([*numbered(each), *carried])
     for error in content.errors:
         show.sentence(f"{show.clean(error.at)}  {show.clean(error.reason)}: {error.text}", "  ")
     for death in content.deaths:

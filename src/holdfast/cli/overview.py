@@ -144,7 +144,7 @@ def print_blocked(answer: Status) -> None:
             ),
             "",
             at=answer.at,
-            spare=("state", "since"),
+            spare=("since", "state"),
         )
         if len(answer.blocked) > STREAMS:
             show.plain(f"and {len(answer.blocked) - STREAMS} more: `holdfast streams blocked`")

@@ -10,6 +10,7 @@ from . import show
 from .completing import queues as complete_queues
 from .filters import QueueName, Why
 from .options import command
+from .overview import STATES
 from .target import Order, Target
 
 if TYPE_CHECKING:
@@ -29,25 +30,24 @@ def list_(target: Target) -> None:
         show.document(queues)
         return
     show.table(
-        ("queue", "depth", "states", "oldest", "dead", "paused", "workers", "orphaned"),
+        ("queue", "depth", *STATES, "oldest", "dead", "workers", "orphaned", "paused", "why"),
         (
             (
                 e.name,
                 e.depth,
-                ", ".join(f"{count} {state}" for state, count in e.states.items()),
+                *(e.states.get(state) for state in STATES),
                 show.age((at - e.oldest_at).total_seconds() if e.oldest_at is not None else None),
                 e.dead or None,
-                f"since {show.clean(e.paused_at)} {e.paused_why or ''}".strip()
-                if e.paused_at is not None
-                else None,
                 len(e.workers),
                 e.is_orphaned,
+                e.paused_at,
+                e.paused_why,
             )
             for e in queues
         ),
         "There are no queues.",
         at=at,
-        spare=("workers", "oldest"),
+        spare=("why", "suspect", "scheduled", "parked", "oldest", "workers"),
     )
 
 

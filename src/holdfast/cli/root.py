@@ -8,8 +8,6 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import HoldfastError, UsageError
-from ..model.text import visible
-from ..processes.loading import BrokenModule
 from . import alerts, audit, breakers, dead, keys, messages, overview, queues, running, streams
 from .options import command
 from .show import FAILED, WRONG, complain, plain
@@ -21,11 +19,6 @@ class Root(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenModule as error:
-            complain(error)
-            for line in error.trace.splitlines():
-                plain(visible(line), err=True)
-            raise typer.Exit(FAILED) from None
         except UsageError as error:
             complain(error)
             raise typer.Exit(WRONG) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -27,6 +28,7 @@ __all__ = ["age", "counted", "visible", "words"]
 
 FAILED, WRONG, UNHEALTHY = 1, 2, 3
 NARROW, WIDE = 40, 400  # columns, whatever the terminal says
+COMMAND, HARD_SPACE = re.compile("`[^`]{1,60}`"), "\xa0"
 
 
 def clean(value: object) -> str:
@@ -71,16 +73,20 @@ def sentence(text: str, lead: str = "", **style: Any) -> None:
     if columns is None:
         plain(lead + text, **style)
         return
+    kept = COMMAND.sub(lambda found: found[0].replace(" ", HARD_SPACE), text)
     broken = textwrap.wrap(
-        text, columns, initial_indent=lead, subsequent_indent=" " * len(lead),
+        kept, columns, initial_indent=lead, subsequent_indent=" " * len(lead),
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     for line in broken or [lead]:
-        plain(line, **style)
+        plain(line.replace(HARD_SPACE, " "), **style)
 
 
 def complain(error: HoldfastError | str) -> None:
+    """One line, and the details of an error behind it."""
     typer.echo(f"holdfast: {clean(error)}", err=True)
+    for line in error.details if isinstance(error, HoldfastError) else ():
+        typer.echo(f"  {visible(line)}", err=True)
 
 
 def clear() -> None:
@@ -104,18 +110,20 @@ def table(
     if not rows:
         plain(empty)
         return
-    heading, *others = tables.lines(Page(width(), at), columns, rows, spare)
+    (heading, *others), left_out = tables.lines(Page(width(), at), columns, rows, spare)
     plain(heading, bold=True)
     for line in others:
         plain(line)
+    if left_out:
+        sentence(f"(no room for: {', '.join(left_out)}; --json has everything)", dim=True)
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> None:
     """Names and values, those without a value left out."""
-    told = [(name, clean(value)) for name, value in rows if value not in (None, "", (), [])]
+    told = [(name, text) for name, value in rows if (text := clean(value))]
     widest = max((len(name) for name, _ in told), default=0)
-    for name, value in told:
-        sentence(value, f"{name:<{widest}}  ")
+    for name, text in told:
+        sentence(text, f"{name:<{widest}}  ")
 
 
 # -- for machines

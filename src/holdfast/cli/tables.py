@@ -16,23 +16,10 @@ from rich.cells import cell_len, set_cell_size
 from ..model.text import replaced
 
 GAP = 2
-NAME_MIN, TEXT_MIN, LEAST = 12, 16, 4
+NAME_MIN, TEXT_MIN, LEAST = 12, 20, 4
 SHORT = 8  # characters of an id, from its end: ids are ordered by time, so their beginnings are alike
-SENTENCES = {
-    "error",
-    "its error",
-    "why",
-    "text",
-    "before",
-    "after",
-    "answer",
-    "queues",
-    "states",
-    "told",
-    "paused",
-}
-
-WORDS = {"state", "is", "are", "action", "outcome"}  # shortened only when nothing else helps
+SENTENCES = {"error", "its error", "why", "text", "before", "after", "answer", "queues", "told"}
+WORDS = {"state", "states", "is", "are", "action", "outcome"}  # shortened only when nothing else helps
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +71,8 @@ def age(seconds: float | None) -> str:
 
 def lines(
     page: Page, columns: Sequence[str], rows: Sequence[Sequence[object]], spare: Sequence[str] = ()
-) -> list[str]:
-    """The heading, a line for each row, and if columns had to go the sentence that names them.
+) -> tuple[list[str], list[str]]:
+    """The heading with a line for each row, and the columns for which there was no room.
 
     `spare`: columns that may be left out where there is no room, the last first.
     """
@@ -109,9 +96,7 @@ def lines(
         (" " * GAP).join(_cell(row[n], columns[n], widths[n], n in right) for n in shown).rstrip()
         for row in [list(columns), *cells]
     ]
-    if left_out:
-        made.append(f"(no room for: {', '.join(reversed(left_out))}; --json has everything)")
-    return made
+    return made, left_out[::-1]
 
 
 def _is_number(value: object) -> bool:

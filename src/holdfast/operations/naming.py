@@ -42,7 +42,7 @@ def named(desk: Desk, text: str) -> UUID:
     if len(found) == 1:
         return next(iter(found))
     if found:
-        raise UsageError(_several(text, rows))
+        raise _several(text, rows)
     raise NotFound(
         f"No message has an id that begins with {text}"
         + (f", and none of the newest {plans.NEWEST:,} ends with it" if len(digits) >= SHORT else "")
@@ -68,16 +68,18 @@ def tail(digits: str) -> str:
     return text
 
 
-def _several(text: str, rows: Sequence[Row]) -> str:
+def _several(text: str, rows: Sequence[Row]) -> UsageError:
+    """An error with the candidates as its details, the newest first."""
     told: dict[UUID, str] = {}
     for row in sorted(rows, key=lambda row: row["created_at"], reverse=True):
         told.setdefault(row["id"], _candidate(row))
-    shown = "; ".join(list(told.values())[:SHOWN])
-    more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-    return f"{len(told)} messages have an id like {text}: {shown}{more}. Give more of it."
+    error = UsageError(f"{len(told)} messages have an id like {text}: give more of it.")
+    more = (f"and {len(told) - SHOWN} more",) if len(told) > SHOWN else ()
+    error.details = (*list(told.values())[:SHOWN], *more)
+    return error
 
 
 def _candidate(row: Row) -> str:
     at: datetime = row["created_at"]
-    where = f" in queue {row['queue']}" if row["queue"] else ""
-    return f"{row['id']} ({row['type']}, {row['what']}{where}, {at:%Y-%m-%d %H:%M:%S} UTC)"
+    where = f" in {row['queue']}" if row["queue"] else ""
+    return f"{row['id']}  {at:%Y-%m-%d %H:%M:%S}  {row['what']}{where}, {row['type']}"

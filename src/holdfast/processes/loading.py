@@ -9,7 +9,7 @@ import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import HoldfastError, UsageError
 from ..rules.classify import describe
 from ..rules.redact import redact
 
@@ -49,23 +49,17 @@ def load_app(name: str) -> Holdfast:
     return found
 
 
-class BrokenModule(UsageError):
-    """The module of an application cannot be imported. `trace`: where it failed, from the user's code on."""
-
-    def __init__(self, text: str, trace: str) -> None:
-        super().__init__(text)
-        self.trace = trace
-
-
-def broken(module: str, error: Exception) -> BrokenModule:
-    """The error without the frames of whoever imports: the first one shown is the user's."""
+def broken(module: str, error: Exception) -> HoldfastError:
+    """Why a module cannot be imported, with the traceback from the user's code on: nobody looks for our frames."""
     trace = error.__traceback__
     while trace is not None and _imports(trace):
         trace = trace.tb_next
     where = error.with_traceback(trace)
     lines = traceback.format_exception(type(where), where, trace, chain=False)
     text = redact(describe(error, ERROR_CHARS))
-    return BrokenModule(f"Module {module} cannot be loaded: {text}", redact("".join(lines).rstrip()))
+    made = HoldfastError(f"Module {module} cannot be loaded: {text}")
+    made.details = tuple(redact("".join(lines).rstrip()).splitlines())
+    return made
 
 
 def _imports(trace: TracebackType) -> bool:
