@@ -54,7 +54,8 @@ def _look(desk: Desk, digits: str, now: Any) -> Plan[list[Row]]:
     p = desk.plans
     rows = yield from plans.begins(p, UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
     known = {row["id"] for row in rows}
-    if len(digits) >= SHORT:
+    # Eight characters may be either end. More of them that begin an id are not looked for at the ends of others.
+    if len(digits) == SHORT or (len(digits) > SHORT and not rows):
         for id in sorted((yield from plans.ends(p, tail(digits), now)) - known):
             rows += yield from plans.begins(p, id, id)
     return rows
