@@ -8,13 +8,14 @@ import os
 import pty
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
+import click
 import pytest
 
-from holdfast.cli import show, tables
+from holdfast.cli import completing, show, tables
 from holdfast.cli.tables import Page, shortened
 from holdfast.model.message import Reason
 from holdfast.model.text import counted, safe_json, visible
@@ -303,40 +304,48 @@ def test_a_syntax_error_names_its_line(
 # -- the shell's completion
 
 
-SHOP = """from holdfast import Holdfast
-app = Holdfast("sqlite:///shop.db")
-@app.handler("order.placed", name="send_receipt")
-def send_receipt(order: dict) -> None: ...
-@app.handler("order.cancelled", name="refund")
-def refund(order: dict) -> None: ...
-"""
+@pytest.fixture
+def stocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holdfast: Shell, world: World) -> World:
+    """A database with two queues and a message."""
+    world.subscribe("send_receipt", "order.placed")
+    world.subscribe("refund", "order.cancelled", "money.*")
+    world.publish()
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", holdfast.url)
+    monkeypatch.delenv("HOLDFAST_APP", raising=False)
+    return world
 
 
-def completed(folder: Path, words: str, **environment: str) -> list[str]:
-    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1), "HOLDFAST_APP": "shop:app"}
-    done = subprocess.run(
-        [SCRIPT],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "_HOLDFAST_COMPLETE": "complete_bash", **asked, **environment},
-    )
-    assert done.stderr == ""
-    return done.stdout.split()
+def offered(
+    complete: Callable[[click.Context, str], list[tuple[str, str]]], begun: str, group: str = "why"
+) -> list[str]:
+    parent = click.Context(click.Group(group), info_name=group)
+    return [text for text, _ in complete(click.Context(click.Command("x"), parent=parent), begun)]
 
 
-def test_the_shell_completes_queues_types_reasons_and_ids(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(SHOP)
-    script = "import shop; shop.app.prepare(); print(shop.app.publish('order.placed', {}).id)"
-    id = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    assert completed(tmp_path, "holdfast queues pause ") == ["refund", "send_receipt"]
-    assert completed(tmp_path, "holdfast messages list -q s") == ["send_receipt"]
-    assert completed(tmp_path, "holdfast messages list --type order.c") == ["order.cancelled"]
-    assert completed(tmp_path, "holdfast dead list --reason p") == ["poison-message", "payload-too-large"]
-    assert completed(tmp_path, f"holdfast why {id[-8:-4]}") == [id[-8:]]
-    assert completed(tmp_path, f"holdfast messages park {id[:9]}") == [id]
-    # What cannot be asked offers nothing, and says nothing.
-    assert completed(tmp_path, "holdfast queues pause ", HOLDFAST_APP="nobody:app") == []
+def test_the_shell_completes_queues_types_reasons_and_ids(stocked: World) -> None:
+    ((id, _),) = stocked.states().items()
+    assert offered(completing.queues, "") == ["refund", "send_receipt"]
+    assert offered(completing.queues, "s") == ["send_receipt"]
+    assert offered(completing.types, "order.") == ["order.cancelled", "order.placed"]
+    assert completing.reasons("p") == ["poison-message", "payload-too-large"]
+    assert offered(completing.ids, str(id)[-8:-4]) == [str(id)[-8:]]
+    assert offered(completing.ids, str(id)[:9], "messages") == [str(id)]  # a whole id was begun
+    assert offered(completing.ids, "", "dead") == []
+
+
+def test_a_completion_says_nothing_when_it_cannot_ask(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOLDFAST_APP", "nobody_has:this")
+    assert offered(completing.queues, "") == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_shell_is_wired_to_it(stocked: World, tmp_path: Path, holdfast: Shell) -> None:
+    asked = {
+        "_HOLDFAST_COMPLETE": "complete_bash",
+        "COMP_WORDS": "holdfast messages list -q s",
+        "COMP_CWORD": "4",
+    }
+    done = subprocess.run([SCRIPT], capture_output=True, text=True, timeout=60, env={**os.environ, **asked})
+    assert (done.stdout.split(), done.stderr) == (["send_receipt"], "")

@@ -78,6 +78,7 @@ def _asked(ctx: click.Context, incomplete: str, look: Callable[[Operations], lis
     answer: list[Offer] = []
 
     def ask() -> None:
+        loud = logging.root.manager.disable
         logging.disable()
         try:
             given: dict[str, Any] = ctx.params
@@ -85,6 +86,8 @@ def _asked(ctx: click.Context, incomplete: str, look: Callable[[Operations], lis
                 answer.extend(look(found))
         except BaseException:  # whatever it is, nobody asked for an explanation
             return
+        finally:
+            logging.disable(loud)
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

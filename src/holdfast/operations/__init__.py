@@ -233,7 +233,14 @@ class Operations:
             causes=tuple(incident.causes(desk, queues)),
             problems=tuple(
                 incident.problems(
-                    at, queues, workers, blocked, unrouted, breakers, self.poison_count(), bool(desk.handlers)
+                    at,
+                    queues,
+                    workers,
+                    blocked,
+                    unrouted,
+                    breakers,
+                    self.poison_count(),
+                    len(desk.handlers) > 0,
                 )
             ),
         )

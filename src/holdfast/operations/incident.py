@@ -101,18 +101,20 @@ class Status:
 def tripped(desk: Desk, queues: Sequence[QueueState]) -> list[Tripped]:
     """Breakers that are not closed, and what they hold back."""
     depth = {each.name: each.depth for each in queues}
-    needs: dict[str, list[str]] = {}
-    for handler in desk.handlers.values():
-        if handler.breaker is not None:
-            needs.setdefault(handler.breaker.name, []).append(handler.queue)
+    needs: dict[str, set[str]] = {}
+    for queue in {*depth, *(each.queue for each in desk.handlers)}:
+        handler = desk.handlers.get(queue)
+        breaker = None if handler is None else handler.limits(queue).breaker
+        if breaker is not None:
+            needs.setdefault(breaker.name, set()).add(queue)
     return [
-        _tripped(each, needs.get(each.name) if desk.handlers else None, depth)
+        _tripped(each, needs.get(each.name, set()) if len(desk.handlers) else None, depth)
         for each in Breakers(desk.store).list()
         if each.state is not State.CLOSED
     ]
 
 
-def _tripped(each: BreakerState, needed_by: Sequence[str] | None, depth: Mapping[str, int]) -> Tripped:
+def _tripped(each: BreakerState, needed_by: set[str] | None, depth: Mapping[str, int]) -> Tripped:
     held = None if needed_by is None else sum(depth.get(name, 0) for name in needed_by)
     queues = None if needed_by is None else tuple(sorted(needed_by))
     since = each.opened_at or each.changed_at

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import NotFound, Refused, UsageError
+from ..handlers.registry import Handlers
 from ..model.names import serves
 from ..store.plans import audit as audit
 from ..store.plans import queries as queries
@@ -65,7 +66,7 @@ class Queues:
             _worker(row, moment, self._desk.settings.lease)
             for row in (yield from queries.workers(p, WORKERS_MAX))
         ]
-        return moment, _queues(counts, known, subscribed, dead, workers, set(self._desk.handlers)), workers
+        return moment, _queues(counts, known, subscribed, dead, workers, self._desk.handlers), workers
 
     def pause(self, name: str, why: str | None = None) -> None:
         """Nothing is claimed from it; what runs settles, and the unstarted rest of runs goes back."""
@@ -269,9 +270,9 @@ def _queues(
     subscribed: Sequence[tuple[str, str]],
     dead: Mapping[str, int],
     workers: Sequence[WorkerState],
-    declared: set[str],
+    declared: Handlers,
 ) -> Sequence[QueueState]:
-    """`declared`: the queues of the application's handlers; empty: no application is known."""
+    """`declared`: the handlers of the application; none: no application is known."""
     rows = {row["name"]: row for row in known}
     states: dict[str, dict[str, int]] = defaultdict(dict)
     oldest: dict[str, datetime] = {}
@@ -300,7 +301,7 @@ def _queues(
                 subscriptions=tuple(patterns.get(name, ())),
                 workers=live,
                 is_orphaned=not (name.startswith(INTERNAL) or live or name in declared)
-                and (anybody or bool(declared) or name not in patterns),
+                and (anybody or len(declared) > 0 or name not in patterns),
             )
         )
     return found
