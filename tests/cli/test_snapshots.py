@@ -165,3 +165,11 @@ def test_every_command_has_its_snapshot_and_every_snapshot_its_command() -> None
     }
     assert missing == set()
     assert {each.stem for each in FILES.glob("*.txt")} == {name.replace(" ", "-") for name in SHOWN}
+
+
+@pytest.mark.parametrize("name", ["status", "why"])
+def test_the_guide_shows_what_is_shown(name: str) -> None:
+    """Remedy: copy the part of 80 columns without colours from the snapshot into docs/operations.md."""
+    text = (FILES / f"{name}.txt").read_text().partition("--- 80 columns, no colours\n")[2]
+    shown = text.partition("(exit code")[0].rstrip("\n")
+    assert f"```text\n{shown}\n```" in (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
