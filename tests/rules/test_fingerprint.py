@@ -25,8 +25,8 @@ SAME = [
     ("X: a@b.example bounced", "X: someone.else@c.example bounced"),
     ('X: the value "a" is wrong', 'X: the value "bcd" is wrong'),
     (
-        "Poison: handed out 4 times, as often as allowed. The last worker never came back.",
-        "Poison: handed out 10 times, as often as allowed. The last worker never came back.",
+        "Poison: handed out as often as allowed (4). The last worker never came back.",
+        "Poison: handed out as often as allowed (10). The last worker never came back.",
     ),
 ]
 DIFFERENT = [

@@ -509,8 +509,7 @@ class _Judge:
             )
         last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
         end = " The last worker never came back." if vanished else ""
-        times = "once" if allowed == 1 else f"{allowed} times"
-        text = f"{STARTS_SPENT} {times}, as often as allowed.{end}"
+        text = f"{STARTS_SPENT} as often as allowed ({allowed}).{end}"
         return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False)
 
     def dead(
