@@ -349,3 +349,33 @@ def test_the_shell_is_wired_to_it(stocked: World, tmp_path: Path, holdfast: Shel
     }
     done = subprocess.run([SCRIPT], capture_output=True, text=True, timeout=60, env={**os.environ, **asked})
     assert (done.stdout.split(), done.stderr) == (["send_receipt"], "")
+
+
+# -- exit codes
+
+
+def test_an_open_breaker_is_never_nothing_is_wrong(world: World, holdfast: Shell) -> None:
+    world.worker("w1", "q")
+    assert holdfast("status", "--check").code == 0
+    assert "Nothing is wrong." in holdfast("status").out
+    world.breakers.get("bank")
+    world.breakers.trip("bank", why="it burns", by="anna")
+    status, doctor = holdfast("status", "--check"), holdfast("doctor")
+    assert (status.code, doctor.code) == (3, 3)
+    for answer in (status, doctor):
+        assert "Breaker bank is open" in answer.out
+        assert "`holdfast breakers reset bank`" in answer.out
+        assert "Nothing is wrong." not in answer.out
+    assert [each["name"] for each in holdfast("status", "--json").json["problems"]] == ["breaker-open"]
+    world.breakers.close()
+
+
+def test_problems_that_are_alike_are_counted(world: World, holdfast: Shell) -> None:
+    """A page stays a page: three of a kind, and how many more."""
+    world.worker("w1", "q")
+    for n in range(5):
+        world.publish(f"nobody.cares.{n}")
+    out = holdfast("status").out
+    assert out.count("! Nobody subscribes to") == 3
+    assert "! 2 more like that: `holdfast doctor` lists them." in out
+    assert holdfast("doctor").out.count("Nobody subscribes to") == 5
