@@ -60,6 +60,7 @@ PARTS = {
             "tests/worker",
             "tests/operations",
             "tests/demo",
+            "tests/transports",
             "tests/proof/test_commit_order.py",
         ),
         postgres=("new", "old"),

@@ -38,7 +38,7 @@ from .rules.redact import Rule, redactor
 from .rules.retry import RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .store import Store, open_store
-from .store.plans import engine as plans
+from .store.plans import engine
 from .telemetry import Watch, exposition, together
 from .telemetry.families import Sample
 from .telemetry.meter import Meter
@@ -278,7 +278,7 @@ class Holdfast:
 
     def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """What was published as an event into a stream, behind a version, in order."""
-        found = self.store.read(lambda _: plans.read_events(self.store.plans, stream, after, limit), one=True)
+        found = self.store.read(engine.read_events(stream, after, limit))
         reveal = self.operations.reveal
         return [replace(each, body=reveal(each.id, each.type, each.body)) for each in found]
 

@@ -25,15 +25,14 @@ from .rules.numbers import raised
 from .rules.redact import Masking
 from .settings import Settings
 from .store import Store
-from .store.plans import engine as plans
-from .store.plans import sequences as sequence_plans
+from .store.plans import engine, sequences
 from .telemetry.logs import Log
 from .worker.endings import concluded
 from .worker.loop import tell_mended
 
 log = Log("holdfast.worker")
 
-LOOK = 1.0  # seconds between two looks for leases that lapsed, at least
+RECOVERS_EVERY = 1.0  # seconds between two looks for leases that lapsed, at least
 Lease = tuple[int, int]
 
 
@@ -109,11 +108,9 @@ class ByHand:
     def _registered(self) -> int:
         if self.number is None:
             self.prepare()
-            tell_mended(
-                self.store.run(lambda now: sequence_plans.mend(self.store.plans, raised, now, quick=True))
-            )
+            tell_mended(self.store.run(sequences.mend(raised, quick=True)))
             name = f"{socket.gethostname()}:{os.getpid()}:by-hand"
-            self.number = self.store.run(lambda now: plans.register_worker(self.store.plans, name, [], now))
+            self.number = self.store.run(engine.register_worker(name, []))
         return self.number
 
     def _turn(self, report: Report) -> Batch:
@@ -139,19 +136,17 @@ class ByHand:
     def _look(self, want: Sequence[Want]) -> None:
         """End leases that lapsed, and find out whether somebody waits to be handed out alone."""
         now = self.clock.monotonic()
-        if now - self._looked_at < LOOK:
+        if now - self._looked_at < RECOVERS_EVERY:
             return
         self._looked_at, queues = now, [each.queue for each in want]
-        count = self.store.run(lambda at: self.store.plans.recover(at), one=True)  # type: ignore[arg-type]
+        count = self.store.run(engine.recover())
         if count:
             log.warning(
                 "leases.recovered",
                 "%(count)d leases had lapsed: their messages are handed out again, alone",
                 count=count,
             )
-        self._suspects = self.store.run(
-            lambda at: plans.suspects_wait(self.store.plans, queues, at), one=True
-        )
+        self._suspects = self.store.run(engine.suspects_wait(queues))
 
     def _may_ask(self, report: Report, alone: bool) -> bool:
         """Whether work of this kind may come into this process now; if so, it is on its way from here on."""
@@ -197,7 +192,7 @@ class ByHand:
 
     def _exchange(self, report: Report) -> Batch:
         """One exchange. What must not be started is settled, and not handed out."""
-        batch = self.store.run(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
+        batch = self.store.run(engine.exchange(report))
         if report.settlements:
             with self._lock:
                 for lease in leases_of(report):
@@ -214,7 +209,7 @@ class ByHand:
     def _settle(self, spent: list[Settlement]) -> None:
         last = Report(self._registered(), settlements=spent)
         try:
-            self.store.run(lambda now: self.store.plans.exchange(last, now), one=True)  # type: ignore[arg-type]
+            self.store.run(engine.exchange(last))
         except Exception as error:  # what else was handed out counts more; these lapse and are judged again
             for message in (each.leased.message for each in spent):
                 log.error(

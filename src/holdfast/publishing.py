@@ -21,11 +21,11 @@ from .errors import InvalidMessage, UsageError
 from .handlers.registry import Handlers
 from .model.message import NewMessage, Published
 from .settings import Settings
-from .store import SqlitePlans, SqliteStore, Store
-from .store.migrate import migrate
-from .store.plans import engine as plans
-from .store.runners import Handle, recognise
-from .store.statement import Plan
+from .store import Store
+from .store.handles import Handle
+from .store.plans import engine
+from .store.recognise import recognise
+from .store.statement import Plan, Runnable
 
 if TYPE_CHECKING:
     from .telemetry.tracing import Tracing
@@ -76,12 +76,12 @@ class Publishing:
         with self._sending(drafts):
             if on is None:
                 self.subscribe()
-                return self.store.run(lambda now: self._plan(drafts, now), one=_is_one(drafts))
+                return self.store.run(engine.append(drafts, place=True))
             handle = recognise(on)
             plan = self._plan_in(handle, drafts)
-            if not self.is_subscribed and handle.dialect == "postgres":
+            if not self.is_subscribed and not self.store.has_one_writer:
                 self.subscribe()
-            return handle.run(plan, verb="publish")
+            return handle.run(self.store.bound(plan), verb="publish")
 
     async def apublish(self, drafts: list[NewMessage], on: object) -> list[Published]:
         """Like `publish`, for async code and async connections or sessions."""
@@ -89,45 +89,36 @@ class Publishing:
             if on is None:
                 if not self.is_subscribed:
                     await asyncio.to_thread(self.subscribe)
-                return await self.store.arun(lambda now: self._plan(drafts, now), one=_is_one(drafts))
+                return await self.store.arun(engine.append(drafts, place=True))
             handle = recognise(on)
             plan = self._plan_in(handle, drafts)
-            if not self.is_subscribed and handle.dialect == "postgres":
+            if not self.is_subscribed and not self.store.has_one_writer:
                 await asyncio.to_thread(self.subscribe)
-            return await handle.arun(plan, verb="apublish")
+            return await handle.arun(self.store.bound(plan), verb="apublish")
 
     def _sending(self, drafts: list[NewMessage]) -> AbstractContextManager[object]:
         return _NOTHING if self.tracing is None else self.tracing.sending(drafts)
 
-    def _plan(self, drafts: list[NewMessage], now: Any) -> Plan[list[Published]]:
-        ours = self.store.plans
-        return (
-            ours.append(drafts, now)
-            if isinstance(ours, SqlitePlans)
-            else ours.append(drafts, now, place=True)
-        )
-
-    def _plan_in(self, handle: Handle, drafts: list[NewMessage]) -> Plan[list[Published]]:
-        ours = self.store.plans
-        if handle.dialect != ours.dialect:
+    def _plan_in(self, handle: Handle, drafts: list[NewMessage]) -> Runnable[list[Published]]:
+        ours = self.store.engine.dialect
+        if handle.dialect != ours:
             raise UsageError(
-                f"{self.who} lives in {ours.dialect} and was given a handle of {handle.dialect} ({handle.kind}): "
+                f"{self.who} lives in {ours} and was given a handle of {handle.dialect} ({handle.kind}): "
                 "publish with a connection to the same database."
             )
-        plan = ours.append(drafts, self.store.now())  # type: ignore[arg-type]
-        return plan if handle.dialect == "postgres" else self._plan_sqlite(plan, handle)
+        plan = engine.append(drafts)
+        return self._prepared(plan, handle) if self.store.has_one_writer else plan
 
-    def _plan_sqlite(self, plan: Plan[list[Published]], handle: Handle) -> Plan[list[Published]]:
+    def _prepared(self, plan: Runnable[list[Published]], handle: Handle) -> Plan[list[Published]]:
         # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
-        yield from self._prepare_sqlite(handle)
+        yield from self._prepare(handle)
         return (yield from plan)
 
-    def _prepare_sqlite(self, handle: Handle) -> Plan[None]:
+    def _prepare(self, handle: Handle) -> Plan[None]:
         store = self.store
-        assert isinstance(store, SqliteStore)
         if (elsewhere := (yield from store.elsewhere())) is not None:
             raise UsageError(
-                f"Nothing was stored: {self.who} works on {store.path} and was given a handle ({handle.kind}) on "
+                f"Nothing was stored: {self.who} works on {store.where} and was given a handle ({handle.kind}) on "
                 f"{elsewhere}, where no worker would find the message. Connect to the same file."
             )
         count = len(self.handlers)
@@ -137,8 +128,8 @@ class Publishing:
         ):
             self._stored = count
         if not self.is_subscribed:
-            yield from migrate("sqlite")
-            yield from self._subscription(store.now())
+            yield from store.migration()
+            yield from self._subscription()
 
     # -- subscriptions
 
@@ -147,9 +138,9 @@ class Publishing:
         if self.is_subscribed:
             return
         count = len(self.handlers)
-        if self.store.plans.dialect == "sqlite":
+        if self.store.is_embedded:
             self.store.migrate()
-        self.store.run(self._subscription)
+        self.store.run(self._subscription())
         self._stored = count
 
     def subscribe_anew(self) -> None:
@@ -162,14 +153,8 @@ class Publishing:
         # Handlers are only added, and one may be while others are stored: it is not counted as stored then.
         return self._stored == len(self.handlers)
 
-    def _subscription(self, now: Any) -> Plan[int]:
-        return plans.subscribe(
-            self.store.plans, self.handlers.subscriptions(), now, self.handlers.unordered()
-        )
+    def _subscription(self) -> Plan[int]:
+        return engine.subscribe(self.handlers.subscriptions(), self.handlers.unordered())
 
 
 _NOTHING = nullcontext()
-
-
-def _is_one(drafts: list[NewMessage]) -> bool:
-    return not any(each.event or each.id_is_given for each in drafts)

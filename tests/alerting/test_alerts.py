@@ -22,6 +22,7 @@ from holdfast.model.work import Outcome
 from holdfast.operations import Alerts, Operations
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from holdfast.store.values import instant
 from tests.operations.world import NOON, World
 
 
@@ -415,7 +416,7 @@ def test_after_a_look_that_took_long_comes_a_long_rest(world: World, monkeypatch
     monkeypatch.setattr(seen, "measure", lambda: (world.clock.advance(seconds=10), measure())[1])
     seen.look()
     ((next_at,),) = world.sql("select next_at from holdfast.turn")
-    assert world.store.plans.moment(next_at) == world.clock.instant + timedelta(seconds=500)
+    assert instant(next_at) == world.clock.instant + timedelta(seconds=500)
 
 
 # -- told at least once

@@ -8,7 +8,7 @@ from contextlib import closing
 import psycopg
 
 from holdfast.bodies.codec import encode
-from holdfast.store.runners import recognise
+from holdfast.store.recognise import recognise
 from holdfast.store.statement import Plan, Rows, Statement
 from tests import hostile
 from tests.hostile import LIMITS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidMessage, InvalidSettings, UsageError
 from holdfast.model import names
-from holdfast.store.statement import in_schema
+from holdfast.store.text import in_schema
 from tests import hostile
 from tests.bodies.test_bodies import named
 

@@ -34,6 +34,7 @@ from holdfast.operations import Filter, Operations
 from holdfast.rules import delivery
 from holdfast.rules.aftermath import HOOK_QUEUE, AfterDeath
 from holdfast.rules.delivery import HandlerPolicy, conclude
+from holdfast.store.plans import engine
 from holdfast.testing import Drained
 from tests.operations.world import NOON, World
 
@@ -107,7 +108,7 @@ def test_a_copy_must_go_somewhere_else(app: Holdfast) -> None:
     with pytest.raises(InvalidSettings, match="another queue"):
         app.handler("a", name="same", after_death=CopyTo("same"))(lambda body: None)
     with pytest.raises(InvalidSettings, match="after_death"):
-        app.handler("a", name="x", after_death="burn")  # type: ignore[arg-type]
+        app.handler("a", name="x", after_death="burn")
 
 
 @pytest.mark.covers("X3")
@@ -115,12 +116,12 @@ def test_a_death_under_a_lost_lease_leaves_nothing(world: World) -> None:
     world.publish(queue="q")
     (leased,) = world.claim()
     world.clock.advance(seconds=60)
-    world.store.run(lambda now: world.store.plans.recover(now))
+    world.store.run(engine.recover())
     policy = HandlerPolicy(after_death=AfterDeath(copy=CopyTo("backup"), tell=True))
     settlement = conclude(leased, delivery.Died("no"), policy, NOON, 0.5)
     assert settlement is not None
     assert len(settlement.emits) == 2
-    assert world.store.run(lambda now: world.store.plans.settle([settlement], (), now)) == set()
+    assert world.store.run(engine.settle([settlement], ())) == set()
     assert world.operations.dead.list() == []
     assert [each.queue for each in world.operations.messages.find()] == ["q"]
 
@@ -132,7 +133,7 @@ def test_whatever_stands_in_its_headers_a_message_can_die(world: World, headers:
     policy = HandlerPolicy(after_death=AfterDeath(copy=CopyTo("backup"), tell=True))
     settlement = conclude(leased, delivery.Died("no"), policy, NOON, 0.5)
     assert settlement is not None
-    assert world.store.run(lambda now: world.store.plans.settle([settlement], (), now))
+    assert world.store.run(engine.settle([settlement], ()))
     assert {each.queue for each in world.operations.messages.find()} == {"backup", HOOK_QUEUE}
 
 
@@ -189,7 +190,7 @@ def test_a_hook_that_fails_is_called_again_and_hears_nothing_of_itself(app: Hold
         if len(calls) < 3:
             raise ConnectionError("no ticket system")
 
-    app.handlers._by_queue[HOOK_QUEUE] = _impatient(app.handlers[HOOK_QUEUE], 3)
+    app.handlers._by_name[HOOK_QUEUE] = _impatient(app.handlers[HOOK_QUEUE], 3)
 
     @app.handler("a")
     def dies(body: int) -> Dead:
@@ -206,7 +207,7 @@ def test_a_hook_that_never_works_becomes_a_dead_letter_and_nothing_else(app: Hol
     def ticket(letter: DeadLetter) -> None:
         raise ConnectionError("no ticket system")
 
-    app.handlers._by_queue[HOOK_QUEUE] = _impatient(app.handlers[HOOK_QUEUE], 2)
+    app.handlers._by_name[HOOK_QUEUE] = _impatient(app.handlers[HOOK_QUEUE], 2)
 
     @app.handler("a")
     def dies(body: int) -> Dead:
@@ -369,7 +370,7 @@ def test_what_cannot_get_better_by_waiting_is_refused(app: Holdfast) -> None:
             app.handler("a", name=f"x{reason}", recovery={reason: Recovery(after=60)})(lambda body: None)
     for wrong in ({"after": 0}, {"after": -1.0}, {"after": 60, "times": 0}, {"after": "60"}, {"after": 1e12}):
         with pytest.raises(InvalidSettings, match="Recovery"):
-            Recovery(**wrong)  # type: ignore[arg-type]
+            Recovery(**wrong)
 
 
 @pytest.mark.covers("X46")

@@ -14,15 +14,16 @@ from holdfast.operations import Filter
 from holdfast.rules import delivery
 from holdfast.rules.delivery import HandlerPolicy, conclude
 from holdfast.rules.fingerprint import fingerprint
+from holdfast.store.plans import engine
 from tests.operations.world import NOON, World
 
 
 def conclude_dead(world: World, leased: Leased, ending: delivery.Ending, **declared: object) -> None:
     """Settled as a worker settles."""
-    settlement = conclude(leased, ending, HandlerPolicy(**declared), NOON, 0.5)  # type: ignore[arg-type]
+    settlement = conclude(leased, ending, HandlerPolicy(**declared), NOON, 0.5)
     assert settlement is not None
     assert settlement.outcome == "dead"
-    world.store.run(lambda now: world.store.plans.settle([settlement], (), now))
+    world.store.run(engine.settle([settlement], ()))
 
 
 def kill(world: World, text: str, *, type: str = "order.placed", stream: str | None = None) -> UUID:
@@ -39,7 +40,7 @@ def test_every_way_to_die_leaves_a_fingerprint(world: World) -> None:
     (leased,) = world.claim()
     for _ in range(10):  # vanishes until its starts are spent
         world.clock.advance(seconds=60)
-        world.store.run(lambda now: world.store.plans.recover(now))
+        world.store.run(engine.recover())
         (leased,) = world.claim_suspect()
     conclude_dead(world, leased, delivery.StartsSpent())
     buried = world.publish(queue="q")
@@ -83,7 +84,7 @@ def test_letters_are_found_by_everything(world: World) -> None:
     (three,) = [each.id for each in world.operations.dead.list(Filter(type="other"))]
 
     def found(**wanted: object) -> set[UUID]:
-        return {each.id for each in world.operations.dead.list(Filter(**wanted))}  # type: ignore[arg-type]
+        return {each.id for each in world.operations.dead.list(Filter(**wanted))}
 
     everything = {one, two, three}
     assert found() == everything

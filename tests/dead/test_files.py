@@ -18,7 +18,7 @@ import pytest
 from holdfast.errors import ArchiveFailed, UsageError
 from holdfast.model.message import Flag, Reason
 from holdfast.operations import Filter
-from holdfast.store.plans import dead as plans
+from holdfast.store.plans import dead
 from holdfast.store.statement import Plan
 from tests.operations.world import NOON, World
 
@@ -264,12 +264,12 @@ def test_an_import_that_waits_for_a_redrive_sees_what_it_did(world: World) -> No
     file, letter = exported(world), (id, "q", world.operations.dead.list()[0].seq)
     within, imported = threading.Event(), []
 
-    def bring_back(now: Any) -> Plan[None]:
-        yield from plans.redrive(world.store.plans, [letter], False, now)
+    def bring_back() -> Plan[None]:
+        yield from dead.redrive([letter], False)
         within.set()
         time.sleep(1.0)  # the import begins, and waits
 
-    redriving = threading.Thread(target=lambda: world.store.run(bring_back))
+    redriving = threading.Thread(target=lambda: world.store.run(bring_back()))
     redriving.start()
     assert within.wait(10)
     imported.append(load(world, file))

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import InvalidMessage, NotFound, Refused, UsageError
 from holdfast.operations import Filter
-from holdfast.store.plans import dead as operator_dead
+from holdfast.store.plans import dead
 from tests.operations.world import NOON, World
 
 QUICK = 0.4  # seconds of patience where nothing will come
@@ -200,7 +200,7 @@ def test_an_edit_with_a_redrive_is_one_order(world: World, monkeypatch: pytest.M
     def fails(*_: object) -> NoReturn:
         raise RuntimeError("the machine went away")
 
-    monkeypatch.setattr(operator_dead, "redrive", fails)
+    monkeypatch.setattr(dead, "redrive", fails)
     with pytest.raises(RuntimeError):
         world.operations.dead.edit(id, "2", redrive=True)
     ((_, content),) = world.operations.dead.show(id)

@@ -29,7 +29,8 @@ from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as alchemy_async
 from sqlalchemy.pool import NullPool
 
-from holdfast.store.runners import Handle, recognise
+from holdfast.store.handles import Handle
+from holdfast.store.recognise import recognise
 from holdfast.store.statement import Plan, Statement
 
 SQLITE_TABLES = """

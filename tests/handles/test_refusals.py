@@ -26,7 +26,8 @@ from sqlalchemy.ext import asyncio as alchemy_async
 from sqlalchemy.pool import NullPool
 
 from holdfast.errors import NotInTransaction, UsageError, WrongHandle
-from holdfast.store.runners import ACCEPTED, MAKERS, Handle, recognise
+from holdfast.store.handles import Handle
+from holdfast.store.recognise import ACCEPTED, MAKERS, recognise
 from holdfast.store.statement import Plan, Rows, Statement
 from tests import servers
 from tests.handles import kinds
@@ -390,7 +391,7 @@ settings.configure(USE_TZ={use_tz}, TIME_ZONE="Europe/Zurich", DATABASES={{"defa
 django.setup()
 from django.db import connection, transaction
 from datetime import datetime, UTC
-from holdfast.store.runners import recognise
+from holdfast.store.recognise import recognise
 from holdfast.store.statement import Statement
 
 def plan():
@@ -417,7 +418,7 @@ def test_django_on_psycopg2(database: str, use_tz: bool) -> None:
 def test_nothing_is_imported_that_the_user_does_not_have() -> None:
     script = """
 import sqlite3, sys
-from holdfast.store.runners import recognise
+from holdfast.store.recognise import recognise
 from holdfast.store.statement import Statement
 
 def plan():

@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.errors import InvalidSettings
 from holdfast.store.migrate import split
-from holdfast.store.statement import Compiled, Plan, Rows, Statement, adrive, compile, drive, in_schema
+from holdfast.store.statement import Plan, Rows, Statement, adrive, drive
+from holdfast.store.text import Compiled, compile, in_schema
 
 LITERALS = [
     "select ':no' , :yes",

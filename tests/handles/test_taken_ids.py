@@ -10,11 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.clock import MovableClock, micros
+from holdfast.clock import MovableClock
 from holdfast.errors import IdTaken
 from holdfast.model.message import NewMessage
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
+from holdfast.store.plans import engine
 from holdfast.store.plans import engine_sqlite as plans_sqlite
 from tests import servers
 from tests.handles import kinds
@@ -35,11 +36,10 @@ def opened(url: str) -> Store:
 
 
 async def told(monkeypatch: pytest.MonkeyPatch, store: Store, opener: Opener, target: str) -> None:
-    now: Any = micros(NOON) if store.plans.dialect == "sqlite" else NOON
     async with opener(target) as subject:
-        await subject.run(store.plans.append([MESSAGE], now))
+        await subject.run(store.bound(engine.append([MESSAGE])))
         with pytest.raises(IdTaken, match="is pending in queue q") as found:
-            await subject.run(store.plans.append([MESSAGE], now))
+            await subject.run(store.bound(engine.append([MESSAGE])))
         assert (found.value.id, found.value.state, found.value.__cause__) == (MESSAGE.id, "pending", None)
         await subject.execute("insert into orders values (1)")  # the transaction can go on
         for module in (
@@ -48,7 +48,7 @@ async def told(monkeypatch: pytest.MonkeyPatch, store: Store, opener: Opener, ta
         ):
             monkeypatch.setattr(module, "look_up", not_looked_up)  # as if the other one had come just now
         with pytest.raises(IdTaken, match="is just being stored") as missed:
-            await subject.run(store.plans.append([MESSAGE], now))
+            await subject.run(store.bound(engine.append([MESSAGE])))
         assert missed.value.id == MESSAGE.id
         assert missed.value.__cause__ is not None
         raise Undo

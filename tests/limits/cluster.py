@@ -14,7 +14,7 @@ from holdfast.clock import MovableClock
 from holdfast.limits.breakers import Breakers
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
-from holdfast.store.plans import breakers as breaker_plans
+from holdfast.store.plans import breakers
 from holdfast.store.plans.breakers import BreakerRow
 from holdfast.store.statement import Plan, Rows, Statement
 
@@ -32,12 +32,12 @@ class Cluster:
 
     def process(self) -> Breakers:
         store = self.open()
-        breakers = Breakers(store)
-        self.processes.append((breakers, store))
-        return breakers
+        found = Breakers(store)
+        self.processes.append((found, store))
+        return found
 
     def row(self, name: str = "llm") -> BreakerRow:
-        return self.store.run(lambda now: breaker_plans.look(self.store.plans, name, now))[0]
+        return self.store.run(breakers.look(name))[0]
 
     def writes(self, do: Callable[[], Any], name: str = "llm") -> int:
         """How often the row of a breaker is written by this."""
@@ -46,17 +46,17 @@ class Cluster:
         return self.row(name).version - before
 
     def query(self, sql: str) -> Rows:
-        def plan(_: object) -> Plan[Rows]:
+        def plan() -> Plan[Rows]:
             return (yield Statement(sql))
 
-        return self.store.run(plan)
+        return self.store.run(plan())
 
     def advance(self, **parts: float) -> None:
         self.clock.advance(**parts)
 
     def close(self) -> None:
-        for breakers, store in self.processes:
-            breakers.close()
+        for found, store in self.processes:
+            found.close()
             store.close()
         self.store.close()
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import CircuitOpen, NotMigrated, StoreUnavailable
-from holdfast.limits.breakers import Breakers, Changed
-from holdfast.store.plans import breakers as breaker_plans
+from holdfast.limits.breakers import BreakerChanged, Breakers
+from holdfast.store.plans import breakers
 from holdfast.store.plans.breakers import BreakerRow, Change
 from holdfast.store.statement import Plan, Statement
 from tests.limits.cluster import Cluster, fail, succeed
@@ -184,7 +184,7 @@ def test_all_processes_together_let_three_trials_through(cluster: Cluster) -> No
 
 def test_the_swap_is_refused_when_somebody_was_faster_and_decided_anew(cluster: Cluster) -> None:
     succeed(cluster.process().get("llm"))
-    table = "holdfast_breaker" if cluster.store.plans.dialect == "sqlite" else "holdfast.breaker"
+    table = "holdfast_breaker" if cluster.store.engine.dialect == "sqlite" else "holdfast.breaker"
     faster = Statement(f"update {table} set version = version + 1, calls = 'x'")
     seen = []
 
@@ -204,9 +204,7 @@ def test_the_swap_is_refused_when_somebody_was_faster_and_decided_anew(cluster: 
             return change
 
     before = cluster.row().version
-    change = cluster.store.run(
-        lambda now: meddled(breaker_plans.change(cluster.store.plans, "llm", decide, now))
-    )
+    change = cluster.store.run(meddled(cluster.store.bound(breakers.change("llm", decide))))
     assert (seen, change.done, change.after.version) == (["", "x"], True, before + 2)
     assert cluster.row().calls == "x."
 
@@ -292,12 +290,12 @@ def test_missing_tables_are_made_or_told(place: str, tmp_path: Path, request: py
     else:
         cluster = Cluster(request.getfixturevalue("cluster").url + "")
         cluster.store = cluster.open()
-        cluster.store.plans.schema = "elsewhere"  # type: ignore[union-attr]
+        cluster.store.engine.schema = "elsewhere"  # type: ignore[union-attr]
         cluster.store.schema = "elsewhere"  # type: ignore[union-attr]
-        breakers = Breakers(cluster.store)
-        with pytest.raises(NotMigrated, match="holdfast migrate"), breakers.get("llm"):
+        found = Breakers(cluster.store)
+        with pytest.raises(NotMigrated, match="holdfast migrate"), found.get("llm"):
             pass
-        breakers.close()
+        found.close()
     cluster.close()
 
 
@@ -307,7 +305,7 @@ def test_missing_tables_are_made_or_told(place: str, tmp_path: Path, request: py
 @pytest.mark.covers("W68")
 def test_a_change_is_told_once_with_its_reason(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     one, other = cluster.process(), cluster.process()
-    told: list[Changed] = []
+    told: list[BreakerChanged] = []
     one.listen(told.append)
     other.listen(told.append)
     one.listen(lambda _: 1 / 0)  # somebody else's alert is broken

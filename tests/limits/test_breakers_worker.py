@@ -24,7 +24,7 @@ def app(cluster: Cluster) -> Any:
 
 
 def cluster_tables(cluster: Cluster) -> None:
-    if cluster.store.plans.dialect == "postgres":
+    if cluster.store.engine.dialect == "postgres":
         cluster.query(
             "truncate holdfast.message, holdfast.lease, holdfast.stream, holdfast.queue, holdfast.subscription, "
             "holdfast.dead, holdfast.death, holdfast.history, holdfast.dedupe, holdfast.worker"
@@ -178,8 +178,8 @@ def test_a_closed_breaker_costs_a_worker_no_statement_per_message(app: Holdfast,
     statements: list[str] = []
 
     def counted(make: Any) -> Any:
-        def run(plan_of: Any, **options: Any) -> Any:
-            return make(lambda now: noting(plan_of(now)), **options)
+        def run(plan: Any) -> Any:
+            return make(noting(app.store.bound(plan)))
 
         return run
 

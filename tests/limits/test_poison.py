@@ -9,7 +9,8 @@ import pytest
 
 from holdfast import DeadLetter, FailureDescription
 from holdfast.model.work import Report, Want
-from holdfast.operations.results import failure
+from holdfast.operations.from_rows import failure
+from holdfast.store.plans import engine
 from tests.worker.lab import Lab, settled
 
 QUICK = {"lease": 2.0, "heartbeat": 0.5}
@@ -89,12 +90,10 @@ async def test_the_store_only_counts_and_the_worker_judges(lab: Lab) -> None:
     app.publish("a", {"n": 1})
     for attempt in range(1, 21):
         asks = Report(1, want=[Want("judged", 1)], total=1)
-        (leased,) = app.store.run(
-            lambda now, report=asks: app.store.plans.exchange(report, now), one=True
-        ).work
+        (leased,) = app.store.run(engine.exchange(asks)).work
         assert leased.attempt == attempt
         ends = Report(1, [app.give_back(leased, refund=False)])
-        app.store.run(lambda now, report=ends: app.store.plans.exchange(report, now), one=True)
+        app.store.run(engine.exchange(ends))
     async with lab.working(app):
         await settled(lab)
     assert started == []

@@ -12,15 +12,12 @@ from holdfast.limits.gate import Gate
 from holdfast.model.limits import SharedRate
 from holdfast.rules.rate import Bucket, Rate, rate
 from holdfast.store import Store
-from holdfast.store.plans import breakers as breaker_plans
+from holdfast.store.plans import breakers
 from tests.limits.cluster import Cluster, fail, succeed
 
 
 def take(store: Store, wanted: int, limit: Rate, name: str = "smtp") -> int:
-    return store.run(
-        lambda now: breaker_plans.take(store.plans, name, wanted, limit.per_second, limit.burst, now),
-        one=True,
-    )
+    return store.run(breakers.take(name, wanted, limit.per_second, limit.burst))
 
 
 @pytest.mark.parametrize("seed", range(3))

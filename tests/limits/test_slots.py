@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,10 +19,9 @@ from holdfast.limits.gate import Gate
 from holdfast.model.limits import SharedSlots
 from holdfast.rules.lanes import Limit, Pace
 from holdfast.rules.slots import Holder, share
-from holdfast.store.plans import engine as plans
-from holdfast.store.plans import slots as slot_plans
+from holdfast.store.plans import engine, slots
 from holdfast.store.plans.slots import Holders
-from holdfast.store.statement import Plan, Statement
+from holdfast.store.statement import Plan, Runnable, Statement
 from tests.worker.lab import Lab, auntil, settled, until
 
 
@@ -46,11 +45,11 @@ class Gauge:
 
 def writes(lab: Lab, name: str) -> int:
     """How often the row of the holders was written."""
-    return lab.store.run(lambda _: slot_plans.look(lab.store.plans, name)).version
+    return lab.store.run(slots.look(name)).version
 
 
 def holders(lab: Lab, name: str) -> list[Any]:
-    return lab.store.run(lambda _: slot_plans.look(lab.store.plans, name)).holders
+    return lab.store.run(slots.look(name)).holders
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -82,7 +81,7 @@ async def test_three_workers_run_as_many_at_once_as_allowed_and_no_more(lab: Lab
 def test_a_worker_that_begins_while_another_one_asks_is_not_taken_for_dead(lab: Lab, gap: int) -> None:
     """Between any two statements of the first one's question the second registers, and takes its slots."""
     got: dict[int, int] = {}
-    plan, answer, asked = taking(lab, register(lab, "first"), got)(lab.store.now()), None, 0
+    plan, answer, asked = lab.store.bound(taking(register(lab, "first"), got)), None, 0
 
     def only(statement: Statement) -> Plan[Any]:
         return (yield statement)
@@ -93,17 +92,17 @@ def test_a_worker_that_begins_while_another_one_asks_is_not_taken_for_dead(lab: 
         except StopIteration:
             break
         if asked == gap:
-            lab.store.run(taking(lab, register(lab, "second"), got))
-        answer = lab.store.run(lambda now, statement=statement: only(statement))
+            lab.store.run(taking(register(lab, "second"), got))
+        answer = lab.store.run(only(statement))
         asked += 1
     assert sum(got.values()) == 3
 
 
 def register(lab: Lab, name: str) -> int:
-    return lab.store.run(lambda now: plans.register_worker(lab.store.plans, name, ["many"], now))
+    return lab.store.run(engine.register_worker(name, ["many"]))
 
 
-def taking(lab: Lab, worker: int, got: dict[int, int]) -> Callable[[Any], Plan[bool]]:
+def taking(worker: int, got: dict[int, int]) -> Runnable[bool]:
     """All of three slots that it can get."""
 
     def decide(found: Holders, ages: Mapping[int, float]) -> Holders:
@@ -111,7 +110,7 @@ def taking(lab: Lab, worker: int, got: dict[int, int]) -> Callable[[Any], Plan[b
         got[worker] = mine.held
         return [(each.worker, each.held, each.lease, each.queues) for each in mine.holders]
 
-    return lambda now: slot_plans.change(lab.store.plans, "queue/many", decide, now)
+    return slots.change("queue/many", decide)
 
 
 async def test_while_a_question_is_on_its_way_no_more_begin_than_run(

@@ -15,7 +15,7 @@ from holdfast.bodies.keys import new_key
 from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.model import names
 from holdfast.operations import Action, Filter, Operations
-from holdfast.store.plans import audit as audit_plans
+from holdfast.store.plans import audit
 from holdfast.store.plans.audit import Entry
 from tests.operations.world import NOON, World
 
@@ -169,7 +169,7 @@ def test_it_is_one_transaction(world: World, monkeypatch: pytest.MonkeyPatch) ->
     world.in_stream(1)
     with world.breakers.get("llm"):
         pass
-    monkeypatch.setattr(audit_plans, "write", broken)
+    monkeypatch.setattr(audit, "write", broken)
     for order in (
         lambda: world.operations.messages.park(id),
         lambda: world.operations.streams.halt("q", "s", "x"),
@@ -187,7 +187,7 @@ def test_many_are_one_line_with_a_count_and_the_first_ids(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.operations.messages.BATCH", 2)
-    monkeypatch.setattr(audit_plans, "IDS_MAX", 4)
+    monkeypatch.setattr(audit, "IDS_MAX", 4)
     ids = [world.publish(queue="q") for _ in range(5)]
     first, second = world.in_stream(2, "t")
     for leased in world.claim():
@@ -251,7 +251,7 @@ def test_nothing_of_a_body_is_written_down(world: World) -> None:
 
 def test_an_entry_is_bounded(world: World) -> None:
     entry = Entry("test", ids=[str(n) for n in range(1000)])
-    world.store.run(lambda now: audit_plans.write(world.store.plans, "anna", entry, now))
+    world.store.run(audit.write("anna", entry))
     assert len(last(world).ids) == 100
 
 

@@ -12,7 +12,9 @@ from holdfast.operations.cleaning import Cleaning
 from holdfast.operations.gauges import survey
 from holdfast.operations.keeper import STRETCHES, Keeper
 from holdfast.rules.housekeeping import Rest
-from holdfast.store.plans import queues as operator_queues
+from holdfast.store.plans import operator, queues
+from holdfast.store.plans.operator_postgres import PostgresOperator
+from holdfast.store.text import load
 from tests.operations.world import NOON, World
 
 INSERT = (
@@ -22,7 +24,7 @@ INSERT = (
 
 def lines(world: World, count: int, *, days: float) -> None:
     """So many lines of history that ended so long ago."""
-    if world.store.plans.dialect == "sqlite":
+    if world.store.engine.dialect == "sqlite":
         numbers = f"with recursive n (n) as (select 1 union all select n + 1 from n where n < {count})"
         text = (
             f"{INSERT} {numbers} select :now - cast(:days * 86400000000 as integer) + n, 1, hex(randomblob(16)), 5, "
@@ -106,14 +108,14 @@ def test_what_goes_wrong_with_one_kind_does_not_stop_the_others(
 ) -> None:
     keys(world, 3)
     world.clock.advance(days=8)
-    prune = operator_queues.prune
+    prune = queues.prune
 
-    def broken(plans: Any, what: str, *more: Any) -> Any:
+    def broken(what: str, *more: Any) -> Any:
         if what == "history":
             raise RuntimeError("the history is broken")
-        return prune(plans, what, *more)
+        return prune(what, *more)
 
-    monkeypatch.setattr(operator_queues, "prune", broken)
+    monkeypatch.setattr(queues, "prune", broken)
     with pytest.raises(RuntimeError, match="the history is broken"):
         world.operations.housekeeping()
     assert world.sql("select count(*) from holdfast.dedupe") == [(0,)]
@@ -246,7 +248,7 @@ def past(world: World, days: int) -> Any:
 
 def test_pages_are_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted lines stay until they are vacuumed: batches that begin at the front read them all again."""
-    if world.store.plans.dialect == "sqlite":
+    if world.store.engine.dialect == "sqlite":
         return
     monkeypatch.setattr(cleaning, "BATCH", 16)
     world.sql("alter table holdfast.history set (autovacuum_enabled = off)")
@@ -255,32 +257,31 @@ def test_pages_are_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     world.sql("analyze holdfast.history")
     ((pages,),) = world.sql("select pg_relation_size('holdfast.history') / 8192")
     batches: list[bool] = []
-    plan = operator_queues._prune_history
+    plan = PostgresOperator.prune_history
 
-    def counted(plans: Any, before: Any, limit: int, page: int | None) -> Any:
+    def counted(self: Any, before: Any, limit: int, page: int | None) -> Any:
         batches.append(page is None)
-        return (yield from plan(plans, before, limit, page))
+        return (yield from plan(self, before, limit, page))
 
-    monkeypatch.setattr(operator_queues, "_prune_history", counted)
+    monkeypatch.setattr(PostgresOperator, "prune_history", counted)
     counts, _ = Cleaning().run(world.operations._desk, 60.0)
     assert counts["history"] == 20_000
     # A batch for each page and one behind the last. The index is asked for the first page, and in the end once more.
     assert (len(batches), sum(batches)) == (pages + 2, 2)
     from holdfast.store.statement import Statement
 
-    def explained(_: Any) -> Any:
-        plans = world.store.plans
-        yield plans.sql("op_by_index")  # type: ignore[union-attr]
+    def explained() -> Any:
+        yield operator.sql("op_by_index")
         found = []
         for name, params in (
             ("op_prune_history", {"page": 5, "pages": 4, "before": NOON}),
             ("op_prune_history_from", {"before": NOON}),
         ):
-            statement = plans.sql(name, **params)  # type: ignore[union-attr]
-            rows = yield Statement(f"explain {statement.sql}", statement.params)
+            text = load("postgres", (f"operator/{name}",))
+            rows = yield Statement(f"explain {text}", params)
             found.append(" ".join(row for (row,) in rows))
         return found
 
-    delete, look = world.store.run(explained)
+    delete, look = world.store.run(explained())
     assert "Tid Range Scan" in delete
     assert "history_ended" in look

@@ -10,6 +10,7 @@ import pytest
 from holdfast.errors import NotFound, Refused
 from holdfast.model.work import Outcome
 from holdfast.operations import Filter
+from holdfast.store.plans import engine
 from tests.operations.world import World
 
 
@@ -52,7 +53,7 @@ def disturb(world: World, dice: random.Random) -> None:
         case 10:
             operations.dead.redrive_many(Filter(queue=queue), now=dice.random() < 0.5)
         case _:
-            world.store.run(lambda now: world.store.plans.recover(now))
+            world.store.run(engine.recover())
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

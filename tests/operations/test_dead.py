@@ -10,6 +10,7 @@ from holdfast.errors import NotFound, UsageError
 from holdfast.model.message import Flag, Reason
 from holdfast.model.work import Outcome
 from holdfast.operations import Filter
+from holdfast.store.plans import engine
 from tests.operations.world import NOON, World
 
 
@@ -88,7 +89,7 @@ def test_a_zombie_from_before_the_death_comes_too_late_after_the_redrive(world: 
     world.publish(queue="q")
     (zombie,) = world.claim()
     world.clock.advance(seconds=31)
-    world.store.run(lambda now: world.store.plans.recover(now))
+    world.store.run(engine.recover())
     (second,) = world.claim_suspect()
     world.die(second)
     world.operations.dead.redrive(second.message.id)

@@ -18,6 +18,7 @@ from holdfast.operations import database as doctor_of
 from holdfast.operations.doctor import is_growing
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from holdfast.store.plans import engine
 from tests.operations.world import NOON, World
 
 TEST_SERVER = {
@@ -246,11 +247,11 @@ def test_leases_that_never_end(world: World) -> None:
     """A worker written by hand may ask for any lease; if it is gone, nobody takes over."""
     id = world.publish(queue="q")
     asked = Report(world.worker(), want=[Want("q", 1)], total=1, lease=1200.0)
-    world.store.run(lambda now: world.store.plans.exchange(asked, now))
+    world.store.run(engine.exchange(asked))
     assert "endless-lease" not in names(world)
     world.publish(queue="q")
     asked = replace(asked, lease=1201.0)
-    world.store.run(lambda now: world.store.plans.exchange(asked, now))
+    world.store.run(engine.exchange(asked))
     found = [each for each in world.operations.doctor() if each.name == "endless-lease"]
     assert len(found) == 1
     assert "The lease of w1 on message" in found[0].text

@@ -119,7 +119,7 @@ def test_a_worker_that_holds_something_is_kept(world: World) -> None:
 def more(world: World, seconds: int) -> object:
     from datetime import timedelta
 
-    return seconds * 1_000_000 if world.store.plans.dialect == "sqlite" else timedelta(seconds=seconds)
+    return seconds * 1_000_000 if world.store.engine.dialect == "sqlite" else timedelta(seconds=seconds)
 
 
 @pytest.mark.covers("X42")

@@ -7,6 +7,7 @@ from uuid import uuid4
 from holdfast import Holdfast
 from holdfast.model.message import NewMessage, Reason
 from holdfast.operations import Operations, Status
+from holdfast.store.plans import engine
 from tests.operations.world import World
 
 
@@ -83,7 +84,7 @@ def moment(world: World) -> object:
     from holdfast.clock import micros
 
     now = world.operations.now()
-    return micros(now) if world.store.plans.dialect == "sqlite" else now
+    return micros(now) if world.store.engine.dialect == "sqlite" else now
 
 
 def test_silent_workers_that_hold_something(world: World) -> None:
@@ -156,7 +157,7 @@ def test_frequent_errors_of_a_deep_queue_are_estimated(world: World) -> None:
     world.publish(queue="q")
     world.fail(world.claim("q")[0], 600.0, text="ValueError: no")
     drafts = [NewMessage(uuid4(), "order.placed", "{}", queue="q") for _ in range(1499)]
-    world.store.run(lambda now: world.store.plans.append(drafts, now))
+    world.store.run(engine.append(drafts))
     columns = "claimable_at, status, attempts, failures, reason, errors"
     world.sql(
         f"update holdfast.message set ({columns}) = (select {columns} from holdfast.message where failures = 1)"

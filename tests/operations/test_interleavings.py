@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,22 +15,20 @@ from holdfast.clock import MovableClock
 from holdfast.errors import Refused
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Outcome, Report, Settlement, Want
-from holdfast.store.plans import dead as operator_dead
-from holdfast.store.plans import dead_queries
-from holdfast.store.plans import operator as operator_plans
-from holdfast.store.plans import queues as operator_queues
-from holdfast.store.postgres import PostgresStore, execute
-from holdfast.store.statement import Plan
+from holdfast.store.plans import dead, dead_queries, engine, operator, queues
+from holdfast.store.plans.engine_postgres import PostgresEngine
+from holdfast.store.postgres import execute
+from holdfast.store.statement import Runnable, bound
 from tests.operations.world import NOON, World, make
 
 
 class Transaction:
     """A plan on a connection of its own, which goes on when the test says so."""
 
-    def __init__(self, dsn: str, plan: Plan[Any]) -> None:
+    def __init__(self, dsn: str, plan: Runnable[Any], now: datetime = NOON) -> None:
         self.connection = psycopg.connect(dsn)
-        self.plan = plan
-        self.statement = next(plan)
+        self.plan = bound(plan, PostgresEngine(), now)
+        self.statement = next(self.plan)
         self.answer: Any = None
 
     def step(self) -> None:
@@ -79,16 +78,11 @@ def world(postgres_dsn: str) -> Iterator[World]:
     world.store.close()
 
 
-def plans_of(world: World) -> Any:
-    assert isinstance(world.store, PostgresStore)
-    return world.store.plans
-
-
 @pytest.mark.parametrize("which", ["head", "follower"])
 def test_a_claim_that_is_under_way_is_seen(world: World, postgres_dsn: str, which: str) -> None:
     ids = world.in_stream(2)
     report = Report(world.worker(), want=[Want("q", 9)], total=9, run=5)
-    claim = Transaction(postgres_dsn, plans_of(world).exchange(report, NOON))
+    claim = Transaction(postgres_dsn, engine.exchange(report))
     claim.finish()
     waiting, failures = blocked(lambda: world.operations.messages.park(ids[which == "follower"]))
     claim.commit()
@@ -102,7 +96,7 @@ def test_a_settlement_that_is_under_way_is_seen(world: World, postgres_dsn: str)
     first, second, third = world.in_stream(3)
     (leased,) = world.claim()
     assert leased.message.id == first
-    settle = Transaction(postgres_dsn, plans_of(world).settle([Settlement(leased, Outcome.DONE)], (), NOON))
+    settle = Transaction(postgres_dsn, engine.settle([Settlement(leased, Outcome.DONE)], ()))
     settle.finish()
     waiting, failures = blocked(lambda: world.operations.messages.cancel(second))
     settle.commit()
@@ -124,16 +118,16 @@ def test_a_message_that_came_back_before_the_first_is_noticed(world: World, post
     first, second, seq = halted(world)
     ((letter, _),) = world.operations.dead.show(first)
     key = (first, "q", letter.seq)
-    redrive = Transaction(postgres_dsn, operator_dead.redrive(plans_of(world), [key], False, NOON))
+    redrive = Transaction(postgres_dsn, dead.redrive([key], False))
     redrive.finish()
-    cancel = Transaction(postgres_dsn, operator_plans.cancel(plans_of(world), seq, NOON))
+    cancel = Transaction(postgres_dsn, operator.cancel(seq))
     cancel.step()  # looks
     waiting, failures = blocked(cancel.step)  # locks the first in the order, which the redrive holds
     redrive.commit()
     waiting.join(10)
     assert failures == []
     assert world.claimed(run=2) == [first, second]
-    with pytest.raises(operator_plans.OrderMoved):
+    with pytest.raises(operator.OrderMoved):
         cancel.finish()
     cancel.connection.close()
     with pytest.raises(Refused, match="handed out together"):
@@ -142,7 +136,7 @@ def test_a_message_that_came_back_before_the_first_is_noticed(world: World, post
 
 def test_a_redrive_waits_for_the_order_that_holds_the_first(world: World, postgres_dsn: str) -> None:
     first, second, seq = halted(world)
-    cancel = Transaction(postgres_dsn, operator_plans.cancel(plans_of(world), seq, NOON))
+    cancel = Transaction(postgres_dsn, operator.cancel(seq))
     cancel.finish()
     waiting, failures = blocked(lambda: world.operations.dead.redrive(first))
     cancel.commit()
@@ -157,11 +151,11 @@ def test_a_message_that_arrives_while_its_stream_is_resumed(world: World, postgr
     """Nothing was in the order when the resume looked: it begins anew instead of waiting in the wrong order."""
     (only,) = world.in_stream(1)
     world.die(world.claim()[0], halt=True)
-    resume = Transaction(postgres_dsn, operator_plans.resume(plans_of(world), "q", "s", NOON))
+    resume = Transaction(postgres_dsn, operator.resume("q", "s"))
     resume.step()  # the stream's row
     resume.step()  # the first in the order: none
     arrived = world.publish(stream="s", queue="q")
-    with pytest.raises(operator_plans.OrderMoved):
+    with pytest.raises(operator.OrderMoved):
         resume.finish()
     resume.connection.close()
     assert world.operations.streams.resume("q", "s")
@@ -173,11 +167,11 @@ def test_a_message_that_arrives_while_its_stream_is_resumed(world: World, postgr
 def test_a_message_that_arrives_while_its_stream_is_halted(world: World, postgres_dsn: str) -> None:
     world.in_stream(1)
     world.done(world.claim()[0])
-    halt = Transaction(postgres_dsn, operator_plans.halt(plans_of(world), "q", "s", "operator: x", NOON))
+    halt = Transaction(postgres_dsn, operator.halt("q", "s", "operator: x"))
     halt.step()  # the stream's row
     halt.step()  # its head: none
     arrived = world.publish(stream="s", queue="q")
-    with pytest.raises(operator_plans.OrderMoved):
+    with pytest.raises(operator.OrderMoved):
         halt.finish()
     halt.connection.close()
     world.operations.streams.halt("q", "s", "x")
@@ -190,7 +184,7 @@ def test_housekeeping_and_a_producer_of_the_same_stream(world: World, postgres_d
     """The producer waits for the row that is being deleted, and then makes a new one with the right count."""
     world.in_stream(1)
     world.done(world.claim()[0])
-    prune = Transaction(postgres_dsn, operator_queues.prune(plans_of(world), "streams", None, 10, NOON))
+    prune = Transaction(postgres_dsn, queues.prune("streams", None, 10))
     prune.finish()
     arrived: list[UUID] = []
     waiting, failures = blocked(lambda: arrived.append(world.publish(stream="s", queue="q")))
@@ -206,7 +200,7 @@ def test_a_producer_and_housekeeping_of_the_same_stream(world: World, postgres_d
     world.in_stream(1)
     world.done(world.claim()[0])
     message = NewMessage(uuid4(), "order.placed", body="{}", stream="s", queue="q")
-    publish = Transaction(postgres_dsn, plans_of(world).append([message], NOON))
+    publish = Transaction(postgres_dsn, engine.append([message]))
     publish.finish()
     publish.connection.execute("set constraints all immediate")  # places it now instead of at the commit
     assert world.operations.housekeeping().streams == 0
@@ -221,7 +215,7 @@ def test_a_queue_is_not_emptied_under_a_claim(world: World, postgres_dsn: str, v
     world.subscribe("other", "x")
     world.in_stream(2)
     report = Report(world.worker("w1", "elsewhere"), want=[Want("q", 9)], total=9, run=5)
-    claim = Transaction(postgres_dsn, plans_of(world).exchange(report, NOON))
+    claim = Transaction(postgres_dsn, engine.exchange(report))
     claim.finish()
     queues = world.operations.queues
     empty = {"move": lambda: queues.move("q", "other"), "drop": lambda: queues.drop("q", force=True)}
@@ -238,11 +232,11 @@ def test_a_moved_message_is_kept_although_the_other_with_its_id_ends_meanwhile(
     """The other one was looked for twice: found at first, and not when its dead letter was written."""
     id = uuid4()
     for message in [NewMessage(id, "order.placed", f'"{queue}"', queue=queue) for queue in ("new", "old")]:
-        world.store.run(lambda now, each=message: world.store.plans.append([each], now))
+        world.store.run(engine.append([message]))
         world.clock.advance(seconds=1)
     (other,) = world.claim("new")
     now = world.clock.instant
-    move = Transaction(postgres_dsn, operator_queues.move(plans_of(world), "old", "new", 10, {}, NOON, now))
+    move = Transaction(postgres_dsn, queues.move("old", "new", 10, {}, NOON), now)
     while "insert into holdfast.dead" not in move.statement.sql:
         move.step()
     assert world.done(other)
@@ -259,13 +253,12 @@ def test_two_files_that_have_one_letter_under_two_numbers(world: World, postgres
     id = world.publish(queue="q")
     world.die(world.claim()[0])
     (letter,) = world.operations.dead.list()
-    p = plans_of(world)
-    ((row, _),) = world.store.run(lambda _: dead_queries.whole(p, [(id, "q", letter.seq)]))
+    ((row, _),) = world.store.run(dead_queries.whole([(id, "q", letter.seq)]))
     world.sql("delete from holdfast.dead")
     rows = [{**row, "id": str(id), "errors": None, "seq": seq} for seq in (letter.seq, letter.seq + 7)]
-    first = Transaction(postgres_dsn, operator_dead.put(p, rows[:1], [], NOON, False, NOON))
+    first = Transaction(postgres_dsn, dead.put(rows[:1], [], NOON, False))
     first.finish()
-    second = Transaction(postgres_dsn, operator_dead.put(p, rows[1:], [], NOON, False, NOON))
+    second = Transaction(postgres_dsn, dead.put(rows[1:], [], NOON, False))
     waiting, failures = blocked(second.finish)
     first.commit()
     waiting.join(10)

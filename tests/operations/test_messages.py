@@ -11,6 +11,7 @@ from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.model.message import Flag, Reason
 from holdfast.model.work import Outcome
 from holdfast.operations import Filter
+from holdfast.store.plans import engine
 from tests.operations.world import NOON, World
 
 FAILED = int(Flag.FAILED)
@@ -29,7 +30,7 @@ def every_state(world: World) -> dict[str, UUID]:
     found["suspect"] = world.publish(queue="q")
     world.claim()
     world.clock.advance(seconds=31)
-    world.store.run(lambda now: world.store.plans.recover(now))
+    world.store.run(engine.recover())
     found["leased"] = world.publish("order.leased", "busy", queue="q")
     found["waiting"] = world.publish(stream="busy", queue="q")
     world.claim()
@@ -153,7 +154,7 @@ def test_reset_forgets_the_counters_and_failed_but_no_progress_and_no_epoch(worl
     world.operations.messages.retry(id)
     world.claim()
     world.clock.advance(seconds=31)
-    world.store.run(lambda now: world.store.plans.recover(now))
+    world.store.run(engine.recover())
     before = world.one(id)
     assert (before.attempts, before.failures, before.vanished, before.refunds) == (2, 1, 1, 1)
     world.operations.messages.retry(id, reset=True)

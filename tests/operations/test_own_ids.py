@@ -13,8 +13,7 @@ from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.model.message import NewMessage, Reason
 from holdfast.operations import Filter
 from holdfast.operations.files import Imported
-from holdfast.store.plans import dead_queries
-from holdfast.store.plans import queries as queries
+from holdfast.store.plans import dead_queries, engine
 from tests.operations.world import World
 
 X = UUID(int=61)
@@ -23,7 +22,7 @@ X = UUID(int=61)
 def publish(world: World, body: Any, queue: str | None = "q", **options: Any) -> None:
     """Under one id; as if the publisher's look-up had missed the other one."""
     message = NewMessage(X, options.pop("type", "order.placed"), json.dumps(body), queue=queue, **options)
-    world.store.run(lambda now: world.store.plans.append([message], now))
+    world.store.run(engine.append([message]))
     if world.clock is not None:  # else it goes by itself
         world.clock.advance(seconds=1)
 
@@ -139,11 +138,11 @@ def test_a_canary_is_not_dead_because_another_letter_has_its_id(world: World) ->
     ask, moment = world.operations.dead._desk.ask, world.clock.instant
     world.operations.dead.redrive(X, number=first)
     keys = [(X, "q", first)]
-    since = queries.instant(world.store.plans, moment)
-    ((_, _, pending, died),) = ask(lambda _: dead_queries.standing(world.store.plans, keys, since))
+    since = moment
+    ((_, _, pending, died),) = ask(dead_queries.standing(keys, since))
     assert (pending, died) == (True, False)
     world.die(world.claim()[0])
-    ((_, _, pending, died),) = ask(lambda _: dead_queries.standing(world.store.plans, keys, since))
+    ((_, _, pending, died),) = ask(dead_queries.standing(keys, since))
     assert (pending, died) == (False, True)
     assert second in [each.seq for each in world.operations.dead.list()]
 
@@ -215,7 +214,7 @@ def test_a_move_starts_nothing_again_that_has_ended_in_the_target(both: World) -
             world.done(leased)
         else:
             world.clock.advance(seconds=31)
-            world.store.run(lambda now: world.store.plans.recover(now))
+            world.store.run(engine.recover())
             world.operations.messages.cancel(leased.message.id, queue="new")
     world.operations.queues.pause("new")
     moved = world.operations.queues.move("old", "new")
@@ -387,9 +386,9 @@ def test_a_file_is_looked_up_in_the_history_in_one_pass(
     passes, desk = [], world.operations.files._desk
     real = desk.ask
 
-    def ask(make: Any, **options: Any) -> Any:
-        def counted(now: Any) -> Any:
-            plan = make(now)
+    def ask(asked: Any) -> Any:
+        def counted() -> Any:
+            plan = world.store.bound(asked)
             statement = next(plan)
             passes.append("op_dead_over" if "have ended in their queue" in statement.sql else "other")
             rows = yield statement
@@ -399,7 +398,7 @@ def test_a_file_is_looked_up_in_the_history_in_one_pass(
                 except StopIteration as end:
                     return end.value
 
-        return real(counted, **options)
+        return real(counted())
 
     monkeypatch.setattr(desk, "ask", ask)
     assert load(world, file).stored == 450

@@ -21,7 +21,7 @@ from holdfast.operations import Operations
 from holdfast.rules.numbers import LEAP, MAX, raised
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.plans import sequences as sequence_plans
+from holdfast.store.plans import engine, sequences
 from tests.operations.world import NOON, World, make
 
 
@@ -51,7 +51,7 @@ NAMES = {"messages": ("message", "seq"), "workers": ("worker", "id"), "orders": 
 
 def lag(world: World, name: str) -> None:
     """As on a database that got the rows and not the sequences."""
-    if world.store.plans.dialect == "sqlite":
+    if world.store.engine.dialect == "sqlite":
         world.sql(f"delete from sqlite_sequence where name = 'holdfast_{NAMES[name][0]}'")
     elif name == "positions":
         world.sql("select setval('holdfast.position', 1, false)")
@@ -88,11 +88,11 @@ def names(world: World) -> list[str]:
 
 
 def all_names(world: World) -> list[str]:
-    return [*NAMES] if world.store.plans.dialect == "sqlite" else [*NAMES, "positions"]
+    return [*NAMES] if world.store.engine.dialect == "sqlite" else [*NAMES, "positions"]
 
 
 def look(world: World, *, quick: bool = False) -> dict[str, tuple[int, int]]:
-    found = world.store.run(lambda _: sequence_plans.look(world.store.plans, quick=quick))
+    found = world.store.run(sequences.look(quick=quick))
     return {each.name: (each.last, each.stored) for each in found}
 
 
@@ -131,9 +131,7 @@ def test_one_that_is_behind_is_noticed_and_raised(world: World, name: str, quick
     _, stored = look(world)[name]
     assert stored > 2
     if quick:  # as a worker does when it starts
-        done = world.store.run(
-            lambda now: sequence_plans.mend(world.store.plans, raised, now, quick=True)
-        ).raised
+        done = world.store.run(sequences.mend(raised, quick=True)).raised
         (before,) = [before for _, before, _ in done]
     else:
         (each,) = world.operations.repair(why="switched over").raised
@@ -179,17 +177,12 @@ def test_a_leap_raises_what_is_not_behind(world: World) -> None:
 def test_a_repair_never_lowers(world: World) -> None:
     """Somebody else has raised it since it was looked at."""
     fill(world)
-    plans = world.store.plans
-    (found,) = [
-        each for each in world.store.run(lambda _: sequence_plans.look(plans)) if each.name == "messages"
-    ]
+    (found,) = [each for each in world.store.run(sequences.look()) if each.name == "messages"]
 
-    def lower(_: Any) -> Any:
-        from holdfast.store.plans.engine import sql
+    def lower() -> Any:
+        yield sequences.sql("sequence_raise", sequence=found.sequence, value=1)
 
-        yield sql(plans, "sequence_raise", sequence=found.sequence, value=1)
-
-    world.store.run(lower)
+    world.store.run(lower())
     assert look(world)["messages"] == (found.last, found.stored)
 
 
@@ -207,7 +200,7 @@ def test_many_repair_at_once_while_others_publish(url: str) -> None:
     """On a clock that runs. No number is given twice, and nobody is refused once it is repaired."""
     app = application(url)
     app.publish_many(app.message("t", n, stream=f"s{n % 3}") for n in range(50))
-    world = World(app.store, None, app.settings, app.operations)  # type: ignore[arg-type]
+    world = World(app.store, None, app.settings, app.operations)
     for name in all_names(world):
         lag(world, name)
     app.operations.repair()
@@ -284,7 +277,7 @@ def test_while_a_worker_holds_the_run_of_the_older_ones(behind: Any) -> None:
     assert [each.message.id for each in held] == ids[:3]
     world.operations.repair()
     settlements = [Settlement(each, Outcome.DONE) for each in held]
-    assert len(world.store.run(lambda now: world.store.plans.settle(settlements, (), now))) == 3
+    assert len(world.store.run(engine.settle(settlements, ()))) == 3
     assert [leased.message.id for leased in world.claim(run=3)] == ids[3:]
     world.healthy()
 
@@ -305,7 +298,7 @@ def test_a_stream_that_was_stranded_by_it_goes_on(behind: Any) -> None:
 def test_more_streams_than_fit_into_one_transaction(behind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world, _ = behind
     world.operations.repair()
-    monkeypatch.setattr(sequence_plans, "STREAMS_MAX", 2)
+    monkeypatch.setattr(sequences, "STREAMS_MAX", 2)
     for n in range(5):
         world.in_stream(2, f"many{n}")
         world.sql(f"update holdfast.message set position = {n + 1} where stream = 'many{n}' and not head")
@@ -325,7 +318,7 @@ def test_a_worker_that_starts_repairs_first(url: str, caplog: pytest.LogCaptureF
         handled.append(n)
 
     app.migrate()
-    world = World(app.store, None, app.settings, app.operations)  # type: ignore[arg-type]
+    world = World(app.store, None, app.settings, app.operations)
     if "positions" in all_names(world):
         world.sql("select setval('holdfast.position', 1000)")
     for n in range(4):

@@ -17,6 +17,7 @@ from holdfast.model.work import Leased, Outcome, Report, Settlement, Want
 from holdfast.operations import Filter, Operations
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from holdfast.store.plans import engine
 from tests.operations.world import World
 
 STREAMS = ["s0", "s1", "s2"]
@@ -86,7 +87,7 @@ class Storm:
         self.handle(dice, self.exchange(report))
 
     def exchange(self, report: Report) -> list[Leased]:
-        return list(self.world.store.run(lambda now: self.world.store.plans.exchange(report, now)).work)
+        return list(self.world.store.run(engine.exchange(report)).work)
 
     def handle(self, dice: random.Random, work: list[Leased]) -> None:
         """Settle each run, up to its first failure, at once."""
@@ -113,7 +114,7 @@ class Storm:
     def settle(self, settlements: list[Settlement]) -> set[int]:
         for _ in range(3):
             try:
-                return self.world.store.run(lambda now: self.world.store.plans.settle(settlements, (), now))
+                return self.world.store.run(engine.settle(settlements, ()))
             except Exception as error:
                 # Its lease was taken over at this instant: again.
                 if getattr(error, "sqlstate", None) != "40001":
@@ -228,7 +229,7 @@ def storm(url: str, seed: int, seconds: float) -> None:
     settings = Settings(lease=LEASE * 10, heartbeat=1.0)
     store = open_store(url, settings, SystemClock())
     store.migrate()
-    world = World(store, None, settings, Operations(store, settings))  # type: ignore[arg-type]
+    world = World(store, None, settings, Operations(store, settings))
     try:
         storm = Storm(world, seed)
         storm.run(seconds)

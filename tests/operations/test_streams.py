@@ -9,6 +9,7 @@ import pytest
 from holdfast.errors import NotFound, Refused
 from holdfast.model.message import Reason
 from holdfast.model.work import Outcome
+from holdfast.store.plans import engine
 from tests.operations.world import NOON, World
 
 # -- what a failed head holds up, and what lets the rest go on
@@ -248,7 +249,7 @@ def test_blocked_streams_with_why_and_until(world: World) -> None:
                 world.settle(leased, Outcome.AGAIN, counted=False)
     world.operations.messages.park(world.order("parked")[0])
     world.clock.advance(seconds=31)
-    world.store.run(lambda now: world.store.plans.recover(now))
+    world.store.run(engine.recover())
     report = {leased.message.stream: leased for leased in world.claim()}
     world.settle(report["ready"], Outcome.AGAIN, counted=False)
     world.publish(stream="retrying", queue="q")

@@ -13,8 +13,7 @@ from holdfast import Holdfast
 from holdfast.model.message import Reason
 from holdfast.model.work import Outcome
 from holdfast.operations import Operations
-from holdfast.store.plans import breakers as breaker_plans
-from holdfast.store.plans import slots as slot_plans
+from holdfast.store.plans import breakers, engine, slots
 from tests.operations.world import World
 
 
@@ -124,7 +123,7 @@ def test_suspects_and_behind_them(busy: World) -> None:
     assert why(busy, first) == (
         "In queue q: the lease of w1 lapsed at 12:00:30 UTC: the next worker that looks takes it over."
     )
-    busy.store.run(lambda now: busy.store.plans.recover(now))
+    busy.store.run(engine.recover())
     assert why(busy, first) == (
         "In queue q: suspect: its last hand-over never came back, so it waits for the quarantine of a worker."
     )
@@ -134,7 +133,7 @@ def test_suspects_and_behind_them(busy: World) -> None:
     )
     busy.claim_suspect()
     busy.clock.advance(seconds=31)
-    busy.store.run(lambda now: busy.store.plans.recover(now))
+    busy.store.run(engine.recover())
     busy.worker("w3")
     assert "its last 2 hand-overs never came back" in why(busy, first)
 
@@ -278,8 +277,8 @@ def test_a_rate_that_is_used_up(busy: World) -> None:
     id = busy.publish(queue="q")
     ready = "In queue q: ready since 12:00:00 UTC: it is the next one of its queue."
     assert why(known, id) == ready
-    take = breaker_plans.take(busy.store.plans, "queue/q", 1, 0.5, 1, busy.store.now())
-    assert busy.store.run(lambda _: take) == 1
+    take = breakers.take("queue/q", 1, 0.5, 1)
+    assert busy.store.run(take) == 1
     assert (
         why(known, id) == f"{ready} Rate queue/q of 30/min is used up: the next message may begin in 2.0 s."
     )
@@ -294,8 +293,8 @@ def test_slots_that_are_all_held(busy: World) -> None:
 
     def hold(count: int) -> None:
         holder = (busy.workers["w1"], count, 30.0, ("q",))
-        plan = slot_plans.change(busy.store.plans, "queue/q", lambda *_: [holder], busy.store.now())
-        assert busy.store.run(lambda _: plan)
+        plan = slots.change("queue/q", lambda *_: [holder])
+        assert busy.store.run(plan)
 
     hold(1)
     assert why(known, id) == ready
@@ -334,8 +333,8 @@ def _breaker(world: World, id: UUID) -> None:
 
 
 def _rate(world: World, id: UUID) -> None:
-    take = breaker_plans.take(world.store.plans, "queue/q", 1, 0.5, 1, world.store.now())
-    world.store.run(lambda _: take)
+    take = breakers.take("queue/q", 1, 0.5, 1)
+    world.store.run(take)
 
 
 def _leased(world: World, id: UUID) -> None:
@@ -350,7 +349,7 @@ def _lapsed(world: World, id: UUID) -> None:
 
 def _suspect(world: World, id: UUID) -> None:
     _lapsed(world, id)
-    world.store.run(lambda now: world.store.plans.recover(now))
+    world.store.run(engine.recover())
 
 
 def _fails(world: World, id: UUID) -> None:

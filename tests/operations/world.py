@@ -15,7 +15,7 @@ from holdfast.model.work import Leased, Outcome, Report, Settlement, Want
 from holdfast.operations import Operations
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
-from holdfast.store.plans import engine as plans
+from holdfast.store.plans import engine
 from holdfast.store.statement import Plan, Statement
 
 # Later than any clock of the machine: PostgreSQL's trigger places messages with its own time.
@@ -37,7 +37,7 @@ class World:
     # -- producers and subscribers
 
     def subscribe(self, queue: str, *patterns: str) -> None:
-        self.store.run(lambda now: plans.subscribe(self.store.plans, {queue: patterns}, now))
+        self.store.run(engine.subscribe({queue: patterns}))
 
     def publish(self, type: str = "order.placed", stream: str | None = None, **options: Any) -> UUID:
         return self.published(type, stream, **options).id
@@ -45,7 +45,7 @@ class World:
     def published(self, type: str = "order.placed", stream: str | None = None, **options: Any) -> Published:
         options = {"body": '{"n": 1}', **options}
         message = NewMessage(uuid4(), type, stream=stream, **options)
-        return self.store.run(lambda now: self.store.plans.append([message], now))[0]
+        return self.store.run(engine.append([message]))[0]
 
     def in_stream(self, count: int, stream: str = "s", queue: str = "q") -> list[UUID]:
         """So many messages in the order of a stream."""
@@ -56,18 +56,16 @@ class World:
     def worker(self, name: str = "w1", *queues: str) -> int:
         if name not in self.workers:
             listed = list(queues) or ["q"]
-            self.workers[name] = self.store.run(
-                lambda now: plans.register_worker(self.store.plans, name, listed, now)
-            )
+            self.workers[name] = self.store.run(engine.register_worker(name, listed))
         return self.workers[name]
 
     def claim(self, queue: str = "q", *, name: str = "w1", total: int = 100, run: int = 1) -> list[Leased]:
         report = Report(self.worker(name, queue), want=[Want(queue, total)], total=total, run=run)
-        return list(self.store.run(lambda now: self.store.plans.exchange(report, now)).work)
+        return list(self.store.run(engine.exchange(report)).work)
 
     def claim_suspect(self, queue: str = "q", *, name: str = "quarantine") -> list[Leased]:
         report = Report(self.worker(name, queue), want=[Want(queue, 1)], total=1, suspects=True)
-        return list(self.store.run(lambda now: self.store.plans.exchange(report, now)).work)
+        return list(self.store.run(engine.exchange(report)).work)
 
     def claimed(self, queue: str = "q", **options: Any) -> list[UUID]:
         return [leased.message.id for leased in self.claim(queue, **options)]
@@ -75,7 +73,7 @@ class World:
     def settle(self, leased: Leased, outcome: Outcome, **options: Any) -> bool:
         """Whether the lease still stood."""
         settlement = Settlement(leased, outcome, **options)
-        return bool(self.store.run(lambda now: self.store.plans.settle([settlement], (), now)))
+        return bool(self.store.run(engine.settle([settlement], ())))
 
     def done(self, leased: Leased) -> bool:
         return self.settle(leased, Outcome.DONE)
@@ -132,7 +130,7 @@ class World:
     def asked(self, leased: Leased, name: str = "w1") -> bool:
         """Whether the heartbeat tells the holder to cancel."""
         tokens = [(leased.run, leased.run_epoch)]
-        _, cancel = self.store.run(lambda now: self.store.plans.renew(self.workers[name], tokens, 30.0, now))
+        _, cancel = self.store.run(engine.renew(self.workers[name], tokens, 30.0))
         return leased.run in cancel
 
     def states(self) -> dict[UUID, str]:
@@ -153,13 +151,13 @@ class World:
 
     def sql(self, postgres: str, **params: object) -> list[tuple[Any, ...]]:
         """A statement on the tables, written for PostgreSQL."""
-        sqlite = self.store.plans.dialect == "sqlite"
+        sqlite = self.store.engine.dialect == "sqlite"
         text = postgres.replace("holdfast.", "holdfast_") if sqlite else postgres
 
-        def one(_: Any) -> Plan[list[tuple[Any, ...]]]:
+        def one() -> Plan[list[tuple[Any, ...]]]:
             return (yield Statement(text, params))
 
-        return self.store.run(one)
+        return self.store.run(one())
 
     def healthy(self) -> None:
         """The tables agree with each other: counts, heads, halts."""

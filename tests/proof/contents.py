@@ -32,9 +32,8 @@ from msgspec.structs import replace
 from holdfast.model.alert import Episode, Over, Raised
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Leased
-from holdfast.store.plans import alerts as alert_plans
-from holdfast.store.plans import audit as audit_plans
-from holdfast.store.plans import dead as operator_dead
+from holdfast.store.plans import alerts, audit
+from holdfast.store.plans import dead as dead_letters
 from tests.store.box import Box, dead, done, new
 
 
@@ -56,7 +55,7 @@ class Contents:
     def seq(self, name: str, queue: str = "q") -> int:
         return self.seqs[name, queue]
 
-    def letter(self, name: str) -> operator_dead.Key:
+    def letter(self, name: str) -> dead.Key:
         return self.ids[name], "q", self.numbers[name]
 
     def new(self, name: str, **fields: Any) -> NewMessage:
@@ -114,12 +113,12 @@ def _dead_letters(box: Box, c: Contents) -> None:
     _send(box, c, "old", dedupe="old")
     (old,) = box.claim("q")
     box.settle(dead(old))
-    plans, rows = box.store.plans, {c.names[row.id]: row for row in box.read("dead")}
+    rows = {c.names[row.id]: row for row in box.read("dead")}
     keys = {name: (row.id, "q", row.seq) for name, row in rows.items()}
-    box.store.run(lambda now: operator_dead.redrive(plans, [keys["old"]], False, now))
+    box.store.run(dead_letters.redrive([keys["old"]], False))
     (old,) = box.claim("q")
     box.settle(done(old))
-    box.store.run(lambda _: operator_dead.edit(plans, keys["d2"], rows["d2"].epoch, '"mended"'))
+    box.store.run(dead_letters.edit(keys["d2"], rows["d2"].epoch, '"mended"'))
 
 
 def _fan_out(box: Box, c: Contents) -> None:
@@ -165,10 +164,10 @@ def _loose(box: Box, c: Contents) -> None:
 
 def _beside(box: Box, c: Contents) -> None:
     """What is kept and is no work."""
-    plans, run = box.store.plans, box.store.run
-    entry = audit_plans.Entry("dead.redrive", "q", count=2)
-    c.audited = run(lambda now: audit_plans.write(plans, "somebody", entry, now))
-    run(lambda now: alert_plans.take_turn(plans, "alerts", 10.0, now))
+    run = box.store.run
+    entry = audit.Entry("dead_letters.redrive", "q", count=2)
+    c.audited = run(audit.write("somebody", entry))
+    run(alerts.take_turn("alerts", 10.0))
     event = "insert into {event} (stream, version, id, type, created_at, body) values ('e', 1, :id, 't', :now, '1')"
     box.query("insert into {event_stream} (name, version) values ('e', 1)")
     box.query(event, id=str(uuid5(NAMESPACE_OID, "event")), now=box.store.now())
@@ -181,10 +180,10 @@ def _beside(box: Box, c: Contents) -> None:
         lambda episodes, _: [Over(episodes[0], 0.0, 1.0, "not late any more")],
         lambda *_: [raised("backlog_age"), raised("dead_letters")],
     ):
-        run(lambda now, judge=judge: alert_plans.decide(plans, judge, now))  # type: ignore[misc]
+        run(alerts.decide(judge))
     for _ in range(3):
-        news = run(lambda now: alert_plans.take(plans, 30.0, now))
+        news = run(alerts.take(30.0))
         assert news is not None
         c.news = news["number"]
         if news["name"] == "late":
-            run(lambda now: alert_plans.told(plans, c.news, 1, ["log"], None, None, now))
+            run(alerts.told(c.news, 1, ["log"], None, None))

@@ -26,7 +26,7 @@ import psycopg
 
 from holdfast.errors import HoldfastError
 from holdfast.store.postgres import tune
-from holdfast.store.statement import Rows
+from holdfast.store.statement import Rows, bound
 from tests.proof.instrument import PAUSES
 from tests.proof.session import Operation, Quiet, Restart, Session, State
 
@@ -271,7 +271,8 @@ class Explorer:
     def _restart(self, session: Session) -> None:
         assert session.operation is not None
         session.result = None
-        session.body = session.operation.body(session.world)
+        world = session.world
+        session.body = bound(session.operation.body(world), world.store.engine, world.now)
         self._advance(session, None)
 
     def _advance(self, session: Session, rows: Rows | None) -> None:

@@ -11,14 +11,12 @@ from uuid import UUID
 from holdfast.errors import NotFound, Refused
 from holdfast.model.message import NewMessage, Published
 from holdfast.model.work import Report, Settlement, Want
-from holdfast.store.plans import dead as operator_dead
-from holdfast.store.plans import engine as plans
-from holdfast.store.plans import operator as operator_plans
-from holdfast.store.plans import queues as operator_queues
+from holdfast.store.plans import dead as dead_letters
+from holdfast.store.plans import engine, operator, queues
 from holdfast.store.plans.operator import OrderMoved
-from holdfast.store.statement import Plan, Statement
+from holdfast.store.statement import Plan, Runnable, Statement
 from tests.proof.session import Body, Operation, Quiet, Restart
-from tests.proof.world import World, later
+from tests.proof.world import World
 from tests.store.box import cancelled, dead, done, failed, given_back, released
 
 TAKEN_OVER = "a lease was taken over while it was being settled"
@@ -48,7 +46,7 @@ class Outcome:
 # --- Forms of transactions --------------------------------------------------------------------------------------------
 
 
-def own(plan: Plan[Any]) -> Body:
+def own(plan: Runnable[Any]) -> Body:
     """A transaction of the store's own, as `store.run` makes it."""
     yield Quiet("begin")
     result = yield from plan
@@ -56,7 +54,7 @@ def own(plan: Plan[Any]) -> Body:
     return result
 
 
-def user(level: str, *parts: Plan[Any]) -> Body:
+def user(level: str, *parts: Runnable[Any]) -> Body:
     """A transaction of the user's."""
     yield Quiet(f"begin isolation level {level}")
     results = []
@@ -96,7 +94,7 @@ def publish(*fields: dict[str, Any]) -> Callable[[World], Body]:
 
     def body(w: World) -> Body:
         messages = [w.new("new", **each) for each in fields]
-        plan = w.plans.append(messages, w.now, place=True)
+        plan = engine.append(messages, place=True)
         answers = yield from (own(plan) if any(m.event for m in messages) else plan)
         return published(messages, answers)
 
@@ -108,7 +106,7 @@ def publish_in(level: str, *calls: list[dict[str, Any]]) -> Callable[[World], Bo
 
     def body(w: World) -> Body:
         groups = [[w.new("new", **each) for each in call] for call in calls]
-        answers = yield from user(level, *(w.plans.append(group, w.now) for group in groups))
+        answers = yield from user(level, *(engine.append(group) for group in groups))
         return published([m for group in groups for m in group], [a for group in answers for a in group])
 
     return body
@@ -120,7 +118,7 @@ def publish_after(level: str, *streams: str) -> Callable[[World], Body]:
     def body(w: World) -> Body:
         messages = [w.new("new", stream=stream) for stream in streams]
         business = sql("update proof.business set version = version + 1 where name = 'one'")
-        answers = yield from user(level, business, w.plans.append(messages, w.now))
+        answers = yield from user(level, business, engine.append(messages))
         return published(messages, answers[1])
 
     return body
@@ -151,7 +149,7 @@ def report(w: World, worker: str, *settlements: Settlement, claim: bool = False,
 
 
 def exchange(w: World, whole: Report, seconds: float = 0.0) -> Body:
-    batch = yield from w.plans.exchange(whole, later(w.now, seconds))
+    batch = yield from w.later(engine.exchange(whole), seconds)
     outcome = Outcome(
         claimed=[(each.run, each.run_epoch) for each in batch.work if each.run == each.message.seq]
     )
@@ -196,8 +194,8 @@ def complete(
         yield from sql("insert into proof.effect values (:id::uuid, 'complete')", id=str(last.id))
         extra = [w.new("also", **also)] if also else []
         if extra:
-            yield from w.plans.append(extra, w.now)
-        held = yield from w.plans.settle(settlements, [], w.now)
+            yield from engine.append(extra)
+        held = yield from engine.settle(settlements, [])
         if last.seq not in held:
             yield Statement("rollback")
             return Outcome(lost=[(last.id, "q")], refused=[m.id for m in extra])
@@ -211,9 +209,9 @@ def complete(
 
 def take_over(w: World) -> Body:
     """Another worker takes the lapsed head over, alone, and handles it."""
-    yield from w.plans.recover(w.now, count=1)
+    yield from engine.recover(count=1)
     asked = replace(report(w, "two", claim=True), suspects=True)
-    batch = yield from w.plans.exchange(asked, w.now)
+    batch = yield from engine.exchange(asked)
     work = [each for each in batch.work if each.message.id == w.ids["a1"]]
     if not work:
         return Outcome(claimed=[(each.run, each.run_epoch) for each in batch.work])
@@ -224,7 +222,7 @@ def take_over(w: World) -> Body:
 
 def recover(seconds: float = 0.0, **fields: Any) -> Callable[[World], Body]:
     def body(w: World) -> Body:
-        count = yield from w.plans.recover(later(w.now, seconds), **fields)
+        count = yield from w.later(engine.recover(**fields), seconds)
         return Outcome(note=str(count))
 
     return body
@@ -232,15 +230,15 @@ def recover(seconds: float = 0.0, **fields: Any) -> Callable[[World], Body]:
 
 def report_death(w: World) -> Body:
     """A supervisor reports that worker one is dead: a1 was running, g1 had ended."""
-    count = yield from w.plans.recover(
-        w.now, worker=w.workers["one"], running=[w.seq("a1")], ended=[w.seq("g1")], count=3
+    count = yield from engine.recover(
+        worker=w.workers["one"], running=[w.seq("a1")], ended=[w.seq("g1")], count=3
     )
     return Outcome(note=str(count))
 
 
 def renew(w: World) -> Body:
     leases = [(w.leased(name).run, w.leased(name).run_epoch) for name in ("a1", "u1")]
-    lost, cancels = yield from w.plans.renew(w.workers["one"], leases, 30.0, w.now)
+    lost, cancels = yield from engine.renew(w.workers["one"], leases, 30.0)
     return Outcome(note=f"{lost} {cancels}")
 
 
@@ -251,7 +249,7 @@ def fire(w: World) -> Body:
 
 
 def adopt(w: World) -> Body:
-    count = yield from own(plans.subscribe(w.plans, {"q": ["new"]}, w.now))
+    count = yield from own(engine.subscribe({"q": ["new"]}))
     return Outcome(note=str(count))
 
 
@@ -269,7 +267,7 @@ def same_id(name: str) -> Callable[[World], Body]:
 
 def prune(what: str) -> Callable[[World], Body]:
     def body(w: World) -> Body:
-        plan = operator_queues.prune(w.plans, what, 0.0 if what == "dedupe" else None, 100, later(w.now, 1))
+        plan = w.later(queues.prune(what, 0.0 if what == "dedupe" else None, 100), 1)
         return Outcome(note=str((yield from own(plan))))
 
     return body
@@ -427,7 +425,7 @@ def fire_settle(name: str) -> Callable[[World], Body]:
 
 
 def orders() -> list[Operation]:
-    o, d = operator_plans, operator_dead
+    o, d = operator, dead_letters
 
     def about(name: str, message: str, make: Callable[[World, int], Plan[Any]]) -> Operation:
         """An order about a message."""
@@ -440,31 +438,31 @@ def orders() -> list[Operation]:
 
     def redrive(name: str, *letters: str, out: bool = False) -> Operation:
         def plan(w: World) -> Plan[Any]:
-            return d.redrive(w.plans, [w.contents.letter(each) for each in letters], out, w.now)
+            return d.redrive([w.contents.letter(each) for each in letters], out)
 
         return Operation(f"order_{name}", lambda w: order(lambda: plan(w), "dead", w.ids[letters[0]]))
 
     def discard(w: World) -> Body:
-        return order(lambda: d.discard(w.plans, w.contents.letter("h1"), w.now), "dead", w.ids["h1"])
+        return order(lambda: d.discard(w.contents.letter("h1")), "dead", w.ids["h1"])
 
     return [
-        about("cancel", "f1", lambda w, seq: o.cancel(w.plans, seq, w.now)),
-        about("cancel_waiting", "a4", lambda w, seq: o.cancel(w.plans, seq, w.now)),
-        about("cancel_lapsed", "a2", lambda w, seq: o.cancel(w.plans, seq, w.now)),
-        about("cancel_leased", "g1", lambda w, seq: o.cancel(w.plans, seq, w.now)),
-        about("park", "f1", lambda w, seq: o.park(w.plans, seq, w.now)),
-        about("park_waiting", "a4", lambda w, seq: o.park(w.plans, seq, w.now)),
-        about("retry", "p1", lambda w, seq: o.retry(w.plans, seq, True, w.now)),
-        about("poison", "f1", lambda w, seq: o.poison(w.plans, seq, "why", w.now)),
-        about("release", "f2", lambda w, seq: o.release(w.plans, seq, w.now)),
-        about("release_waiting", "a4", lambda w, seq: o.release(w.plans, seq, w.now)),
-        stream("set_aside", lambda w: o.set_aside(w.plans, "q", "a", w.now)),
-        stream("set_aside_free", lambda w: o.set_aside(w.plans, "q", "f", w.now)),
-        stream("halt", lambda w: o.halt(w.plans, "q", "a", "me", w.now)),
-        stream("halt_free", lambda w: o.halt(w.plans, "q", "f", "me", w.now)),
-        stream("resume", lambda w: o.resume(w.plans, "q", "h", w.now)),
-        stream("move", lambda w: operator_queues.move(w.plans, "m", "q", 10, {}, w.now, w.now), SAME_ID),
-        stream("empty", lambda w: operator_queues.empty(w.plans, "m", 10, w.now)),
+        about("cancel", "f1", lambda w, seq: o.cancel(seq)),
+        about("cancel_waiting", "a4", lambda w, seq: o.cancel(seq)),
+        about("cancel_lapsed", "a2", lambda w, seq: o.cancel(seq)),
+        about("cancel_leased", "g1", lambda w, seq: o.cancel(seq)),
+        about("park", "f1", lambda w, seq: o.park(seq)),
+        about("park_waiting", "a4", lambda w, seq: o.park(seq)),
+        about("retry", "p1", lambda w, seq: o.retry(seq, True)),
+        about("poison", "f1", lambda w, seq: o.poison(seq, "why")),
+        about("release", "f2", lambda w, seq: o.release(seq)),
+        about("release_waiting", "a4", lambda w, seq: o.release(seq)),
+        stream("set_aside", lambda w: o.set_aside("q", "a")),
+        stream("set_aside_free", lambda w: o.set_aside("q", "f")),
+        stream("halt", lambda w: o.halt("q", "a", "me")),
+        stream("halt_free", lambda w: o.halt("q", "f", "me")),
+        stream("resume", lambda w: o.resume("q", "h")),
+        stream("move", lambda w: queues.move("m", "q", 10, {}, w.now), SAME_ID),
+        stream("empty", lambda w: queues.empty("m", 10)),
         redrive("redrive", "d1"),
         redrive("redrive_empty", "d2"),
         redrive("redrive_halted", "h1"),

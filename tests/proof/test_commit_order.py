@@ -26,9 +26,9 @@ from holdfast.clock import SystemClock
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Leased, Report, Settlement, Want
 from holdfast.settings import Settings
-from holdfast.store.plans import engine as plans
+from holdfast.store.plans import engine
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.runners import recognise
+from holdfast.store.recognise import recognise
 from tests.proof.counts import COUNTS
 from tests.store.box import done
 from tests.store.state import check_invariants
@@ -83,12 +83,12 @@ class Market:
 
     def publish(self, db: psycopg.Connection[Any], messages: list[NewMessage]) -> None:
         for message in messages:
-            recognise(db).run(self.store.plans.append([message], None))
+            recognise(db).run(self.store.bound(engine.append([message])))
 
     # -- handling
 
     def drain(self, name: str) -> None:
-        number = self.store.run(lambda now: plans.register_worker(self.store.plans, name, ["q"], now))
+        number = self.store.run(engine.register_worker(name, ["q"]))
         settlements: list[Settlement] = []
         until = time.monotonic() + SECONDS_MAX
         while time.monotonic() < until:
@@ -105,7 +105,7 @@ class Market:
         self.faults.append(f"{name} did not come to an end: {self.pending()} messages are left")
 
     def exchange(self, report: Report) -> Any:
-        return self.store.run(lambda now: self.store.plans.exchange(report, now), one=True)
+        return self.store.run(engine.exchange(report))
 
     def handle(self, leased: Leased) -> Settlement:
         with self.lock:
@@ -148,7 +148,7 @@ def count_up(db: psycopg.Connection[Any], stream: str) -> int:
 def market(postgres_dsn: str) -> Iterator[Market]:
     store = PostgresStore(postgres_dsn, Settings(), SystemClock())
     store.migrate()
-    store.run(lambda now: plans.subscribe(store.plans, {"q": ["t"]}, now))
+    store.run(engine.subscribe({"q": ["t"]}))
     with psycopg.connect(postgres_dsn) as db:
         db.execute("create table counts (stream text primary key, version int not null)")
         db.cursor().executemany("insert into counts values (%s, 0)", [(stream,) for stream in STREAMS])

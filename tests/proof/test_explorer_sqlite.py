@@ -20,6 +20,7 @@ from holdfast.errors import NotFound, Refused
 from holdfast.model.work import Report, Want
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore
+from holdfast.store.plans import engine
 from holdfast.store.plans.operator import OrderMoved
 from tests.proof.contents import Contents, fill
 from tests.proof.counts import COUNTS
@@ -44,12 +45,12 @@ def take_over() -> list[Step]:
 
     def claim(h: Hands) -> None:
         report = Report(h.contents.workers["two"], suspects=True, want=[Want("q", 1)], total=1)
-        work.extend(h.run(lambda now: h.store.plans.exchange(report, now)).work)
+        work.extend(h.run(engine.exchange(report)).work)
 
     def settle(h: Hands) -> None:
         h.exchange(*(done(each) for each in work), worker="two")
 
-    return [lambda h: h.run(lambda now: h.store.plans.recover(now, count=1)), claim, settle]
+    return [lambda h: h.run(engine.recover(count=1)), claim, settle]
 
 
 def operations() -> dict[str, Callable[[], list[Step]]]:

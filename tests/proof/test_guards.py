@@ -16,57 +16,56 @@ from holdfast.model.message import NewMessage
 from holdfast.model.work import Batch, Report, Want
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore
-from holdfast.store.plans import engine as plans
-from holdfast.store.plans import queues as operator_queues
+from holdfast.store.plans import engine, queues
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.runners import recognise
-from holdfast.store.statement import Plan, Statement
+from holdfast.store.recognise import recognise
+from holdfast.store.statement import Alone, Plan, Statement
 from tests.store.box import done
 
 
 def exchange(store: SqliteStore, report: Report) -> Batch:
-    return store.run(lambda now: store.plans.exchange(report, now))
+    return store.run(engine.exchange(report))
 
 
 def message(**fields: str) -> NewMessage:
-    return NewMessage(id=uuid4(), type="t", body="1", **fields)  # type: ignore[arg-type]
+    return NewMessage(id=uuid4(), type="t", body="1", **fields)
 
 
 @pytest.fixture
 def store(postgres_dsn: str) -> Iterator[PostgresStore]:
     found = PostgresStore(postgres_dsn, Settings(), SystemClock())
     found.migrate()
-    found.run(lambda now: plans.subscribe(found.plans, {"q": ["t"]}, now))
+    found.run(engine.subscribe({"q": ["t"]}))
     yield found
     found.close()
 
 
 @pytest.mark.one_postgres
 def test_a_lease_taken_late_in_a_transaction_is_not_born_lapsed(store: PostgresStore) -> None:
-    store.run(lambda now: store.plans.append([message()], now))
+    store.run(engine.append([message()]))
     report = Report(1, want=[Want("q", 1)], total=1, lease=0.3)
 
-    def late(now: object) -> Plan[object]:
+    def late() -> Plan[object]:
         yield Statement("select pg_sleep(0.4)")
-        yield from store.plans.exchange(report, None)
+        yield from engine.exchange(report)
         return (yield Statement("select until > clock_timestamp() from holdfast.lease"))
 
-    assert store.run(late) == [(True,)]
+    assert store.run(late()) == [(True,)]
 
 
 @pytest.mark.one_postgres
 def test_a_heartbeat_renews_what_it_was_given_and_nothing_later(store: PostgresStore) -> None:
     """The same worker may hold the same message again: its old attempt must hear that it has lost."""
-    store.run(lambda now: store.plans.append([message()], now))
-    number = store.run(lambda now: plans.register_worker(store.plans, "one", ["q"], now))
+    store.run(engine.append([message()]))
+    number = store.run(engine.register_worker("one", ["q"]))
     report = Report(number, want=[Want("q", 1)], total=1)
-    (first,) = store.run(lambda now: store.plans.exchange(report, now)).work
-    store.run(lambda now: store.plans.recover(now, worker=number))
-    (second,) = store.run(lambda now: store.plans.exchange(report, now)).work
+    (first,) = store.run(engine.exchange(report)).work
+    store.run(engine.recover(worker=number))
+    (second,) = store.run(engine.exchange(report)).work
     assert (first.message.seq, first.epoch) != (second.message.seq, second.epoch)
     both = [(each.run, each.run_epoch) for each in (first, second)]
     for fence, gone in zip(both, ({first.run}, set()), strict=True):
-        lost, _ = store.run(lambda now, fence=fence: store.plans.renew(number, [fence], 30.0, now))
+        lost, _ = store.run(engine.renew(number, [fence], 30.0))
         assert lost == gone
 
 
@@ -74,41 +73,41 @@ def test_a_heartbeat_renews_what_it_was_given_and_nothing_later(store: PostgresS
 def test_a_heartbeat_waits_for_nobody(store: PostgresStore) -> None:
     """An exchange that changes the worker's row may itself wait, for as long as a user's transaction lasts."""
     hasty = PostgresStore(store.url, Settings(lease=0.6, heartbeat=0.3), SystemClock())
-    number = hasty.run(lambda now: plans.register_worker(hasty.plans, "one", ["q"], now))
+    number = hasty.run(engine.register_worker("one", ["q"]))
     with closing(psycopg.connect(store.url)) as busy:
         busy.execute("update holdfast.worker set asleep = true")
-        assert hasty.run(lambda now: hasty.plans.renew(number, [], 30.0, now), one=True) == (set(), set())
+        assert hasty.run(engine.renew(number, [], 30.0)) == (set(), set())
     hasty.close()
 
 
 @pytest.mark.one_postgres
 def test_a_producer_with_an_old_snapshot_does_not_believe_a_row_that_is_gone(store: PostgresStore) -> None:
     """It sees the row of the stream that housekeeping took away, beside its own: found by the explorer."""
-    store.run(lambda now: store.plans.append([message(stream="s")], now))
+    store.run(engine.append([message(stream="s")]))
     report = Report(1, want=[Want("q", 1)], total=1)
-    (leased,) = store.run(lambda now: store.plans.exchange(report, now)).work
-    store.run(lambda now: store.plans.exchange(Report(1, [done(leased)]), now))
+    (leased,) = store.run(engine.exchange(report)).work
+    store.run(engine.exchange(Report(1, [done(leased)])))
     with closing(psycopg.connect(store.url)) as db:
         db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        recognise(db).run(store.plans.append([message(stream="s")], None))
-        assert store.run(lambda now: operator_queues.prune(store.plans, "streams", None, 10, now)).count == 1
+        recognise(db).run(store.bound(engine.append([message(stream="s")])))
+        assert store.run(queues.prune("streams", None, 10)).count == 1
         with pytest.raises(psycopg.errors.SerializationFailure):
             db.commit()
         db.rollback()
-        recognise(db).run(store.plans.append([message(stream="s")], None))
+        recognise(db).run(store.bound(engine.append([message(stream="s")])))
         db.commit()
-    assert len(store.run(lambda now: store.plans.exchange(report, now)).work) == 1
+    assert len(store.run(engine.exchange(report)).work) == 1
 
 
 @pytest.mark.one_postgres
 def test_a_connection_in_doubt_is_not_used_again(store: PostgresStore) -> None:
     """A plan that fails inside its transaction, or leaves one open, does not leave it to the next."""
 
-    def left_open(_: object) -> Plan[None]:
+    def left_open() -> Plan[None]:
         yield Statement("begin")
 
-    store.run(left_open, one=True)
-    store.run(lambda now: store.plans.append([message(stream="s")], now), one=True)
+    store.run(Alone(left_open()))
+    store.run(engine.append([message(stream="s")]))
     with closing(psycopg.connect(store.url)) as other:
         assert other.execute("select count(*) from holdfast.message").fetchall() == [(1,)]
 
@@ -121,10 +120,10 @@ def test_the_default_isolation_of_a_database_does_not_reach_the_store(store: Pos
         db.execute(f'alter database "{name}" set default_transaction_isolation = "serializable"'.encode())
     fresh = PostgresStore(store.url, Settings(), SystemClock())
 
-    def level(_: object) -> Plan[object]:
+    def level() -> Plan[object]:
         return (yield Statement("select current_setting('transaction_isolation')"))
 
-    assert fresh.run(level) == [("read committed",)]
+    assert fresh.run(level()) == [("read committed",)]
     fresh.close()
 
 
@@ -133,13 +132,13 @@ def test_sqlite_writers_wait_for_each_other(tmp_path: Path) -> None:
     path = str(tmp_path / "holdfast.db")
     stores = [SqliteStore(path, Settings(), SystemClock()) for _ in range(3)]
     stores[0].migrate()
-    stores[0].run(lambda now: plans.subscribe(stores[0].plans, {"q": ["t"]}, now))
+    stores[0].run(engine.subscribe({"q": ["t"]}))
     faults: list[Exception] = []
 
     def work(store: SqliteStore) -> None:
         try:
             for _ in range(60):
-                store.run(lambda now: store.plans.append([message(stream="s", dedupe=str(uuid4()))], now))
+                store.run(engine.append([message(stream="s", dedupe=str(uuid4()))]))
                 work = exchange(store, Report(1, want=[Want("q", 5)], total=5)).work
                 exchange(store, Report(1, [done(each) for each in work]))
         except Exception as error:

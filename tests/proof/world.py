@@ -17,8 +17,8 @@ from holdfast.clock import MovableClock
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Leased
 from holdfast.settings import Settings
-from holdfast.store.plans.engine_postgres import PostgresPlans
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.statement import Bound, Runnable, bound
 from tests.proof import instrument
 from tests.proof.contents import fill
 from tests.store.box import Box
@@ -37,7 +37,6 @@ class World:
         clock = MovableClock()
         self.store = PostgresStore(dsn, Settings(), clock)
         self.store.migrate()
-        self.plans: PostgresPlans = self.store.plans
         self.connection = psycopg.connect(dsn, autocommit=True, options="-c synchronous_commit=off")
         instrument.install(self.connection)
         self.contents = fill(Box(self.store, clock, dsn))
@@ -74,6 +73,10 @@ class World:
 
     def leased(self, name: str, queue: str = "q", *, run: str | None = None) -> Leased:
         return self.contents.leased(name, queue, run=run)
+
+    def later(self, plan: Runnable[Any], seconds: float) -> Bound[Any]:
+        """A plan, so long after what is now."""
+        return bound(plan, self.store.engine, later(self.now, seconds))
 
     # -- remembering and restoring
 

@@ -27,9 +27,9 @@ from holdfast.model.work import Batch, Leased, Report, Settlement, Want
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import RetryPolicy, policy
-from holdfast.store import SqlitePlans, SqliteStore, Store
-from holdfast.store.plans import engine as plans
-from holdfast.store.runners import recognise
+from holdfast.store import SqliteStore, Store
+from holdfast.store.plans import engine
+from holdfast.store.recognise import recognise
 from tests.store import state
 from tests.store.state import Row
 
@@ -64,23 +64,19 @@ class Box:
     def subscribe(self, queue: str = QUEUE, *patterns: str) -> int:
         """Answers how many messages were adopted."""
         subscriptions = {queue: patterns or (TYPE,)}
-        return self.store.run(lambda now: plans.subscribe(self.store.plans, subscriptions, now))
+        return self.store.run(engine.subscribe(subscriptions))
 
     def subscribe_unordered(self, queue: str, *patterns: str) -> int:
         """A queue that does not keep the order of streams."""
-        return self.store.run(lambda now: plans.subscribe(self.store.plans, {queue: patterns}, now, [queue]))
+        return self.store.run(engine.subscribe({queue: patterns}, [queue]))
 
     def publish(self, *messages: NewMessage) -> list[Published]:
         """In a transaction of its own, as the engine does it: PostgreSQL gives the places at once then."""
-        ours = self.store.plans
-        if isinstance(ours, SqlitePlans):
-            return self.store.run(lambda now: ours.append(messages, now))
-        single = not any(message.event for message in messages)
-        return self.store.run(lambda now: ours.append(messages, now, place=True), one=single)
+        return self.store.run(engine.append(messages, place=True))
 
     def publish_deferred(self, *messages: NewMessage) -> list[Published]:
         """As in a caller's transaction: PostgreSQL gives the places when it commits."""
-        return self.store.run(lambda now: self.store.plans.append(messages, now))
+        return self.store.run(engine.append(messages))
 
     def send(self, name: Any = "m", **fields: Any) -> UUID:
         (published,) = self.publish(new(name, **fields))
@@ -92,7 +88,7 @@ class Box:
 
     def publish_on(self, handle: Any, *messages: NewMessage) -> list[Published]:
         """Publish in the caller's own transaction."""
-        return recognise(handle).run(self.store.plans.append(messages, self.store.now()))  # type: ignore[arg-type]
+        return recognise(handle).run(self.store.bound(engine.append(messages)))
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -108,14 +104,12 @@ class Box:
 
     def worker(self, name: str = "one") -> int:
         if name not in self.workers:
-            self.workers[name] = self.store.run(
-                lambda now: plans.register_worker(self.store.plans, name, [QUEUE], now)
-            )
+            self.workers[name] = self.store.run(engine.register_worker(name, [QUEUE]))
         return self.workers[name]
 
     def exchange(self, *settlements: Settlement, worker: str = "one", **report: Any) -> Batch:
         whole = Report(self.worker(worker), settlements, **report)
-        return self.store.run(lambda now: self.store.plans.exchange(whole, now), one=True)
+        return self.store.run(engine.exchange(whole))
 
     def turn(
         self, *settlements: Settlement, queues: Sequence[str] = (QUEUE,), heads: int = 100, **report: Any
@@ -144,15 +138,15 @@ class Box:
         """Answers the lost ones and those asked to be cancelled."""
         tokens = [(each.run, each.run_epoch) for each in leased]
         number = self.worker(worker)
-        return self.store.run(lambda now: self.store.plans.renew(number, tokens, lease, now), one=True)
+        return self.store.run(engine.renew(number, tokens, lease))
 
     def recover(self, worker: str | None = None, **lists: Any) -> int:
         number = None if worker is None else self.worker(worker)
-        return self.store.run(lambda now: self.store.plans.recover(now, worker=number, **lists), one=True)
+        return self.store.run(engine.recover(worker=number, **lists))
 
     def announce_stop(self, worker: str = "one") -> None:
         number = self.worker(worker)
-        self.store.run(lambda _: plans.announce_stop(self.store.plans, number))
+        self.store.run(engine.announce_stop(number))
 
     def pass_time(self, **parts: float) -> None:
         self.clock.advance(**parts)

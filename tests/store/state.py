@@ -61,17 +61,17 @@ class Row(dict[str, Any]):
 
 
 def table(store: Store, name: str) -> str:
-    return f"holdfast_{name}" if store.plans.dialect == "sqlite" else f"{store.schema}.{name}"  # type: ignore[union-attr]
+    return f"holdfast_{name}" if store.engine.dialect == "sqlite" else f"{store.schema}.{name}"  # type: ignore[union-attr]
 
 
 def query(store: Store, text: str, **params: object) -> Rows:
     """Any statement; `{message}` is the table of messages."""
     sql = text.format_map({name: table(store, name) for name in COLUMNS})
 
-    def plan(_: object) -> Plan[Rows]:
+    def plan() -> Plan[Rows]:
         return (yield Statement(sql, params))
 
-    return store.run(plan)
+    return store.run(plan())
 
 
 def read(store: Store, name: str) -> list[Row]:
@@ -81,7 +81,7 @@ def read(store: Store, name: str) -> list[Row]:
 
 def read_all(store: Store, *names: str) -> dict[str, list[Row]]:
     """The rows of several tables, as they are at one moment."""
-    sqlite = store.plans.dialect == "sqlite"
+    sqlite = store.engine.dialect == "sqlite"
     parts = []
     for name in names:
         columns = COLUMNS[name].split()

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from holdfast.model.work import Report, Want
+from holdfast.store.plans import engine
 from holdfast.store.postgres import execute
-from holdfast.store.statement import Plan, drive
+from holdfast.store.statement import Runnable, drive
 from tests.store import state
 from tests.store.box import QUEUE, Box, done, failed, names, new
 
@@ -21,19 +22,21 @@ BLOCKED_SECONDS = 0.3
 
 
 @contextmanager
-def transaction(box: Box) -> Iterator[Callable[[Plan[Any]], Any]]:
+def transaction(box: Box) -> Iterator[Callable[[Runnable[Any]], Any]]:
     """A transaction that stays open until the block ends; it runs plans."""
     with psycopg.connect(box.dsn) as connection:
-        yield lambda plan: drive(plan, lambda statement: execute(connection, statement))
+        yield lambda plan: drive(box.store.bound(plan), lambda statement: execute(connection, statement))
 
 
-def exchange(box: Box, *settlements: Any, worker: str = "one", heads: int = 100, **report: Any) -> Plan[Any]:
+def exchange(
+    box: Box, *settlements: Any, worker: str = "one", heads: int = 100, **report: Any
+) -> Runnable[Any]:
     report = {"want": [Want(QUEUE, heads)], "total": 1000, **report}
-    return box.store.plans.exchange(Report(box.worker(worker), settlements, **report), box.store.now())  # type: ignore[arg-type]
+    return engine.exchange(Report(box.worker(worker), settlements, **report))
 
 
-def publish(box: Box, *messages: Any) -> Plan[Any]:
-    return box.store.plans.append(messages, box.store.now())  # type: ignore[arg-type]
+def publish(box: Box, *messages: Any) -> Runnable[Any]:
+    return engine.append(messages)
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ def test_a_claim_that_is_rolled_back_leaves_nothing(pg_box: Box) -> None:
     box = pg_box
     id = box.send("a")
     with psycopg.connect(box.dsn) as connection:
-        batch = drive(exchange(box), lambda statement: execute(connection, statement))
+        batch = drive(box.store.bound(exchange(box)), lambda statement: execute(connection, statement))
         assert len(batch.work) == 1
         connection.rollback()
     leased = box.claim_one()
@@ -116,7 +119,7 @@ def test_what_is_leased_while_a_claim_looks_is_passed_over(pg_box: Box, aside: A
         gate.execute("select pg_advisory_lock(7)")
         looks.execute("set slow.look = 'on'")
         plan = exchange(box, worker="two")
-        looking = aside(lambda: drive(plan, lambda statement: execute(looks, statement)))
+        looking = aside(lambda: drive(box.store.bound(plan), lambda statement: execute(looks, statement)))
         first = box.claim(heads=2)
         gate.execute("select pg_advisory_unlock(7)")
         second = looking.result(10).work
@@ -133,7 +136,7 @@ def test_what_is_taken_over_while_a_settlement_waits_for_it_is_not_settled(pg_bo
     box.worker("two")
     box.pass_time(seconds=60)
     with transaction(box) as taking:
-        assert taking(box.store.plans.recover(box.store.now())) == 1  # type: ignore[arg-type]
+        assert taking(engine.recover()) == 1
         (theirs,) = taking(exchange(box, worker="two", suspects=True)).work
         settling = aside(lambda: box.settle(done(mine)))
     with pytest.raises(psycopg.errors.SerializationFailure, match="taken over"):
@@ -178,7 +181,7 @@ def test_a_publish_that_commits_while_the_last_message_is_settled_is_not_strande
     box.send("a", stream="s")
     leased = box.claim_one()
     with transaction(box) as settling:
-        settling(box.store.plans.settle([done(leased)], [], box.store.now()))
+        settling(engine.settle([done(leased)], []))
         waiting = aside(lambda: box.send("b", stream="s"))
         assert not waiting.done()
     waiting.result(5)
@@ -200,7 +203,10 @@ def test_a_producer_with_an_old_snapshot_gets_an_error_and_strands_nothing(pg_bo
     box.send("a", stream="s")
     with psycopg.connect(box.dsn) as connection:
         connection.execute("set transaction isolation level repeatable read")
-        drive(publish(box, new("b", stream="s")), lambda statement: execute(connection, statement))
+        drive(
+            box.store.bound(publish(box, new("b", stream="s"))),
+            lambda statement: execute(connection, statement),
+        )
         box.settle(done(box.claim_one()))
         with pytest.raises(psycopg.errors.SerializationFailure):
             connection.commit()
@@ -215,7 +221,7 @@ def test_a_first_subscriber_and_a_publish_at_the_same_time_lose_nothing(pg_box: 
         publishing(publish(box, new("m", type="other", stream="s")))
         box.subscribe("ledger", "other")
     assert [m.queue for m in box.messages()] == [None]
-    box.store.run(lambda now: box.store.plans.adopt(1000, now))
+    box.store.run(engine.adopt(1000))
     assert names(box.claim("ledger")) == ["m"]
 
 
@@ -230,7 +236,7 @@ def test_a_key_in_an_open_transaction_makes_others_wait_for_its_end(
     box = pg_box
     first, second = new("first", dedupe="k"), new("second", dedupe="k")
     with psycopg.connect(box.dsn) as connection:
-        drive(publish(box, first), lambda statement: execute(connection, statement))
+        drive(box.store.bound(publish(box, first)), lambda statement: execute(connection, statement))
         waiting = aside(lambda: box.publish(second))
         assert not waiting.done()
         connection.commit() if end == "commit" else connection.rollback()
@@ -247,7 +253,7 @@ def test_a_settlement_that_is_not_committed_yet_is_not_taken_over(pg_box: Box) -
     box.send_all("a", "b", stream="s")
     leased = box.claim(run=1)[0]
     with transaction(box) as settling:
-        settling(box.store.plans.settle([done(leased)], [], box.store.now()))
+        settling(engine.settle([done(leased)], []))
         box.pass_time(hours=1)
         assert box.recover() == 0
         assert box.recover("one") == 0
@@ -259,7 +265,7 @@ def test_a_heartbeat_does_not_wait_for_a_settlement(pg_box: Box) -> None:
     box.send_all("a", "b")
     a, b = box.claim()
     with transaction(box) as settling:
-        settling(box.store.plans.settle([done(a)], [], box.store.now()))
+        settling(engine.settle([done(a)], []))
         assert box.renew(a, b) == (set(), set())
 
 
@@ -272,7 +278,7 @@ def test_a_settlement_waits_for_a_take_over_and_finds_its_lease_lost(
     run = box.claim()
     box.pass_time(hours=1)
     with transaction(box) as recovering:
-        recovering(box.store.plans.recover(box.store.now()))  # type: ignore[arg-type]
+        recovering(engine.recover())
         waiting = aside(lambda: box.settle(end(run[0])))
         assert not waiting.done()
     try:
@@ -288,7 +294,7 @@ def test_the_rest_of_a_run_has_what_a_renewal_on_its_way_gives(pg_box: Box, asid
     box.send_all("a", "b", stream="s")
     run = box.claim()
     with transaction(box) as renewing:
-        renewing(box.store.plans.renew(box.worker(), [(run[0].run, run[0].epoch)], 1000.0, box.store.now()))  # type: ignore[arg-type]
+        renewing(engine.renew(box.worker(), [(run[0].run, run[0].epoch)], 1000.0))
         moves = [(run[0].run, run[1].message.seq)]
         settling = aside(lambda: box.settle(done(run[0]), moves=moves))
     assert settling.result(10) == set()

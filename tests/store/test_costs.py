@@ -17,20 +17,21 @@ import psycopg
 import pytest
 
 from holdfast.model.work import Batch, Leased, Look, Report, Want
+from holdfast.store.plans import engine
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.statement import Plan, Statement
+from holdfast.store.statement import Plan, Runnable, Statement
 from tests.store.box import QUEUE, TYPE, Box, done, failed, new
 
 BATCH = 100
 TABLES = ("message", "lease", "stream", "dedupe", "worker", "queue", "subscription")
 
 
-def statements(box: Box, plan: Callable[[Any], Plan[Any]]) -> tuple[list[str], Any]:
+def statements(box: Box, plan: Runnable[Any]) -> tuple[list[str], Any]:
     """The statements of a plan, and what it answers."""
     said: list[str] = []
 
-    def listening(now: Any) -> Plan[Any]:
-        inner = plan(now)
+    def listening() -> Plan[Any]:
+        inner = box.store.bound(plan)
         rows: Any = None
         try:
             while True:
@@ -40,7 +41,7 @@ def statements(box: Box, plan: Callable[[Any], Plan[Any]]) -> tuple[list[str], A
         except StopIteration as end:
             return end.value
 
-    return said, box.store.run(listening)
+    return said, box.store.run(listening())
 
 
 @pytest.mark.parametrize("streams", [0, 1, BATCH])
@@ -53,7 +54,7 @@ def test_an_exchange_has_as_many_statements_for_many_as_for_few(box: Box, stream
         assert len(work) == size
         number = box.worker()
         report = Report(number, [done(each) for each in work], want=want, total=size)
-        said, _ = statements(box, lambda now, report=report: box.store.plans.exchange(report, now))
+        said, _ = statements(box, engine.exchange(report))
         counts.append(len(said))
     if not box.sqlite:
         assert counts == [1, 1]
@@ -65,7 +66,7 @@ def test_an_exchange_has_as_many_statements_for_many_as_for_few(box: Box, stream
 
 def test_many_are_published_with_one_statement(box: Box) -> None:
     messages = [new(n) for n in range(BATCH)]
-    said, _ = statements(box, lambda now: box.store.plans.append(messages, now))
+    said, _ = statements(box, engine.append(messages))
     assert len(said) == 1
 
 
@@ -105,7 +106,7 @@ def test_a_batch_is_one_commit_to_publish_and_one_to_exchange(box: Box) -> None:
 def reads(box: Box, work: Callable[[], Any]) -> int:
     """How many rows the server has looked at meanwhile, in the tables that work goes through."""
 
-    def flush(_: Any) -> Plan[None]:
+    def flush() -> Plan[None]:
         yield Statement("select pg_stat_force_next_flush()")
 
     def read() -> int:
@@ -117,10 +118,10 @@ def reads(box: Box, work: Callable[[], Any]) -> int:
             ).fetchall()
         return int(count)
 
-    box.store.run(flush, one=True)
+    box.store.run(flush())
     before = read()
     work()
-    box.store.run(flush, one=True)
+    box.store.run(flush())
     return read() - before
 
 

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from holdfast.model.work import Batch, Report, Want
+from holdfast.store.plans import engine
 from holdfast.store.postgres import execute
 from holdfast.store.statement import drive
 from tests.proof.instrument import function_source
@@ -27,12 +28,13 @@ begin
     return $1;
 end $$
 """
+OF_A_QUEUE = " from holdfast.message t\n             where t.queue = w.queue"
 # What a look reads of a row before it locks it: it has its snapshot by then.
 READS = {
     "claim": ("octet_length(m.body)", "octet_length(slow.pass(m.body))"),
     "claim_suspect": (
-        "select t.seq, t.epoch, t.claimable_at from",
-        "select t.seq, t.epoch, t.claimable_at, slow.pass(t.body) from",
+        "t.claimable_at" + OF_A_QUEUE,
+        "t.claimable_at, slow.pass(t.body)" + OF_A_QUEUE,
     ),
 }
 
@@ -49,8 +51,8 @@ def looking(box: Box, **report: Any) -> Iterator[Any]:
     ):
         gate.execute("select pg_advisory_lock(77)")
         looks.execute("set slow.down = 'yes'")
-        plan = box.store.plans.exchange(whole, box.store.now())  # type: ignore[arg-type]
-        asked = pool.submit(lambda: drive(plan, lambda statement: execute(looks, statement)))
+        plan = engine.exchange(whole)
+        asked = pool.submit(lambda: drive(box.store.bound(plan), lambda statement: execute(looks, statement)))
         waits = "select 1 from pg_locks where pid = %s and locktype = 'advisory' and not granted"
         while not gate.execute(waits, [looks.info.backend_pid]).fetchone():
             assert not asked.done(), asked.result()

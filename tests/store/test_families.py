@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.model.work import Found, Look, Want
-from holdfast.store.plans import engine as plans
+from holdfast.store.plans import engine
 from tests.store.box import Box, done, failed, names
 
 FAMILY = "customers"
@@ -82,12 +82,8 @@ def test_a_suspect_of_a_family_is_found_and_handed_out_alone(box: Box) -> None:
     box.claim("customers/17")
     box.pass_time(seconds=60)
     assert box.recover() == 1
-    assert box.store.run(
-        lambda now: plans.suspects_wait(box.store.plans, ["customers"], now, [FAMILY]), one=True
-    )
-    assert not box.store.run(
-        lambda now: plans.suspects_wait(box.store.plans, ["customers"], now, ["custom"]), one=True
-    )
+    assert box.store.run(engine.suspects_wait(["customers"], [FAMILY]))
+    assert not box.store.run(engine.suspects_wait(["customers"], ["custom"]))
     assert "customers/17" not in look(box).queues
     batch = box.exchange(looks=[Look(FAMILY)], want=[Want(FAMILY, 1)], total=1, peek=True)
     assert batch.suspects

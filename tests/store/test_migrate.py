@@ -17,10 +17,9 @@ from holdfast.errors import NotMigrated
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, Store
 from holdfast.store.migrate import latest, migration_sql, split, steps
-from holdfast.store.plans import breakers as breaker_plans
-from holdfast.store.plans import slots as slot_plans
+from holdfast.store.plans import breakers, slots
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.statement import Dialect
+from holdfast.store.text import Dialect
 from tests import servers
 from tests.databases import server
 from tests.store.box import QUEUE, Box, done, names, new
@@ -319,15 +318,14 @@ def test_slots_leave_the_breakers_table(store: Store, url: str) -> None:
     is_sqlite = dialect(url) == "sqlite"
     schema, moment, no = ("holdfast_", "1", "0") if is_sqlite else ("holdfast.", "now()", "false")
     execute(url, f"drop table {schema}slot")
+    execute(url, f"drop index {schema}queue_paused")
     columns = "name, version, era, state, forced, calls, trials_left, successes, changed_at"
     for name, calls in (("holdfast/slots/smtp", OLD_SLOTS), ("llm", ".x"), ("holdfast/slots/idle", "")):
         values = f"'{name}', 41, 0, 'closed', {no}, '{calls}', 0, 0, {moment}"
         execute(url, f"insert into {schema}breaker ({columns}) values ({values})")
     for statement in split(dict(steps(dialect(url)))[8]):
         execute(url, statement)
-    smtp = store.read(lambda _: slot_plans.look(store.plans, "smtp"))
+    smtp = store.read(slots.look("smtp"))
     assert smtp == (41, [(7, 3, 30.0, ("mail", "post")), (8, 0, 30.0, ("post",))])
-    assert store.read(lambda _: slot_plans.look(store.plans, "idle")) == (41, [])
-    assert [row.name for row, _ in store.read(lambda now: breaker_plans.known(store.plans, 10, now))] == [
-        "llm"
-    ]
+    assert store.read(slots.look("idle")) == (41, [])
+    assert [row.name for row, _ in store.read(breakers.known(10))] == ["llm"]

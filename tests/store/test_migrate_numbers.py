@@ -14,7 +14,7 @@ from holdfast.clock import MovableClock
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.migrate import split, steps
-from holdfast.store.statement import Dialect
+from holdfast.store.text import Dialect
 from tests.databases import server
 from tests.store import state
 from tests.store.box import Box, dead, new

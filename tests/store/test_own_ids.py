@@ -16,7 +16,7 @@ import pytest
 from holdfast.errors import IdTaken
 from holdfast.model.message import NewMessage
 from holdfast.store.given import taken
-from holdfast.store.plans import engine as plans
+from holdfast.store.plans import engine
 from tests.store.box import QUEUE, TYPE, Box, dead, done, names, new
 from tests.store.conftest import sqlite_box
 
@@ -112,8 +112,7 @@ def test_a_repeated_publish_with_its_dedupe_key_is_a_duplicate_and_not_refused(b
 
 
 def test_ids_that_the_engine_makes_are_not_looked_up(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = box.store.plans
-    statements = list(ours.append([new("a")], box.store.now()))  # type: ignore[arg-type]
+    statements = list(box.store.bound(engine.append([new("a")])))
     assert not [each for each in statements if "The first message, pending" in each.sql]
 
 
@@ -231,7 +230,7 @@ def test_an_adopted_message_whose_id_is_pending_is_kept(empty_box: Box) -> None:
     (unrouted,) = box.messages()
     box.publish(new("pending", id=X, queue=QUEUE))
     subscriptions = {QUEUE: [TYPE], "also": ["order.*"]}  # in the second nobody is in its way
-    box.store.run(lambda now: plans.subscribe(box.store.plans, subscriptions, now))
+    box.store.run(engine.subscribe(subscriptions))
     assert sorted((m.queue, m.body) for m in box.messages()) == [("also", '"unrouted"'), (QUEUE, '"pending"')]
     (kept,) = box.read("dead")
     assert (kept.id, kept.queue, kept.seq, kept.body, kept.reason) == (

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.model.message import NewMessage
-from holdfast.store.plans import engine as plans
+from holdfast.store.plans import engine
 from tests.store.box import QUEUE, Box, done, failed, names, new
 
 # --- In a transaction of its own ------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_all_who_subscribe_first_adopt(empty_box: Box) -> None:
     box.send_all(*range(5), stream="s")
     box.send("x")
     subscriptions = {"a": ["order.placed"], "b": ["order.*"], "c": ["*"]}
-    assert box.store.run(lambda now: plans.subscribe(box.store.plans, subscriptions, now)) == 6
+    assert box.store.run(engine.subscribe(subscriptions)) == 6
     for queue in "abc":
         assert names(box.claim(queue)) == [0, "x", 1, 2, 3, 4]
 
@@ -197,10 +197,10 @@ def test_a_limited_adoption_leaves_no_subscriber_out(empty_box: Box, count: int)
     box = empty_box
     box.send_all(*range(4))
     adopt_nothing = {"a": ["x"], "b": ["x"], "c": ["x"]}
-    box.store.run(lambda now: plans.subscribe(box.store.plans, adopt_nothing, now))
+    box.store.run(engine.subscribe(adopt_nothing))
     for queue in "abc":
         box.query("insert into {subscription} (pattern, queue) values ('order.placed', :queue)", queue=queue)
-    adopted = box.store.run(lambda now: box.store.plans.adopt(count, now))
+    adopted = box.store.run(engine.adopt(count))
     assert adopted == count
     for queue in "abc":
         assert names(box.claim(queue)) == list(range(count))

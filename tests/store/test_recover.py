@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.store.plans import engine as plans
+from holdfast.store.plans import engine
 from tests.store.box import QUEUE, Box, done, failed, given_back, moved, names
 
 
@@ -286,5 +286,5 @@ def test_a_worker_that_holds_nothing_is_forgotten(box: Box) -> None:
     box.claim(worker="busy")
     for name in ("busy", "idle"):
         number = box.worker(name)
-        box.store.run(lambda _, number=number: plans.retire_worker(box.store.plans, number))
+        box.store.run(engine.retire_worker(number))
     assert [w.name for w in box.read("worker")] == ["busy"]

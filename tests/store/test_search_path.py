@@ -23,10 +23,9 @@ from holdfast.model.work import Look
 from holdfast.operations import Operations
 from holdfast.settings import Settings
 from holdfast.store import migrate
-from holdfast.store.plans import dead_queries
-from holdfast.store.plans import engine as plans
+from holdfast.store.plans import dead_queries, engine
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.statement import SYNTAX, compile
+from holdfast.store.text import SYNTAX, Text, compile, load
 from tests.databases import migrated
 from tests.store.box import QUEUE, Box, dead, done, failed, given_back, names, new
 from tests.store.test_statements import statements
@@ -87,11 +86,19 @@ def test_they_are_inlined(db: psycopg.Connection[Any]) -> None:
 
 def test_every_statement_names_the_schema_of_the_functions_that_it_calls(db: psycopg.Connection[Any]) -> None:
     known = system_functions(db)
-    asked = statements("postgres") | dict(dead_queries.POSTGRES)
+    asked = statements("postgres") | conditions()
     found = {
         name: calls for name, text in asked.items() if (calls := unqualified(without_literals(text), known))
     }
     assert found == {}
+
+
+def conditions() -> dict[str, str]:
+    """What is put behind statements about dead letters."""
+    texts = dict(dead_queries.CONDITIONS)
+    for name, choices in dead_queries.CHOICES.items():
+        texts |= {f"{name}={choice}": text for choice, text in choices.items()}
+    return {name: load("postgres", (Text(text),)) for name, text in texts.items()}
 
 
 def test_every_operator_of_a_statement_fits_exactly(db: psycopg.Connection[Any]) -> None:
@@ -228,7 +235,7 @@ DOMAINS = "".join(
 
 def hostile(dsn: str) -> None:
     """A schema with a function for every call and an operator for every pair, which say that they were called."""
-    texts = [*(STORE / "functions").glob("*.sql"), *(STORE / "sql" / "postgres").glob("*.sql")]
+    texts = [*(STORE / "functions").glob("*.sql"), *(STORE / "sql").rglob("*.sql")]
     texts += [*(STORE / "migrations").rglob("*.sql"), *STORE.glob("*.py")]
     used = {name for file in texts for name in re.findall(r"\b(\w+)\(", file.read_text())}
     with psycopg.connect(dsn, autocommit=True) as db:
@@ -282,7 +289,7 @@ def test_the_engine_calls_none_of_it(victim: Callable[[str], PostgresStore], pos
     store = victim("hostile,public")
     assert store.migrate() == [version for version, _ in migrate.steps("postgres")]
     store.check()
-    box = Box(store, store.clock, store.url)  # type: ignore[arg-type]
+    box = Box(store, store.clock, store.url)
     everything(box)
     operate(box)
     store.close()
@@ -352,19 +359,19 @@ def everything(box: Box) -> None:
     box.settle(done(first, new("emitted", dedupe="k3", stream="s"), new("logged", stream="log", event=True)))
     box.settle(failed(second), dead(third), given_back(fourth))
     with box.store.transaction() as (_, run):
-        run(box.store.plans.settle([done(rest[0])], (), box.store.now()))
+        run(engine.settle([done(rest[0])], ()))
     with (
         pytest.raises(psycopg.errors.RaiseException, match="another worker"),
         box.store.transaction() as (_, run),
     ):
-        run(plans.refuse(box.store.plans))
+        run(engine.refuse())
     box.clock.advance(seconds=90)
     assert box.recover() > 0
     assert box.claim_suspect() is not None
     box.clock.advance(seconds=600)
     box.recover()
     box.turn(peek=True, queues=[QUEUE, *(f"q{n}" for n in range(20))])
-    assert box.store.run(lambda _: plans.read_events(box.store.plans, "log", 0, 10))
+    assert box.store.run(engine.read_events("log", 0, 10))
 
 
 def publish_as_a_user(box: Box) -> None:
@@ -391,11 +398,10 @@ def operate(box: Box) -> None:
         "died_before": box.now, "died_after": box.now, "here_before": box.now, "until": box.now, "redrives_below": 3,
         "ids": [new().id], "place": (1, 1, str(new().id), "q"), "redriven": True, "held": True, "halts": False,
     }  # fmt: skip
-    assert wanted.keys() == {*dead_queries.CONDITIONS, *dead_queries.CHOICES}
-    plan = box.store.plans
-    assert box.store.run(lambda _: dead_queries.letters(plan, **wanted)) == []
-    assert box.store.run(lambda _: dead_queries.count(plan, text="no")) == 2
-    assert box.store.run(lambda _: dead_queries.groups(plan, 5, text="no"))
+    assert wanted.keys() == {*dead_queries.CONDITIONS, *dead_queries.CHOICES, "text"}
+    assert box.store.run(dead_queries.letters(**wanted)) == []
+    assert box.store.run(dead_queries.count(text="no")) == 2
+    assert box.store.run(dead_queries.groups(5, text="no"))
     found.queues.pause("late")
     found.queues.move("late", QUEUE)
 
@@ -404,7 +410,7 @@ def test_publishing_and_working_are_safe_in_any_path(
     victim: Callable[[str], PostgresStore], postgres_dsn: str
 ) -> None:
     """Even where somebody's schema stands before the system's, and his `text` and `=` before the system's."""
-    box = Box(ready := victim("public"), ready.clock, ready.url)  # type: ignore[arg-type]
+    box = Box(ready := victim("public"), ready.clock, ready.url)
     ready.migrate()
     box.subscribe()
     worker = box.worker()
@@ -412,7 +418,7 @@ def test_publishing_and_working_are_safe_in_any_path(
         db.execute(DOMAINS.encode())
     store = victim("hostile,pg_catalog,public")
     store.clock = ready.clock
-    attacked = Box(store, store.clock, store.url)  # type: ignore[arg-type]
+    attacked = Box(store, store.clock, store.url)
     attacked.workers["one"] = worker
     with attacked.connection() as db, pytest.raises(psycopg.errors.RaiseException, match="hijacked"):
         db.execute("select 'a'::text")
@@ -424,7 +430,7 @@ def test_publishing_and_working_are_safe_in_any_path(
     attacked.renew(*work)
     attacked.settle(*(done(each) for each in work[:2]), failed(work[2]), dead(work[3]))
     with attacked.store.transaction() as (_, run):
-        assert run(store.plans.settle([done(work[4])], (), store.now())) == {work[4].message.seq}
+        assert run(engine.settle([done(work[4])], ())) == {work[4].message.seq}
     store.clock.advance(seconds=90)  # type: ignore[attr-defined]
     assert attacked.recover() > 0
 
@@ -433,10 +439,10 @@ def test_what_a_handler_sees_is_his_own_path(victim: Callable[[str], PostgresSto
     """The engine's functions pin the path for themselves: the session of `ctx.transaction()` is as it was."""
     store = victim("public")
     store.migrate()
-    box = Box(store, store.clock, store.url)  # type: ignore[arg-type]
+    box = Box(store, store.clock, store.url)
     box.subscribe()
     box.send("a")
     (work,) = box.claim()
     with store.transaction() as (db, run):
-        run(store.plans.settle([done(work)], (), store.now()))
+        run(engine.settle([done(work)], ()))
         assert db.execute("show search_path").fetchone() == ("public",)

@@ -10,13 +10,14 @@ import psycopg
 import pytest
 
 from holdfast.store import statement
-from holdfast.store.statement import Dialect, compile, load
+from holdfast.store.text import Dialect, Text, compile, load, names
 from tests.databases import migrated, migrated_file
 
-SQL = Path(statement.__file__).parent / "sql"
+STORE = Path(statement.__file__).parent
+SQL = STORE / "sql"
 # Files that are no statement alone: how the store puts them together.
 COMPOSED = {
-    "op_dead_groups": ("op_dead_found", " where true)", "op_dead_groups"),
+    "op_dead_groups": ("op_dead_found", " where true", "op_dead_text", ")", "op_dead_groups"),
     "op_find": ("op_delivery", "", "op_find"),
     "op_show": ("op_delivery", "", "op_show"),
     "op_poison": ("op_delivery", "", "op_find", "op_poison"),
@@ -26,12 +27,26 @@ PARTS = {name for parts in COMPOSED.values() for name in parts}
 
 def statements(dialect: Dialect) -> dict[str, str]:
     """Every statement by name."""
-    files = sorted(file.stem for file in (SQL / dialect).glob("*.sql"))
-    assert PARTS - {"", " where true)"} <= set(files)
-    whole = {name: load(dialect, name) for name in files if name not in PARTS}
+    places = {each.partition("/")[2]: each for each in names(dialect)}
+    assert PARTS - {"", " where true", ")"} <= places.keys()
+    whole = {name: load(dialect, (place,)) for name, place in places.items() if name not in PARTS}
     for name, parts in COMPOSED.items():
-        whole[name] = "\n".join(load(dialect, part) if part in files else part for part in parts)
+        whole[name] = load(dialect, tuple(places.get(part) or Text(part) for part in parts))
     return whole
+
+
+def test_each_statement_has_one_name_and_stands_with_the_plans_that_use_it() -> None:
+    everywhere = {*names("sqlite"), *names("postgres")}
+    assert len({each.partition("/")[2] for each in everywhere}) == len(everywhere)
+    folders = {each.partition("/")[0] for each in everywhere}
+    assert folders - {file.stem for file in (STORE / "plans").glob("*.py")} == {"given", "migrate"}
+
+
+def test_what_is_written_once_has_no_twin() -> None:
+    for file in SQL.rglob("*.sql"):
+        name, *only, _ = file.name.split(".")
+        twins = [file.with_name(f"{name}.{dialect}.sql").exists() for dialect in ("sqlite", "postgres")]
+        assert any(twins) if only else not any(twins), file.name
 
 
 def test_postgresql_prepares_every_statement(postgres_version: str, tmp_path: Path) -> None:

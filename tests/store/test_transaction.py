@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.plans import dead as operator_dead
-from holdfast.store.runners import recognise
+from holdfast.store.plans import dead as dead_letters
+from holdfast.store.plans import engine
+from holdfast.store.recognise import recognise
 from tests.store.box import QUEUE, Box, dead, done, names, new
 from tests.store.state import check_invariants
 
@@ -107,9 +108,7 @@ def test_a_settlement_in_the_users_transaction_is_applied_with_the_users_writes(
     leased = box.claim_one()
     for end in (db.rollback, db.commit):
         db.execute("insert into orders values (7)")
-        held = recognise(db).run(
-            box.store.plans.settle([done(leased, new("next", stream="s"))], [], box.store.now())
-        )
+        held = recognise(db).run(box.store.bound(engine.settle([done(leased, new("next", stream="s"))], [])))
         assert held == {leased.message.seq}
         end()
         if end == db.rollback:
@@ -125,7 +124,7 @@ def test_a_lost_lease_is_seen_before_the_users_transaction_commits(box: Box, db:
     box.pass_time(minutes=1)
     box.recover()
     db.execute("insert into orders values (7)")
-    held = recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))
+    held = recognise(db).run(box.store.bound(engine.settle([done(leased)], [])))
     assert held == set()
     db.rollback()
     assert len(box.messages()) == 1
@@ -136,7 +135,7 @@ def test_a_transaction_that_publishes_before_and_after_it_settles_keeps_the_orde
     (a,) = box.claim(run=1)
     box.publish_on(db, new("c", stream="s"), new("x", stream="t"))
     settled = done(a, new("d", stream="s"), new("y", stream="t"))
-    assert recognise(db).run(box.store.plans.settle([settled], [], box.store.now())) == {a.message.seq}
+    assert recognise(db).run(box.store.bound(engine.settle([settled], []))) == {a.message.seq}
     box.publish_on(db, new("e", stream="s"), new("z", stream="t"))
     db.commit()
     work = box.claim()
@@ -148,7 +147,7 @@ def test_a_transaction_may_publish_into_the_stream_that_it_empties(box: Box, db:
     box.send("a", stream="s")
     leased = box.claim_one()
     box.publish_on(db, new("b", stream="s"))
-    recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))
+    recognise(db).run(box.store.bound(engine.settle([done(leased)], [])))
     db.commit()
     assert names(box.claim()) == ["b"]
 
@@ -209,7 +208,7 @@ def test_whatever_a_transaction_does_its_messages_get_their_places(box: Box, see
                     box.publish_on(db, new("x"))
                 case "settle" if running:
                     ended = [done(leased[running.pop()])]
-                    assert recognise(db).run(box.store.plans.settle(ended, [], box.store.now()))  # type: ignore[arg-type]
+                    assert recognise(db).run(box.store.bound(engine.settle(ended, [])))
                 case "savepoint":
                     db.execute(f"savepoint s{len(marks)}")
                     marks.append((len(sent), list(running)))
@@ -242,7 +241,7 @@ def test_what_is_published_beside_a_settlement_is_placed_once(box: Box, count: i
         for n in range(count):
             box.publish_on(db, new(n, stream="s"))
         handle = recognise(db)
-        assert handle.run(box.store.plans.settle([done(leased)], [], box.store.now()))  # type: ignore[arg-type]
+        assert handle.run(box.store.bound(engine.settle([done(leased)], [])))
         db.commit()
     check_invariants(box.store)
     assert names(box.claim()) == list(range(count))
@@ -324,7 +323,7 @@ def test_a_guess_that_was_overtaken_does_not_hold(pg_box: Box, between: str) -> 
                 box.settle(done(work, early))
             case "redriven":
                 keys = [(letter.message.id, QUEUE, letter.message.seq)]
-                box.store.run(lambda now: operator_dead.redrive(box.store.plans, keys, False, now))
+                box.store.run(dead_letters.redrive(keys, False))
         other.commit()
         db.commit()
     check_invariants(box.store)
@@ -343,7 +342,7 @@ def test_what_is_published_beside_a_settlement_does_not_overtake(pg_box: Box, re
         box.send("early", stream="s")
         if reset:
             db.execute("reset all")
-        recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))  # type: ignore[arg-type]
+        recognise(db).run(box.store.bound(engine.settle([done(leased)], [])))
         db.commit()
     check_invariants(box.store)
     assert names(box.claim()) == ["early", "late"]
@@ -370,7 +369,7 @@ def test_settings_that_are_reset_strand_nobody(pg_box: Box, steps: str) -> None:
                 case "other":
                     box.publish_on(db, new("elsewhere", stream="t"))
                 case "settle":
-                    recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))  # type: ignore[arg-type]
+                    recognise(db).run(box.store.bound(engine.settle([done(leased)], [])))
         db.commit()
     check_invariants(box.store)
     box.send("last", stream="s")
@@ -407,7 +406,7 @@ def test_a_mark_that_came_with_a_backup_means_nothing(pg_box: Box) -> None:
     with box.connection() as db:
         ((mine,),) = db.execute("select pg_current_xact_id()::text").fetchall()
         box.query(f"update {{message}} set xact = '{mine}'::xid8 where not head")
-        recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))  # type: ignore[arg-type]
+        recognise(db).run(box.store.bound(engine.settle([done(leased)], [])))
         box.publish_on(db, new("one", stream="s"))
         box.publish_on(db, new("two", stream="s"))
         db.commit()
@@ -421,7 +420,7 @@ def test_settings_that_are_reset_do_not_place_a_message_twice(pg_box: Box) -> No
     leased = box.claim_one()
     with box.connection() as db:
         box.publish_on(db, new("a", stream="s"))
-        recognise(db).run(box.store.plans.settle([done(leased)], [], box.store.now()))  # type: ignore[arg-type]
+        recognise(db).run(box.store.bound(engine.settle([done(leased)], [])))
         db.execute("reset all")
         box.publish_on(db, new("b", stream="s"))
         db.commit()

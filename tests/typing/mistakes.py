@@ -27,6 +27,7 @@ from holdfast import (
     Settings,
     Snooze,
 )
+from holdfast.orchestrations import Flow, activity, orchestration
 
 
 @dataclass
@@ -125,6 +126,10 @@ async def to_handlers(ctx: Context) -> None:
 
 @app.handler("order.placed", order="strit")  # refused: strict
 def strit(order: Order) -> None: ...
+
+
+@app.handler("order.placed", family=17)  # refused: family="customers"
+def of_a_number(order: Order) -> None: ...
 
 
 @app.handler("order.placed", on_dead="stop")  # refused: halt
@@ -271,3 +276,49 @@ def passing_on(options: Mapping[str, Any], more: dict[str, int]) -> None:
     app.publish("order.placed", order, **more)  # refused: not every option is a number
     Recovery(after="600")  # refused: seconds
     print(options, now)
+
+
+# --- Orchestrations -----------------------------------------------------------------------------------------
+
+
+@activity()
+async def charge(order: Order) -> int:
+    return order.id
+
+
+@activity()
+def weigh(order: Order, ctx: Context) -> float:
+    return 1.5
+
+
+@orchestration()  # refused: async def
+def at_once(order: Order, flow: Flow) -> int:
+    return 1
+
+
+@orchestration(versio="2")  # refused: version
+async def wrong_keyword(order: Order) -> int:
+    return 1
+
+
+@orchestration()
+async def fulfil(order: Order, flow: Flow) -> int:
+    text: str = await charge(order)  # refused: it is an int
+    await charge(refund)  # refused: an Order
+    await charge()  # refused: an Order is missing
+    await charge(order, order)  # refused: one value
+    await weigh(order, flow)  # refused: the worker gives the context
+    await charge.using(retri="patient")(order)  # refused: retry
+    await charge.using(retry="patiently")(order)  # refused: no such profile
+    await charge.using(timeout=5)(refund)  # refused: still an Order
+    word: int = await flow.signal("approved", str)  # refused: text
+    await flow.map(charge, [refund])  # refused: Orders
+    await flow.first(order=order)  # refused: something to wait for
+    flow.now = now  # refused: read only
+    await flow.sleep(1, jiter=0.1)  # refused: jitter
+    async with flow.saga() as undo:
+        undo(charge, refund)  # refused: an Order
+    await fulfil(refund)  # refused: an Order
+    fulfil.start("order")  # refused: an Order
+    print(text, word)
+    return 1

@@ -5,6 +5,7 @@ Never run.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -53,6 +54,8 @@ from holdfast import (
     Worker,
 )
 from holdfast.operations import Letter, Operations, Status
+from holdfast.orchestrations import Activity, ActivityFailed, First, Flow, activity, orchestration
+from holdfast.store.plans import engine
 from holdfast.testing import Drained, MovableClock
 
 
@@ -105,6 +108,10 @@ async def place(order: Order, ctx: Context) -> None:  # accepted: async, with a 
 @app.handler("order.placed", name="receipts", timeout=30, concurrency=4, key="stream", per_key=1)
 def send_receipt(order: Order) -> None:  # accepted: def, the body alone
     print(order.email)
+
+
+@app.handler("order.billed", family="customers", breaker="crm-*", rate="5/s")  # accepted: a family
+async def bill(order: Order, ctx: Context) -> None: ...
 
 
 @app.handler("order.raw")
@@ -410,3 +417,67 @@ def operating(counts: Mapping[str, int]) -> None:
     operations.messages.retry(letters[0].id)  # accepted: an order
     why: list[str] = operations.why(str(letters[0].id))  # accepted: why
     print(status.depth, why, app.metrics_text(), counts)
+
+
+# --- Orchestrations -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Receipt:
+    cents: int
+
+
+@activity(errors={"KeyError": KeyError})
+async def charge(order: Order) -> Receipt:  # accepted: an activity
+    return Receipt(1)
+
+
+@activity()
+def weigh(order: Order, ctx: Context) -> float:  # accepted: an activity with a context, `def`
+    return 1.5
+
+
+@activity()
+async def tick() -> None:  # accepted: an activity without a value
+    pass
+
+
+@orchestration(version="2")
+async def fulfil(order: Order, flow: Flow) -> Receipt:  # accepted: an orchestration
+    async with flow.saga() as undo:
+        receipt: Receipt = await charge(order)  # accepted: its result has its type
+        undo(charge, order)  # accepted: to be undone
+        weight: float = await weigh(order)  # accepted: without the context
+        await tick()
+        patient: Activity[[Order], Receipt] = charge.using(
+            retry="patient", timeout=5
+        )  # accepted: other options
+        receipt = await patient(order)
+        async with asyncio.timeout(60):
+            word: str = await flow.signal("approved", str)  # accepted: a signal
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(charge(each)) for each in [order]]  # accepted: in tasks
+        both: tuple[Receipt, float] = await asyncio.gather(charge(order), weigh(order))  # accepted: gather
+        sent: First[Receipt] = await flow.first(a=charge(order), b=patient(order))  # accepted: first
+        many: list[float] = await flow.map(weigh, [order], at_once=10)  # accepted: map
+        drawn: int = flow.once(lambda: 3)  # accepted: once
+        flow.status = {"word": word, "random": flow.random.random(), "new": flow.patched("x")}
+        flow.log.info("at %s", flow.now)
+    print(receipt, weight, tasks[0].result().cents, both, sent.value.cents, many, drawn)
+    return receipt
+
+
+@orchestration()
+async def nightly(flow: Flow) -> int:  # accepted: without a value
+    try:
+        receipt: Receipt = await fulfil.using(id="own")(order)  # accepted: a child
+    except ActivityFailed as error:
+        print(error.reason, error.category, error.error.text, error.message_id)
+        flow.again()  # accepted: continue as new
+    fulfil.start(order)  # accepted: detached
+    return receipt.cents
+
+
+async def outside() -> None:
+    receipt: Receipt = await charge(order)  # accepted: outside it is the function
+    print(receipt)

@@ -185,8 +185,8 @@ def test_a_spent_message_in_the_middle_of_a_run_ends_the_run(hands: Hands) -> No
 def test_it_does_not_look_for_dead_ones_at_every_call(hands: Hands) -> None:
     app, looks = hands(), []
     app.process_work_batch(want={"q": 1})
-    recover = app.store.plans.recover
-    app.store.plans.recover = lambda *a, **k: (looks.append(1), recover(*a, **k))[1]  # type: ignore[method-assign]
+    recover = app.store.engine.recover
+    app.store.engine.recover = lambda *a, **k: (looks.append(1), recover(*a, **k))[1]  # type: ignore[method-assign]
     for _ in range(100):
         app.process_work_batch(want={"q": 1})
     assert looks == []

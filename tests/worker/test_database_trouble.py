@@ -18,7 +18,7 @@ import pytest
 
 from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.store import sqlite
-from holdfast.store.plans import engine as plans
+from holdfast.store.plans import engine
 from tests import servers
 from tests.worker.lab import Lab, auntil, settled, until
 from tests.worker.proxy import Proxy
@@ -162,7 +162,7 @@ async def test_a_handler_commits_while_the_worker_looks_where_its_leases_stand(
     lab, proxy, app = proxied
     starts: list[int] = []
     in_transaction, looked, moved, landed = (asyncio.Event() for _ in range(4))
-    standing, arun = plans.standing, app.store.arun
+    standing, arun = engine.standing, app.store.arun
 
     def look(*arguments: Any) -> Any:
         answer = yield from standing(*arguments)
@@ -195,7 +195,7 @@ async def test_a_handler_commits_while_the_worker_looks_where_its_leases_stand(
     async def after_the_look(body: dict) -> None:
         landed.set()
 
-    monkeypatch.setattr(plans, "standing", look)
+    monkeypatch.setattr(engine, "standing", look)
     monkeypatch.setattr(app.store, "arun", slowly)
     async with lab.working(app):
         app.publish("a", {"n": 0})  # after it, messages of a stream are claimed in runs

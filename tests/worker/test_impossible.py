@@ -17,6 +17,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.errors import HoldfastError
 from holdfast.model.message import Reason
+from holdfast.store.plans import engine
 
 LARGEST = 2**31 - 1
 ID = "e0000000-0000-4000-8000-00000000000e"
@@ -283,13 +284,13 @@ def test_one_that_nobody_wanted_yet_is_adopted_with_the_others(world: World, pla
 def test_what_a_vanished_worker_held_of_them_is_recovered_with_the_rest(world: World) -> None:
     world.put(epoch=LARGEST, attempts=LARGEST, vanished=LARGEST - 1, status=-1)
     world.app.publish("order.placed", {"n": 1})
-    plans, store = world.app.store.plans, world.app.store
+    store = world.app.store
     world.execute(
         "insert into holdfast_lease (seq, until, worker, epoch) select seq, 1, 99, 1 from holdfast_message"
         if world.sqlite
         else "insert into holdfast.lease (seq, until, worker, epoch) select seq, 'epoch', 99, 1 from holdfast.message"
     )
-    assert store.run(lambda now: plans.recover(now), one=True) == 2  # type: ignore[arg-type]
+    assert store.run(engine.recover()) == 2
     world.drain()
     assert world.ran == [{"n": 1}]
     assert len(world.app.operations.dead.list()) == 1

@@ -15,7 +15,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.model.work import Report, Want
 from holdfast.store import SqliteStore, sqlite
-from holdfast.store.plans import engine as plans
+from holdfast.store.plans import engine
 from holdfast.store.statement import Plan, Statement, drive
 from tests.worker.lab import Lab, auntil, until
 
@@ -93,7 +93,7 @@ def claim_steps(app: Holdfast, number: int) -> int:
     with closing(sqlite.connect(app.store.path)) as db:
         db.execute("begin immediate")
         db.set_progress_handler(count, 100)
-        batch = drive(app.store.plans.exchange(report, app.store.now()), lambda s: sqlite.execute(db, s))
+        batch = drive(app.store.bound(engine.exchange(report)), lambda s: sqlite.execute(db, s))
         db.set_progress_handler(None, 0)
         db.execute("rollback")
     assert len(batch.work) == 100
@@ -102,17 +102,17 @@ def claim_steps(app: Holdfast, number: int) -> int:
 
 def claim_blocks(app: Holdfast, _: int) -> int:
     """How many blocks PostgreSQL touches for a claim of a hundred: its cost, whatever else the machine does."""
-    number = app.store.run(lambda now: plans.register_worker(app.store.plans, "explains", ["work"], now))
+    number = app.store.run(engine.register_worker("explains", ["work"]))
     report = Report(number, want=[Want("work", 100)], total=100)
 
-    def explain(now: Any) -> Plan[int]:
-        asked = next(app.store.plans.exchange(report, now))
+    def explain() -> Plan[int]:
+        asked = next(app.store.bound(engine.exchange(report)))
         ((plan,),) = yield Statement(f"explain (analyze, buffers, format json) {asked.sql}", asked.params)
         top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
         return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])
 
-    blocks = [app.store.run(explain, one=True) for _ in range(3)]
-    app.store.run(lambda now: app.store.plans.recover(now, worker=number, count=10_000))  # type: ignore[arg-type]
+    blocks = [app.store.run(explain()) for _ in range(3)]
+    app.store.run(engine.recover(worker=number, count=10_000))
     return min(blocks)
 
 
@@ -131,7 +131,7 @@ def test_a_million_messages(lab: Lab) -> None:
     async def work(body: dict) -> None: ...
 
     app.prepare()
-    number = app.store.run(lambda now: plans.register_worker(app.store.plans, "measures", ["work"], now))
+    number = app.store.run(engine.register_worker("measures", ["work"]))
     cost = claim_steps if lab.sqlite else claim_blocks
     backlog(app, 1000, 100)
     few = cost(app, number)

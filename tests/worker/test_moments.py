@@ -20,11 +20,11 @@ from holdfast.processes import supervisor
 from holdfast.rules.restarts import pause_before_restart
 from holdfast.store.migrate import functions, split
 from holdfast.store.moments import moment, sqlite_waits
-from holdfast.store.statement import ends_transaction
+from holdfast.store.plans import sequences
+from holdfast.store.text import ends_transaction
 from holdfast.worker.embedded import Running
 from holdfast.worker.exchanges import portioned
 from holdfast.worker.heartbeat import Heartbeat
-from holdfast.worker.loop import Worker
 from holdfast.worker.trouble import Trouble
 from tests.worker.lab import Lab, auntil, settled
 
@@ -245,22 +245,22 @@ async def test_what_takes_too_long_is_done_in_smaller_parts(
 ) -> None:
     """As if the database could not do more than 3 settlements or 4 claims in the time it has."""
     lab, it = pg_lab, Moment(pg_lab, lease=30.0, heartbeat=10.0)
-    plans, sizes, given_up = it.app.store.plans, [], []
-    exchange = plans.exchange
+    ours, sizes, given_up = it.app.store.engine, [], []
+    exchange = ours.exchange
 
-    def slow(report: Report, now: Any) -> Any:
+    def slow(report: Report) -> Any:
         if len(report.settlements) > 3 or report.total > 4:
             given_up.append(report.total)
             yield from cancelled()
         sizes.append((len(report.settlements), report.total))
-        return (yield from exchange(report, now))
+        return (yield from exchange(report))
 
     def cancelled() -> Any:
         from holdfast.store.statement import Statement
 
         yield Statement("do $$ begin raise exception 'too long' using errcode = '57014'; end $$")
 
-    monkeypatch.setattr(plans, "exchange", slow)
+    monkeypatch.setattr(ours, "exchange", slow)
     it.app.publish_many(it.app.message("a", {"n": n}) for n in range(40))
     async with it.app.running() as running:
         await settled(lab)
@@ -277,16 +277,16 @@ async def test_one_settlement_that_takes_too_long_is_waited_for_and_fails_nobody
     pg_lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab, it = pg_lab, Moment(pg_lab, lease=30.0, heartbeat=10.0)
-    plans, tries = it.app.store.plans, []
-    exchange = plans.exchange
+    ours, tries = it.app.store.engine, []
+    exchange = ours.exchange
 
-    def slow(report: Report, now: Any) -> Any:
+    def slow(report: Report) -> Any:
         if report.settlements and len(tries) < 6:
             tries.append(len(report.settlements))
             raise StoreTooSlow("as the database says it")
-        return (yield from exchange(report, now))
+        return (yield from exchange(report))
 
-    monkeypatch.setattr(plans, "exchange", slow)
+    monkeypatch.setattr(ours, "exchange", slow)
     it.app.publish("a", {"n": 1})
     async with it.app.running():
         await settled(lab)
@@ -334,11 +334,11 @@ async def test_the_application_may_stop_while_its_worker_is_started_again_withou
 ) -> None:
     it = Moment(sqlite_lab)
 
-    def fails(*_: Any) -> Any:
+    def fails(*_: Any, **options: Any) -> Any:
         raise StoreUnavailable("gone")
 
     async with it.app.running() as running:
-        monkeypatch.setattr(Worker, "_mend", fails)
+        monkeypatch.setattr(sequences, "mend", fails)
         running.worker.calls.broken = RuntimeError("broken")
         running.worker._changed.set()
         await auntil(lambda: running.worker.trouble.error == "gone")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -13,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.message import Message
-from holdfast.model.work import Batch, Leased, Outcome, Report, Share
+from holdfast.model.work import Batch, Found, Leased, Look, Outcome, Report, Share
 from holdfast.rules import delivery
 from holdfast.rules import pacing as rule
 from holdfast.rules.delivery import HandlerPolicy
+from holdfast.rules.families import ASKED_MAX, PASSED_MAX, QUIET_KEPT
 from holdfast.rules.lanes import HORIZON, Lane, Limit, Stop
 from holdfast.rules.rhythm import BUSY_TURNS, IDLE_AFTER, IDLE_POLL, Rhythm
 from holdfast.settings import Settings
@@ -914,3 +917,122 @@ def test_being_asleep_is_told_with_hesitation() -> None:
 
 def test_a_worker_without_handlers_asks_for_nothing() -> None:
     assert Pacing({}, Settings()).report(1, 0.0).want == []
+
+
+# --- Families of queues -----------------------------------------------------------------------------------------------
+
+
+def family_of_queues(concurrency: int = 10, kind: type[rule.Pacing] = Pacing, **settings: Any) -> rule.Pacing:
+    p = kind({}, Settings(**settings))
+    p.asking.meet_family("f", Limit(concurrency, timeout=100.0))
+    return p
+
+
+def find(p: Pacing, *queues: str, now: float = 0.0, last: str | None = None, took: float = 0.0) -> Report:
+    """A look finds these, and nothing else comes."""
+    report = p.report(1, now)
+    for queue in queues:
+        if queue not in p.paces:
+            p.asking.meet_member(queue, Limit(p.asking.families["f"].concurrency, timeout=100.0), "f")
+    p.receive(report, batch_of(found={"f": Found(queues, last, took)}), now)
+    return report
+
+
+def test_a_family_is_looked_through_and_what_is_found_is_asked_in_equal_shares() -> None:
+    p = family_of_queues(8)
+    report = find(p, "f/1", "f/2")
+    assert ([want.queue for want in report.want], report.looks) == (["f"], [Look("f", None, PASSED_MAX)])
+    wants = {want.queue: want.heads for want in p.report(1, 0.0).want}
+    assert wants == {"f": 8, "f/1": 4, "f/2": 4}
+
+
+def test_the_queues_of_a_family_take_turns() -> None:
+    p = family_of_queues(2)
+    find(p, "f/1", "f/2", "f/3")
+    take(p, *(leased(n, queue="f/1") for n in range(1, 9)), leased(10, queue="f/2"), leased(11, queue="f/3"))
+    served, lanes = list[str](), list(p.starts(0.0))
+    assert len(lanes) == 2
+    while lanes:
+        lane = lanes.pop(0)
+        served.append(lane.queue)
+        assert p.begin(lane, 0.0) is not None
+        finish(p, lane)
+        assert p.begin(lane, 0.0) is None
+        if (following := p.next_lane(lane.queue, 0.0)) is not None:
+            lanes.append(following)
+    assert served[:3] == ["f/1", "f/2", "f/3"]
+    assert served[3:] == ["f/1"] * 7
+    assert p.asking.families["f"].running == 0
+
+
+def test_a_look_goes_on_where_it_stopped_and_rests_when_it_takes_long() -> None:
+    p = family_of_queues()
+    find(p, last="f/500", took=0.1)
+    assert p.report(1, 1.0).looks == []
+    assert p.report(1, 2.5).looks == [Look("f", "f/500", PASSED_MAX)]
+    assert p.report(1, 1.0, anew=True).looks == [Look("f")]
+
+
+def test_what_has_nothing_more_is_not_asked_and_in_the_end_forgotten() -> None:
+    p = family_of_queues()
+    for turn in range(30):
+        find(p, *(f"f/{turn}.{n}" for n in range(50)), now=float(turn))
+        for queue in p.forgettable():
+            p.asking.forget(queue)
+        assert len(p.report(1, turn + 0.5).want) <= ASKED_MAX + 1
+        take(p, now=turn + 0.5)  # nothing comes of any of them
+    family = p.asking.families["f"]
+    assert len(family.awake) <= 200
+    assert len(p.paces) <= QUIET_KEPT + 200
+    find(p, "f/0.0", now=100.0)
+    assert "f/0.0" in {want.queue for want in p.report(1, 101.0).want}
+
+
+def test_a_paused_queue_of_a_family_is_not_asked_until_a_look_finds_it() -> None:
+    p = family_of_queues()
+    find(p, "f/1")
+    take(p, paused=frozenset({"f/1"}))
+    p.report(1, 1.0)
+    assert [want.queue for want in p.report(1, 1.0).want] == ["f"]
+    find(p, "f/1", now=2.0)
+    assert "f/1" in {want.queue for want in p.report(1, 2.0).want}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_queue_of_a_family_gets_through(seed: int) -> None:
+    """Against a store that is only counts: whatever lies in whichever queues, all of it is served."""
+    random = Random(seed)
+    # Thousands of turns: not in the trap, which takes time.
+    p = family_of_queues(random.choice([1, 3, 20]), rule.Pacing, claim=random.choice([5, 50]))
+    store = {f"f/{n:03}": random.choice([1, 1, 1, 20]) for n in range(random.choice([3, 150, 700]))}
+    total, numbers, now = sum(store.values()), itertools.count(1), 0.0
+    served: Counter[str] = Counter()
+    for _ in range(20_000):
+        if not store and p.idle:
+            break
+        now += 0.01
+        report, work, found = p.report(1, now), list[Leased](), {}
+        for look in report.looks:
+            live = sorted(queue for queue in store if look.after is None or queue > look.after)
+            passed = tuple(live[: look.count])
+            found[look.family] = Found(passed, passed[-1] if len(passed) == look.count else None)
+            for queue in passed:
+                if queue not in p.paces:
+                    p.asking.meet_member(queue, Limit(p.asking.families["f"].concurrency), "f")
+        for want in report.want:
+            come = min(want.heads, store.get(want.queue, 0), report.total - len(work))
+            work += [leased(next(numbers), queue=want.queue) for _ in range(come)]
+            if come and not store[want.queue] - come:
+                del store[want.queue]
+            elif come:
+                store[want.queue] -= come
+        p.receive(report, batch_of(work, found=found), now)
+        for lane in list(p.starts(now)):
+            assert p.begin(lane, now) is not None
+            served[lane.queue] += 1
+            finish(p, lane)
+            assert p.begin(lane, now) is None
+        for queue in p.forgettable():
+            p.asking.forget(queue)
+    assert sum(served.values()) == total
+    assert p.asking.families["f"].running == 0

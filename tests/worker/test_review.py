@@ -17,6 +17,7 @@ from msgspec import structs
 from holdfast import Holdfast
 from holdfast.errors import InvalidMessage
 from holdfast.model.work import Leased, Report, Want
+from holdfast.store.plans import engine
 from holdfast.store.plans import engine_sqlite as plans_sqlite
 from tests.worker.lab import Lab
 
@@ -106,7 +107,7 @@ def test_a_claim_reads_no_more_bodies_than_it_hands_out(sqlite_lab: Lab) -> None
         )
     report = Report(1, want=[Want("q", 100)], total=500, bytes_max=3_000_000)
     tracemalloc.start()
-    batch = app.store.run(lambda now: app.store.plans.exchange(report, now))  # type: ignore[arg-type]
+    batch = app.store.run(engine.exchange(report))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(batch.work) == 3
@@ -131,8 +132,8 @@ async def test_what_cannot_be_unpacked_ends_the_worker(
         assert all(row[0] != 1200 for row in rows), "as told"
         return reads(rows)
 
-    reads = plans_sqlite._leased
-    monkeypatch.setattr(plans_sqlite, "_leased", breaks)
+    reads = plans_sqlite.leased
+    monkeypatch.setattr(plans_sqlite, "leased", breaks)
     with pytest.raises(AssertionError, match="as told"):
         await asyncio.wait_for(app.worker().run(), 20)
     monkeypatch.undo()

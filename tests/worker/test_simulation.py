@@ -26,10 +26,10 @@ from holdfast.rules.pacing import Pacing
 from holdfast.rules.retry import RetryPolicy
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
-from holdfast.store.plans import engine as plans
-from holdfast.store.plans.engine_sqlite import SqlitePlans
+from holdfast.store.plans import engine
+from holdfast.store.plans.engine_sqlite import SqliteEngine
 from holdfast.store.sqlite import execute
-from holdfast.store.statement import Plan, drive
+from holdfast.store.statement import Runnable, bound, drive
 
 QUEUES = {"strict": "strict", "loose": "available"}
 SETTINGS = Settings(claim=20, claim_bytes=600, run=5, lease=30.0)
@@ -45,10 +45,10 @@ class World:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.clock = MovableClock()
-        self.plans = SqlitePlans()
+        self.engine = SqliteEngine()
         self.db = sqlite3.connect(":memory:", isolation_level=None)
         self.run(migrate("sqlite"))
-        self.run(plans.subscribe(self.plans, {queue: (f"{queue}.*",) for queue in QUEUES}, self.now))
+        self.run(engine.subscribe({queue: (f"{queue}.*",) for queue in QUEUES}))
         self.published = 0
 
     @property
@@ -57,10 +57,10 @@ class World:
 
         return micros(self.clock.instant)
 
-    def run(self, plan: Plan[Any]) -> Any:
+    def run(self, plan: Runnable[Any]) -> Any:
         self.db.execute("begin immediate")
         try:
-            result = drive(plan, lambda statement: execute(self.db, statement))
+            result = drive(bound(plan, self.engine, self.now), lambda statement: execute(self.db, statement))
         except BaseException:
             self.db.execute("rollback")
             raise
@@ -77,7 +77,7 @@ class World:
             subject = self.dice.choice([None, "k", "l"])
             id = UUID(int=self.published)
             messages.append(NewMessage(id, f"{queue}.m", body, stream=stream, subject=subject))
-        self.run(self.plans.append(messages, self.now))
+        self.run(engine.append(messages))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         return self.db.execute(sql).fetchall()
@@ -97,7 +97,7 @@ class Actor:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.number: int = world.run(plans.register_worker(world.plans, "w", list(QUEUES), world.now))
+        self.number: int = world.run(engine.register_worker("w", list(QUEUES)))
         self.pacing = Pacing(LIMITS, SETTINGS)
         self.flight: tuple[Report, float] | None = None
         self.answer: Batch | None = None
@@ -118,7 +118,7 @@ class Actor:
         """The store does it, and the answer is on its way back."""
         if self.flight is not None and self.answer is None:
             report, _ = self.flight
-            self.answer = self.world.run(self.world.plans.exchange(report, self.world.now))
+            self.answer = self.world.run(engine.exchange(report))
 
     def receive(self) -> None:
         if self.flight is not None and self.answer is not None:
@@ -135,16 +135,16 @@ class Actor:
         report, _ = self.flight
         self.answer = None
         asked = self.pacing.where()
-        standing = self.world.run(plans.standing(self.world.plans, self.number))
+        standing = self.world.run(engine.standing(self.number))
         # The answer finds a worker whose handlers may have gone on meanwhile.
         for _ in range(self.world.dice.choice([0, 0, 3, 10])):
             self.world.dice.choice([self.begin, self.end, self.complete, self.verify])()
         standing |= self.pacing.moved_since(asked)
         settlements, moves, lost = self.pacing.reconcile(standing)
-        held = self.world.run(plans.standing(self.world.plans, self.number))
+        held = self.world.run(engine.standing(self.number))
         assert not held.intersection(fence for lane in lost for fence in lane.fences), "taken for lost"
         known = self.pacing.known(standing)
-        self.world.run(self.world.plans.recover(self.world.now, worker=self.number, known=known))
+        self.world.run(engine.recover(worker=self.number, known=known))
         self.flight = (replace(report, settlements=settlements, moves=moves), self.mono)
 
     # -- handlers
@@ -182,7 +182,7 @@ class Actor:
 
     def finish(self, lane: Lane, ending: delivery.Ending) -> None:
         assert lane.running is not None
-        how = HandlerPolicy(RetryPolicy(attempts_max=4, base=1.0, cap=5.0), QUEUES[lane.queue])  # type: ignore[arg-type]
+        how = HandlerPolicy(RetryPolicy(attempts_max=4, base=1.0, cap=5.0), QUEUES[lane.queue])
         self.pacing.end(lane, delivery.conclude(lane.running, ending, how, self.world.clock.instant, 0.5))
 
     def complete(self) -> None:
@@ -198,8 +198,11 @@ class Actor:
         self.world.db.execute("begin immediate")
         for fence, before in completion.ways:
             moves = [] if completion.after is None else [(fence[0], completion.after[0])]
-            plan = self.world.plans.settle([*before, *stamped(fence, [settlement])], moves, self.world.now)
-            held = drive(plan, lambda statement: execute(self.world.db, statement))
+            plan = engine.settle([*before, *stamped(fence, [settlement])], moves)
+            held = drive(
+                bound(plan, self.world.engine, self.world.now),
+                lambda statement: execute(self.world.db, statement),
+            )
             if lane.running.message.seq in held:
                 committed = self.world.dice.random() < 0.7
                 break
@@ -218,7 +221,7 @@ class Actor:
         lane = self.world.dice.choice(list(self.opened))
         opened = self.opened.pop(lane)
         seqs = [seq for seq, _ in lane.fences]
-        standing, _ = self.world.run(plans.look_at_leases(self.world.plans, seqs))
+        standing, _ = self.world.run(engine.look_at_leases(seqs))
         before = standing.intersection(fence for fence, _ in opened.completion.ways)
         if opened.committed:
             assert not before, "what was committed looks as if it were not"
@@ -238,7 +241,7 @@ class Actor:
     def beat(self) -> None:
         asked = self.pacing.leases(self.mono)
         fences = [fence for _, fences in asked for fence in fences]
-        lost, _ = self.world.run(self.world.plans.renew(self.number, fences, SETTINGS.lease, self.world.now))
+        lost, _ = self.world.run(engine.renew(self.number, fences, SETTINGS.lease))
         # The answer finds a worker that may have gone on meanwhile.
         if self.world.dice.random() < 0.5:
             self.send()
@@ -283,7 +286,7 @@ def turn(world: World, actors: list[Actor]) -> None:
     elif chance < 0.17:
         world.clock.advance(seconds=35.0)
     elif chance < 0.19:
-        world.run(world.plans.recover(world.now))
+        world.run(engine.recover())
     elif chance < 0.20:
         paused = "null" if world.dice.random() < 0.6 else str(world.now)
         world.db.execute(f"update holdfast_queue set paused_at = {paused} where name = 'strict'")

@@ -163,12 +163,12 @@ def stop_here() -> None:
 
 def stop_before_commit() -> None:
     """Stop this process between the settlement and the COMMIT of the next transaction."""
-    plan = app.store.plans.settle
+    plan = app.store.engine.settle
 
-    def settle_and_stop(*arguments: Any) -> Any:
-        held = yield from plan(*arguments)
-        app.store.plans.settle = plan  # type: ignore[method-assign]
+    def settle_and_stop(*arguments: Any, **options: Any) -> Any:
+        held = yield from plan(*arguments, **options)
+        app.store.engine.settle = plan  # type: ignore[method-assign]
         stop_here()
         return held
 
-    app.store.plans.settle = settle_and_stop  # type: ignore[assignment]
+    app.store.engine.settle = settle_and_stop  # type: ignore[assignment]

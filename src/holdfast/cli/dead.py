@@ -89,7 +89,7 @@ def show_groups(listed: Sequence[Group], at: datetime) -> None:
 @command(app, "show")
 def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
     """A dead letter with everything known about it."""
-    from ..operations.results import failure
+    from ..operations.from_rows import failure
 
     with target.operations() as found:
         letters = [

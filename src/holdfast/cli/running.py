@@ -52,7 +52,7 @@ def migrate(
     from ..store.migrate import migration_sql
 
     found = target.application()
-    script = migration_sql(found.store.plans.dialect, found.schema)
+    script = migration_sql(found.store.engine.dialect, found.schema)
     found.close()
     if target.json:
         show.document({"sql": script})

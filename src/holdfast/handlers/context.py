@@ -12,7 +12,7 @@ from ..bodies import codec
 from ..bodies.drafts import Draft
 from ..errors import UsageError
 from ..model.message import NewMessage, Published
-from ..model.work import Leased
+from ..model.work import Delta, Leased
 
 C = TypeVar("C")
 Kind = type[C]  # a Context has a `type` of its own
@@ -66,7 +66,7 @@ class Transaction(AbstractContextManager[C], AbstractAsyncContextManager[C]):
 class Context:
     """The message in hand, and what a handler may do about it."""
 
-    __slots__ = ("_completion", "_emits", "_flags", "_lane", "_settling", "_steps", "leased")
+    __slots__ = ("_completion", "_delta", "_emits", "_flags", "_lane", "_settling", "_steps", "leased")
 
     def __init__(self, leased: Leased, lane: object, steps: Mapping[str, int], settling: Settling) -> None:
         self.leased, self._lane = leased, lane
@@ -74,6 +74,9 @@ class Context:
         self._steps, self._settling = steps, settling
         self._flags = 0
         self._emits: list[NewMessage] = []
+        self._delta: Delta | None = (
+            None  # of the engine's own consumers: stored with the settlement or not at all
+        )
 
     @property
     def id(self) -> UUID:

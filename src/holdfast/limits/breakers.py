@@ -28,15 +28,14 @@ from ..rules.blame import FAILURES, ending_of, is_ours, mark_trial, result_of
 from ..rules.breaker import BAD, VOID, BreakerOptions, Policy, State
 from ..rules.classify import classify, storable
 from ..store import Store
-from ..store.plans import audit as audit_plans
-from ..store.plans import breakers as breaker_plans
+from ..store.plans import audit, breakers
 from ..store.plans.audit import Entry
 from ..store.plans.breakers import BreakerRow, Change
 from ..store.statement import Plan
 from ..telemetry.logs import Log
-from .circuits import LOOK, PATIENCE, Called, Changed, Circuit, Circuits, Decide, as_switch
+from .circuits import BELIEVED, PATIENCE, BreakerChanged, Called, Circuit, Circuits, DecideSwitch, as_switch
 
-__all__ = ["Breaker", "BreakerState", "Breakers", "Changed", "ending_of"]
+__all__ = ["Breaker", "BreakerChanged", "BreakerState", "Breakers", "ending_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,7 +155,7 @@ class Breaker:
             return Permit(self, Called(outer.called.era, trial=False), outer)
         circuit.home.notice_change()
         age = circuit.age
-        if age >= LOOK and (looking := circuit.look()) is not None and age >= 2 * LOOK:
+        if age >= BELIEVED and (looking := circuit.look()) is not None and age >= 2 * BELIEVED:
             yield looking  # whoever calls all the time need not wait: he knows what was true a moment ago
             _raise(looking)
         room = circuit.room(circuit.home.monotonic())
@@ -258,7 +257,7 @@ class Breakers:
             )
         return there
 
-    def listen(self, listener: Callable[[Changed], None]) -> None:
+    def listen(self, listener: Callable[[BreakerChanged], None]) -> None:
         """Call this when a breaker changes its state by the hands of this process: for alerts."""
         self._circuits.listeners.append(listener)
 
@@ -271,12 +270,12 @@ class Breakers:
     def list(self) -> list[BreakerState]:
         """Every breaker that has been used, by name."""
         store = self._circuits.store
-        found = store.read(lambda now: breaker_plans.known(store.plans, LISTED_MAX, now), one=True)
+        found = store.read(breakers.known(LISTED_MAX))
         return [_state(row, now) for row, now in found]
 
     def show(self, name: str) -> BreakerState:
         store = self._circuits.store
-        row, now = store.read(lambda at: breaker_plans.look(store.plans, name, at), one=True)
+        row, now = store.read(breakers.look(name))
         if row.version == 0:
             there = ", ".join(each.name for each in self.list()) or "none"
             raise NotFound(f"There is no breaker {name}; there are: {there}.")
@@ -303,12 +302,14 @@ class Breakers:
         """Closed, counters fresh, and left to itself again."""
         return self._order(name, "reset", _short(why), by, lambda switch, _: switch.reset())
 
-    def _order(self, name: str, what: str, why: str | None, by: str | None, decide: Decide) -> BreakerState:
+    def _order(
+        self, name: str, what: str, why: str | None, by: str | None, decide: DecideSwitch
+    ) -> BreakerState:
         who = names.operator(by)
         if name not in self._breakers:
             self.show(name)
 
-        def note(change: Change, now: Any) -> Plan[int]:
+        def note(change: Change) -> Plan[int]:
             entry = Entry(
                 f"breakers.{what}",
                 target=name,
@@ -316,7 +317,7 @@ class Breakers:
                 after=_facts(change.after),
                 why=why,
             )
-            return (yield from audit_plans.write(self._circuits.store.plans, who, entry, now))
+            return (yield from audit.write(who, entry))
 
         change = self._circuits.change(name, Policy(), decide, note)
         if not change.done:

@@ -18,30 +18,31 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..clock import DatabaseTime, wall_clock
 from ..errors import CircuitOpen, NotMigrated, StoreUnavailable
 from ..rules.breaker import BAD, GOOD, VOID, Policy, State, Switch
 from ..rules.redact import redact
 from ..store import Store
-from ..store.plans import breakers as breaker_plans
+from ..store.plans import breakers
 from ..store.plans.breakers import BreakerRow, Change
-from ..store.statement import Plan
+from ..store.statement import Plan, Runnable
 from ..telemetry.logs import Log
 
 T = TypeVar("T")
-Decide = Callable[[Switch, datetime], Switch | None]
-Note = Callable[[Change, Any], Plan[Any]]
+P = ParamSpec("P")
+DecideSwitch = Callable[[Switch, datetime], Switch | None]
+Note = Callable[[Change], Plan[Any]]
 
-LOOK = 1.0  # seconds for which a process believes what it read, and between two writes of its calls
+BELIEVED = 1.0  # seconds for which a process believes what it read, and between two writes of its calls
 PATIENCE = 5.0  # seconds that a call waits for the store; then it goes by what is known
 
 log = Log("holdfast.breakers")
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class BreakerChanged:
     """A breaker went from one state to another; told once, in the process that did it."""
 
     name: str
@@ -65,7 +66,7 @@ class Circuits:
     def __init__(self, where: Callable[[], Store]) -> None:
         self._where = where
         self.known: dict[str, Circuit] = {}
-        self.listeners: list[Callable[[Changed], None]] = []
+        self.listeners: list[Callable[[BreakerChanged], None]] = []
         self._lock = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
         self._seen: tuple[int, Store] | None = None
@@ -98,41 +99,43 @@ class Circuits:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-breakers")
             return self._thread.submit(do)
 
-    def change(self, name: str, policy: Policy, decide: Decide, note: Note | None = None) -> Change:
+    def change(self, name: str, policy: Policy, decide: DecideSwitch, note: Note | None = None) -> Change:
         """Compare and swap the row of a breaker, and tell it if its state is another.
 
         `note` is what is written beside a change that was made, in the same transaction.
         """
-        store = self.store
 
         def on_row(row: BreakerRow, now: datetime) -> BreakerRow | None:
             switch = decide(as_switch(row, policy), now)
             return None if switch is None else as_row(row, switch)
 
-        def plan(now: Any) -> Plan[Change]:
-            made = yield from breaker_plans.change(store.plans, name, on_row, now)
-            if note is not None and made.done:
-                yield from note(made, now)
-            return made
-
-        change = self.migrated(lambda: store.run(plan, one=note is None))
+        if note is None:
+            change = self.migrated(self.store.run, breakers.change, name, on_row)
+        else:
+            change = self.migrated(self.store.run, _noted, name, on_row, note)
         if change.before.state != change.after.state:
             self._tell(change)
         return change
 
-    def migrated(self, do: Callable[[], T]) -> T:
+    def migrated(
+        self,
+        run: Callable[[Runnable[T]], T],
+        verb: Callable[P, Runnable[T]],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> T:
         """The embedded default needs no ceremony: its tables are made when they are missed."""
         try:
-            return do()
+            return run(verb(*args, **options))
         except NotMigrated:
-            if self.store.plans.dialect != "sqlite":
+            if not self.store.is_embedded:
                 raise
             self.store.migrate()
-            return do()
+            return run(verb(*args, **options))
 
     def _tell(self, change: Change) -> None:
         row = change.after
-        told = Changed(row.name, State(change.before.state), State(row.state), change.now, row.why)
+        told = BreakerChanged(row.name, State(change.before.state), State(row.state), change.now, row.why)
         level = logging.WARNING if told.after is State.OPEN else logging.INFO
         fields = {
             "breaker": told.name, "state": told.after, "before": told.before, "why": redact(told.why or "no reason"),
@@ -208,16 +211,14 @@ class Circuit:
     def look(self) -> Future[None] | None:
         """Read the row anew if it was read a while ago; the answer tells when that is done."""
         with self._lock:
-            if self._looking is None and self.age >= LOOK:
+            if self._looking is None and self.age >= BELIEVED:
                 self._looking = self.home.submit(self._read)
             return self._looking
 
     def _read(self) -> None:
         store = self.home.store
         try:
-            row, now = self.home.migrated(
-                lambda: store.read(lambda at: breaker_plans.look(store.plans, self.name, at), one=True)
-            )
+            row, now = self.home.migrated(store.read, breakers.look, self.name)
             if row.version:
                 self.learn(row, now)
             else:  # from now on operators see it
@@ -275,7 +276,7 @@ class Circuit:
                 return None
             ahead = after(self._known, calls, self.now(), called.era, seconds, why)
             is_urgent = called.trial or ahead.era != self._known.era
-            if not is_urgent and now - self._handed_in_at < LOOK:
+            if not is_urgent and now - self._handed_in_at < BELIEVED:
                 return None
             self._handed_in_at = now
             if not called.trial and called.era == self._known.era:
@@ -327,7 +328,7 @@ class Circuit:
                 if after(self._known, self._pending, self.now(), called.era, None, why).era != called.era:
                     calls, self._pending, seconds = self._pending, "", None
 
-    def _change(self, decide: Decide, is_known: bool = False) -> bool:
+    def _change(self, decide: DecideSwitch, is_known: bool = False) -> bool:
         """False: others changed the row all the time. Without the database the change is made here only.
 
         `is_known`: here it has been made already.
@@ -387,3 +388,12 @@ def as_row(row: BreakerRow, switch: Switch) -> BreakerRow:
         forced=switch.forced,
         why=switch.why,
     )
+
+
+def _noted(
+    name: str, decide: Callable[[BreakerRow, datetime], BreakerRow | None], note: Note
+) -> Plan[Change]:
+    made = yield from breakers.change(name, decide)
+    if made.done:
+        yield from note(made)
+    return made

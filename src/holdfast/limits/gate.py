@@ -18,15 +18,14 @@ from ..model.names import RESERVED_PREFIX
 from ..rules.catchup import CatchUp, catch_up
 from ..rules.lanes import Pace
 from ..rules.rate import Hand
-from ..rules.slots import Holder, Share, SlotHand, share
+from ..rules.slots import Holder, SlotHand, SlotShare, share
 from ..store import Store
-from ..store.plans import breakers as breaker_plans
-from ..store.plans import slots as slot_plans
+from ..store.plans import breakers, slots
 from ..store.plans.slots import Holders
 from ..telemetry.logs import Log
 from .breakers import Breaker
 
-LOOK = 1.0  # seconds between looks, at most
+LOOKS_EVERY = 1.0  # seconds between looks, at most
 
 log = Log("holdfast.worker")
 
@@ -217,7 +216,7 @@ class Gate:
         ]
         if not bounded:
             return
-        seen = await self.store.arun(lambda now: slot_plans.ages(self.store.plans, now))
+        seen = await self.store.arun(slots.ages())
         others = [queues for number, (age, queues) in seen.items() if number != worker and age < self.lease]
         for queue in bounded:
             if not any(queue in each for each in others):
@@ -231,7 +230,7 @@ class Gate:
         now = self.clock.monotonic()
         empty = [hand.look_at - now for _, hand in self._all_hands(now) if not hand.has(now)]
         waits = [hand.look_at - now for hand in self.limits.values() if not hand.fair]
-        return max(0.0, min([LOOK, *empty, *waits]))
+        return max(0.0, min([LOOKS_EVERY, *empty, *waits]))
 
     def _all_hands(self, now: float) -> list[tuple[str, Hand]]:
         found = dict(self.hands)
@@ -243,7 +242,7 @@ class Gate:
         """Read breakers anew that were read a while ago, and take tokens and slots where there are none in hand."""
         looking = [each for each in (breaker.circuit.look() for breaker in self.breakers.values()) if each]
         if looking:
-            done, _ = await asyncio.wait([asyncio.wrap_future(each) for each in looking], timeout=LOOK)
+            done, _ = await asyncio.wait([asyncio.wrap_future(each) for each in looking], timeout=LOOKS_EVERY)
             for each in done:
                 each.result()
         for name, hand in self._all_hands(self.clock.monotonic()):
@@ -259,12 +258,7 @@ class Gate:
 
     async def _take(self, name: str, rate: Rate, wanted: int) -> int:
         try:
-            return await self.store.arun(
-                lambda now: breaker_plans.take(
-                    self.store.plans, name, wanted, rate.per_second, rate.burst, now
-                ),
-                one=True,
-            )
+            return await self.store.arun(breakers.take(name, wanted, rate.per_second, rate.burst))
         except StoreUnavailable as error:
             log.warning("rate.unknown", "No tokens for the rate %(rate)s: %(error)s", rate=name, error=error)
             return 0
@@ -275,7 +269,7 @@ class Gate:
         limit.ask(running, asked_at)
         mine = sorted(self._sharing[name])
         me = Holder(self.worker, running, self.lease, (*mine, *self._drains))
-        got: Share | None = None
+        got: SlotShare | None = None
         age = self.lease
 
         def decide(holders: Holders, ages: Mapping[int, float]) -> Holders:
@@ -285,9 +279,7 @@ class Gate:
             return [(each.worker, each.held, each.lease, each.queues) for each in got.holders]
 
         try:
-            done = await self.store.arun(
-                lambda now: slot_plans.change(self.store.plans, name, decide, now), one=True
-            )
+            done = await self.store.arun(slots.change(name, decide))
         except StoreUnavailable as error:
             log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=error)
             return

@@ -53,6 +53,17 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"  # leaves for the history without having been handled
 
 
+class Delta(msgspec.Struct, frozen=True):
+    """What a settlement leaves behind in another table: rows for one of the store's appliers, which knows them.
+
+    They are applied in the commit of the settlement, if its lease still stands, else not at all. What the database
+    refuses of them fails that message alone.
+    """
+
+    applier: str  # `apply_NAME`: a statement on SQLite, a function on PostgreSQL
+    rows: tuple[Mapping[str, object], ...]  # what JSON can hold
+
+
 class Settlement(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended. Made by `rules.delivery.conclude` only; the store applies it if the lease still stands."""
 
@@ -70,6 +81,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     last_reason: Reason | None = None  # of the failure that led to a death
     error: str | None = None
     emits: tuple[NewMessage, ...] = ()
+    delta: Delta | None = None
     copy: UUID | None = (
         None  # which of them is a copy of the message: with keys, `endings.sealed` seals it anew
     )

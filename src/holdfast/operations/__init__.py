@@ -23,10 +23,8 @@ from ..model.message import Death, Trouble
 from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
-from ..store.plans import audit as audit_plans
-from ..store.plans import queries as queries
-from ..store.plans.operator import at as instant
-from . import doctor, incident, results
+from ..store.plans import audit, engine, operator, queries
+from . import doctor, from_rows, incident
 from .alerts import Alerts
 from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
@@ -174,26 +172,15 @@ class Operations:
         if since is not None and since.tzinfo is None:
             raise UsageError(f"since={since!r} must be a datetime with a time zone.")
         rows = self._desk.ask(
-            lambda _: audit_plans.find(
-                self._desk.plans,
-                who=who,
-                action=action,
-                queue=queue,
-                target=target,
-                since=since,
-                limit=limit,
-            )
+            audit.find(who=who, action=action, queue=queue, target=target, since=since, limit=limit)
         )
-        return [results.action(row) for row in rows]
+        return [from_rows.action(row) for row in rows]
 
     # -- at a glance
 
     def now(self) -> datetime:
         """The database's time."""
-        desk = self._desk
-        found = instant(desk.plans, desk.ask(lambda now: queries.moment(desk.plans, now)))
-        assert found is not None
-        return found
+        return self._desk.ask(operator.moment())
 
     def breakers(self) -> list[BreakerState]:
         """Every breaker that has been used, by name."""
@@ -205,7 +192,7 @@ class Operations:
         at, queues, workers = self.queues.survey()
         unrouted = self.unrouted()
         ended: dict[str, int] = {}
-        for row in desk.ask(lambda now: queries.rates(desk.plans, RATE_SECONDS, now), one=False):
+        for row in desk.ask(queries.rates(RATE_SECONDS)):
             ended[row["outcome"]] = ended.get(row["outcome"], 0) + row["count"]
         states: dict[str, int] = {}
         for queue in queues:
@@ -247,7 +234,7 @@ class Operations:
 
     def unrouted(self) -> list[Unrouted]:
         """Types that nobody subscribes to, those with most messages first."""
-        rows = self._desk.ask(lambda _: queries.unrouted(self._desk.plans, SHOWN))
+        rows = self._desk.ask(queries.unrouted(SHOWN))
         return [Unrouted(row["type"], row["count"], row["oldest_at"]) for row in rows]
 
     def reveal(self, id: UUID | str, type: str, body: str) -> str:
@@ -274,26 +261,26 @@ class Operations:
 
     def poison_candidates(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Delivery]:
         """Failed messages that have been tried so often, and would be again: most attempts first."""
-        rows = self._desk.ask(lambda now: queries.poison_candidates(self._desk.plans, attempts, limit, now))
-        return [results.delivery(row) for row in rows]
+        rows = self._desk.ask(queries.poison_candidates(attempts, limit))
+        return [from_rows.delivery(row) for row in rows]
 
     def poison_count(self, *, attempts: int = POISON_ATTEMPTS) -> int:
         """How many pending messages have failed and been tried so often, parked ones too."""
-        return self._desk.ask(lambda _: queries.poison_count(self._desk.plans, attempts))
+        return self._desk.ask(queries.poison_count(attempts))
 
     def retry_distribution(self) -> dict[int, int]:
         """Attempts, and how many failed messages have had so many."""
-        return dict(self._desk.ask(lambda _: queries.retry_distribution(self._desk.plans)))
+        return dict(self._desk.ask(queries.retry_distribution()))
 
     def failure_reasons(self) -> list[ReasonCount]:
         """How many messages failed for which reason, the most frequent first."""
-        rows = self._desk.ask(lambda _: queries.failure_reasons(self._desk.plans))
-        found = [(results.reason_of(reason), pending, dead) for reason, pending, dead in rows]
+        rows = self._desk.ask(queries.failure_reasons())
+        found = [(from_rows.reason_of(reason), pending, dead) for reason, pending, dead in rows]
         return [ReasonCount(reason, pending, dead) for reason, pending, dead in found if reason is not None]
 
     def retry_backlog(self) -> RetryBacklog:
         """How many wait for a retry in the future, when the next is due and when the last."""
-        row = self._desk.ask(lambda now: queries.retry_backlog(self._desk.plans, now))
+        row = self._desk.ask(queries.retry_backlog())
         return RetryBacklog(row["count"], row["next_at"], row["latest_at"])
 
     def stuck(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Stuck]:
@@ -329,8 +316,8 @@ class Operations:
         """Leases that were ended, messages adopted, dead letters redriven by their policies, and archived."""
         desk, settings = self._desk, self._desk.settings
         return (
-            desk.order(lambda now: desk.plans.recover(now), "Leases"),
-            desk.order(lambda now: desk.plans.adopt(ADOPTED_MAX, now), "Unrouted messages"),
+            desk.command("Leases", engine.recover),
+            desk.command("Unrouted messages", engine.adopt, ADOPTED_MAX),
             self.dead.recover(),
             self.files.archive(files=ARCHIVED_FILES, ordered=False).count if settings.archive else 0,
         )

@@ -22,13 +22,11 @@ from ..rules import alert as rules
 from ..rules.alert import RELEASE, length
 from ..rules.classify import describe, storable
 from ..settings import Settings
-from ..store.plans import alerts as plans
-from ..store.plans import breakers as breaker_plans
-from ..store.plans.operator import at as instant
-from ..store.plans.queries import moment
+from ..store.plans import alerts, breakers
+from ..store.plans.operator import moment
 from ..telemetry.logs import Log
 from .desk import Desk
-from .results import reason_of
+from .from_rows import reason_of
 from .streams import POISON_ATTEMPTS
 
 log = Log("holdfast.alerts")
@@ -67,11 +65,11 @@ class Alerts:
 
     def raised(self) -> list[Episode]:
         """What is not over, the oldest first."""
-        return self._desk.ask(lambda _: plans.episodes(self._desk.plans))
+        return self._desk.ask(alerts.episodes())
 
     def news(self, *, limit: int = 50) -> list[News]:
         """What was told or is to be, the newest first."""
-        rows = self._desk.ask(lambda _: plans.news(self._desk.plans, limit))
+        rows = self._desk.ask(alerts.news(limit))
         return [
             News(_alert(row), row["tries"], tuple(row["told"]), row["try_at"], row["ended_at"], row["error"])
             for row in rows
@@ -82,25 +80,20 @@ class Alerts:
     def look(self, *, now: bool = False) -> list[Raised | Over]:
         """Measure and decide, if it is time to; `now` does not wait for that. The answer: what is to be told."""
         desk, every = self._desk, self._desk.settings.alert_every
-        mine = desk.order(
-            lambda at: plans.take_turn(desk.plans, TURN, every, at), "The turn to look at alerts"
-        )
+        mine = desk.command("The turn to look at alerts", alerts.take_turn, TURN, every)
         if not mine and not now:
             return []
         begun = desk.store.clock.monotonic()
         measured = self.measure()
         took = desk.store.clock.monotonic() - begun
         if took * SHARE > every:
-            desk.order(
-                lambda at: plans.put_off(desk.plans, TURN, took * SHARE, at), "The turn to look at alerts"
-            )
+            desk.command("The turn to look at alerts", alerts.put_off, TURN, took * SHARE)
         return self.decide(measured)
 
     def measure(self) -> dict[str, Sequence[Measure]]:
         """How it stands with everything that an alert is about. What cannot be measured now is left out."""
         desk = self._desk
-        at = instant(desk.plans, desk.ask(lambda now: moment(desk.plans, now)))
-        assert at is not None
+        at = desk.ask(moment())
         found: dict[str, Sequence[Measure]] = {}
         for name, measure in MEASURES.items():
             try:
@@ -115,13 +108,10 @@ class Alerts:
         """Begin and end episodes, and store the news, in one transaction."""
         desk, settings = self._desk, self._desk.settings
         limits = thresholds(settings)
-        return desk.order(
-            lambda at: plans.decide(
-                desk.plans,
-                lambda episodes, now: rules.judge(episodes, measured, limits, settings.alert_calm, now),
-                at,
-            ),
+        return desk.command(
             "Alerts",
+            alerts.decide,
+            lambda episodes, now: rules.judge(episodes, measured, limits, settings.alert_calm, now),
         )
 
     # -- telling
@@ -130,7 +120,7 @@ class Alerts:
         """Tell what is to be told, at least once to each sink. The answer: how many news have ended."""
         desk, ended = self._desk, 0
         for _ in range(TOLD_AT_ONCE):
-            row = desk.order(lambda at: plans.take(desk.plans, TAKEN_SECONDS, at), "News of alerts")
+            row = desk.command("News of alerts", alerts.take, TAKEN_SECONDS)
             if row is None:
                 break
             ended += self._tell(row)
@@ -139,8 +129,7 @@ class Alerts:
     def try_sinks(self) -> dict[str, str | None]:
         """Send a trial to every sink, once; the answer says what each made of it. Nothing is stored."""
         desk = self._desk
-        now = instant(desk.plans, desk.ask(lambda at: moment(desk.plans, at)))
-        assert now is not None
+        now = desk.ask(moment())
         trial = Alert(0, 0, "trial", "", "raised", now, now, 0.0, 0.0, "A trial: nothing is wrong.", {})
         answers: dict[str, str | None] = {}
         for sink in (LogSink(), *self.sinks):
@@ -163,17 +152,13 @@ class Alerts:
                 errors.append(f"{sink.name}: {describe(error, ERROR_CHARS)}")
         failed = storable("; ".join(errors), ERROR_CHARS) or None
         pause = None if failed is None else self._put_off(alert, failed, row["tries"])
-        desk = self._desk
-        desk.order(
-            lambda at: plans.told(desk.plans, alert.number, row["tries"], told, failed, pause, at),
-            "News of alerts",
-        )
+        verb, tries = alerts.told, row["tries"]
+        self._desk.command("News of alerts", verb, alert.number, tries, told, failed, pause)
         return pause is None
 
     def _put_off(self, alert: Alert, error: str, tries: int) -> float | None:
         desk, pause = self._desk, rules.pause(tries)
-        now = instant(desk.plans, desk.ask(lambda at: moment(desk.plans, at)))
-        assert now is not None
+        now = desk.ask(moment())
         if (now - alert.at).total_seconds() > rules.GIVE_UP:
             log.error(
                 "alert.untold",
@@ -229,7 +214,7 @@ def thresholds(settings: Settings) -> dict[str, float]:
 
 def dead_letters(desk: Desk, _: datetime) -> list[Measure]:
     """Deaths within a day, whatever became of the dead letters since."""
-    rows = desk.ask(lambda now: plans.dead(desk.plans, DAY, now), one=False)
+    rows = desk.ask(alerts.dead(DAY))
     count = sum(row[2] for row in rows)
     queues: dict[str, int] = {}
     reasons: dict[str, int] = {}
@@ -248,7 +233,7 @@ def deaths(desk: Desk, _: datetime) -> list[Measure]:
     Another application may have other handlers: an alert that only they raise is kept raised here, and never begun.
     """
     found: dict[str, int] = {}
-    for queue, _reason, many in desk.ask(lambda now: plans.dead(desk.plans, HOUR, now), one=False):
+    for queue, _reason, many in desk.ask(alerts.dead(HOUR)):
         found[queue] = found.get(queue, 0) + many
     return [
         Measure(
@@ -264,8 +249,8 @@ def deaths(desk: Desk, _: datetime) -> list[Measure]:
 def late(desk: Desk, at: datetime) -> list[Measure]:
     """Messages that began late in the last minute, or wait already for longer than they may."""
     seconds = desk.settings.late
-    began, most = desk.ask(lambda now: plans.began_late(desk.plans, seconds, LATE_WINDOW, now), one=False)
-    waiting = desk.ask(lambda now: plans.backlog(desk.plans, seconds, now), one=False)
+    began, most = desk.ask(alerts.began_late(seconds, LATE_WINDOW))
+    waiting = desk.ask(alerts.backlog(seconds))
     count = began + sum(row[4] for row in waiting)
     oldest = max([most, *((at - row[3]).total_seconds() for row in waiting if row[4])])
     text = f"{_many(count)} messages are late: the latest by {length(oldest)}."
@@ -275,12 +260,12 @@ def late(desk: Desk, at: datetime) -> list[Measure]:
 
 def workers_silent(desk: Desk, at: datetime) -> list[Measure]:
     """How long no worker has been seen. If none is known, how long the oldest message waits."""
-    seen = desk.ask(lambda _: plans.last_seen(desk.plans))
+    seen = desk.ask(alerts.last_seen())
     if seen is not None:
         silent = (at - seen).total_seconds()
         text = f"No worker has been seen for {length(silent)}."
         return [Measure("", silent, text, {"last_seen": seen, "silent_seconds": silent})]
-    waiting = desk.ask(lambda now: plans.backlog(desk.plans, desk.settings.late, now), one=False)
+    waiting = desk.ask(alerts.backlog(desk.settings.late))
     if not waiting:
         return []
     silent = max((at - row[3]).total_seconds() for row in waiting)
@@ -291,7 +276,7 @@ def workers_silent(desk: Desk, at: datetime) -> list[Measure]:
 def breaker_open(desk: Desk, _: datetime) -> list[Measure]:
     """1 for each breaker that is not closed. How long is not asked: every trial that fails opens it anew."""
     found = []
-    for row, _now in desk.ask(lambda now: breaker_plans.known(desk.plans, BREAKERS_MAX, now)):
+    for row, _now in desk.ask(breakers.known(BREAKERS_MAX)):
         if row.state == "closed":
             continue
         because = f": {row.why}" if row.why else ""
@@ -314,7 +299,7 @@ def stream_blocked(desk: Desk, at: datetime) -> list[Measure]:
     if seconds == float("inf"):
         return []
     queues: dict[str, list[Mapping[str, Any]]] = {}
-    for row in desk.ask(lambda now: plans.blocked(desk.plans, seconds, FEW, now), one=False):
+    for row in desk.ask(alerts.blocked(seconds, FEW)):
         queues.setdefault(row["queue"], []).append(row)
     found = []
     for queue, rows in queues.items():
@@ -331,9 +316,7 @@ def stream_blocked(desk: Desk, at: datetime) -> list[Measure]:
 def backlog_age(desk: Desk, at: datetime) -> list[Measure]:
     """By queue: how long the oldest message waits that could be handled and that nobody holds."""
     found = []
-    for queue, paused, id, since, _ in desk.ask(
-        lambda now: plans.backlog(desk.plans, desk.settings.late, now), one=False
-    ):
+    for queue, paused, id, since, _ in desk.ask(alerts.backlog(desk.settings.late)):
         age = (at - since).total_seconds()
         text = f"The oldest message of queue {queue}{', which is paused,' if paused else ''} waits for {length(age)}."
         found.append(
@@ -344,7 +327,7 @@ def backlog_age(desk: Desk, at: datetime) -> list[Measure]:
 
 def poison_candidates(desk: Desk, _: datetime) -> list[Measure]:
     """Pending messages that have failed ten times or more."""
-    rows = desk.ask(lambda _: plans.poison(desk.plans, POISON_ATTEMPTS, FEW))
+    rows = desk.ask(alerts.poison(POISON_ATTEMPTS, FEW))
     if not rows:
         return []
     count, first = rows[0]["count"], rows[0]
@@ -359,7 +342,7 @@ def poison_candidates(desk: Desk, _: datetime) -> list[Measure]:
 
 
 def _many(count: int) -> str:
-    return f"More than {plans.COUNT_MAX - 1}" if count >= plans.COUNT_MAX else str(count)
+    return f"More than {alerts.COUNT_MAX - 1}" if count >= alerts.COUNT_MAX else str(count)
 
 
 MEASURES: Mapping[str, Callable[[Desk, datetime], list[Measure]]] = {

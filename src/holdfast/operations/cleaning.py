@@ -12,8 +12,8 @@ from typing import Any
 from ..rules import housekeeping
 from ..rules.housekeeping import Rest
 from ..settings import Settings
-from ..store.plans import alerts as turns
-from ..store.plans import queues as plans
+from ..store.plans import alerts, queues
+from ..store.plans.rows import Pruned
 from .desk import Desk
 
 BATCH = 1000
@@ -65,9 +65,9 @@ class Cleaning:
             raise failure
         return counts, housekeeping.rest(spent, bool(left))
 
-    def _batch(self, desk: Desk, what: str, age: float | None) -> plans.Pruned:
+    def _batch(self, desk: Desk, what: str, age: float | None) -> Pruned:
         mark = self.marks.pop(what, None)
-        done = desk.order(lambda now: plans.prune(desk.plans, what, age, BATCH, now, mark), what.capitalize())
+        done = desk.command(what.capitalize(), queues.prune, what, age, BATCH, mark)
         if done.more:
             self.marks[what] = done.mark
         return done
@@ -75,11 +75,11 @@ class Cleaning:
     def in_turn(self, desk: Desk) -> Rest:
         """A stretch, unless another process cleans."""
         name = "The turn to clean up"
-        if not desk.order(lambda now: turns.take_turn(desk.plans, TURN, TURN_SECONDS, now), name):
+        if not desk.command(name, alerts.take_turn, TURN, TURN_SECONDS):
             return Rest(0.0, more=False)
         _, rest = self.run(desk, housekeeping.STRETCH_SECONDS)
         until = rest.seconds if rest.more else max(NEXT_SECONDS, rest.seconds)
-        desk.order(lambda now: turns.put_off(desk.plans, TURN, until, now), name)
+        desk.command(name, alerts.put_off, TURN, until)
         return rest
 
 
@@ -88,6 +88,6 @@ def overdue(desk: Desk) -> dict[str, float]:
     settings = desk.settings
 
     def late(what: str, age: float) -> float:
-        return desk.ask(lambda now: plans.overdue(desk.plans, what, age, now), one=False)
+        return desk.ask(queues.overdue(what, age))
 
     return {"history": late("history", settings.history), "dedupe": late("dedupe", settings.dedupe)}

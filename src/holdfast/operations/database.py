@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..clock import wall_clock
-from ..store.plans import queries as queries
-from ..store.plans.operator import at as instant
+from ..store.plans import queries
 from .desk import Desk
 from .results import Finding
 
@@ -40,7 +39,7 @@ MOUNTS = "/proc/self/mountinfo"
 
 def examine(desk: Desk) -> Iterator[Finding]:
     """Findings about the database, of whichever kind."""
-    server = desk.ask(lambda _: queries.server(desk.plans), one=False)
+    server = desk.ask(queries.server())
     if "journal_mode" in server:
         yield from sqlite(server)
         path = getattr(desk.store, "path", ":memory:")
@@ -48,9 +47,7 @@ def examine(desk: Desk) -> Iterator[Finding]:
             yield from file(path, file_system(path), _size(f"{path}-wal"))
     else:
         yield from postgres(server)
-        yield from holding(
-            desk.ask(lambda _: queries.holding(desk.plans, SLOT_TRANSACTIONS, SHOWN), one=False)
-        )
+        yield from holding(desk.ask(queries.holding(SLOT_TRANSACTIONS, SHOWN)))
     yield from clocks(desk, desk.store.clock.now() or wall_clock())
 
 
@@ -204,9 +201,7 @@ def _size(path: str) -> int:
 
 def clocks(desk: Desk, here: datetime) -> Iterator[Finding]:
     """No promise depends on clocks, but delays, deadlines and leases are measured by them. `here`: this machine's."""
-    now, last = desk.ask(lambda now: queries.times(desk.plans, now), one=False)
-    there, latest = instant(desk.plans, now), instant(desk.plans, last)
-    assert there is not None
+    there, latest = desk.ask(queries.times())
     skew = (here - there).total_seconds()
     if abs(skew) > SKEW_SECONDS:
         yield Finding(

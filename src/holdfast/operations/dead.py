@@ -11,12 +11,11 @@ from ..bodies import codec
 from ..bodies.keys import SEALED
 from ..errors import InvalidMessage, NotFound, Refused, UsageError
 from ..rules import recovery
-from ..store.plans import dead as plans
+from ..store.plans import dead, operator, queries
 from ..store.plans import dead_queries as letters
-from ..store.plans import queries as queries
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
-from . import results
+from . import from_rows
 from .desk import Desk, Tally, as_id, log, needed, refuse_several, spoken
 from .results import Canary, Changed, Content, Deaths, Filter, Group, Letter, Redriven, Rehearsal
 
@@ -41,23 +40,23 @@ class DeadLetters:
     def list(self, filter: Filter | None = None, *, newest: bool = True, limit: int = 50) -> Sequence[Letter]:
         """Dead letters that match, those that died last first."""
         wanted, desk = conditions(filter), self._desk
-        rows = desk.ask(lambda _: letters.letters(desk.plans, newest=newest, limit=limit, **wanted))
-        return [results.letter(row) for row in rows]
+        rows = desk.ask(letters.letters(newest=newest, limit=limit, **wanted))
+        return [from_rows.letter(row) for row in rows]
 
     def count(self, filter: Filter | None = None) -> int:
         wanted, desk = conditions(filter), self._desk
-        return desk.ask(lambda _: letters.count(desk.plans, **wanted))
+        return desk.ask(letters.count(**wanted))
 
     def groups(self, filter: Filter | None = None, *, limit: int = 50) -> Sequence[Group]:
         """Dead letters by cause, most deaths first."""
         wanted, desk = conditions(filter), self._desk
-        rows = desk.ask(lambda _: letters.groups(desk.plans, limit, **wanted))
-        return [results.group(row) for row in rows]
+        rows = desk.ask(letters.groups(limit, **wanted))
+        return [from_rows.group(row) for row in rows]
 
     def deaths(self, seconds: float = DAY) -> Sequence[Deaths]:
         """How many messages died within the last seconds, by queue, whatever became of them since."""
         desk = self._desk
-        rows = desk.ask(lambda now: letters.death_counts(desk.plans, seconds, now), one=False)
+        rows = desk.ask(letters.death_counts(seconds))
         return [Deaths(row["queue"], row["count"], row["last_at"]) for row in rows]
 
     def show(self, id: UUID | str) -> Sequence[tuple[Letter, Content]]:
@@ -70,8 +69,8 @@ class DeadLetters:
     def _of(
         self, id: UUID, queue: str | None = None, number: int | None = None
     ) -> Sequence[tuple[Letter, Content]]:
-        _, dead, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
-        found = [(results.letter(row), results.content(row)) for row in dead]
+        _, dead, _ = self._desk.ask(queries.show(id))
+        found = [(from_rows.letter(row), from_rows.content(row)) for row in dead]
         return [
             (each, content)
             for each, content in found
@@ -129,36 +128,39 @@ class DeadLetters:
 
     def _pending(self, id: UUID, queue: str) -> int | None:
         """The number of the message that has an id in a queue."""
-        rows = self._desk.ask(lambda _: queries.pending(self._desk.plans, id, queue))
+        rows = self._desk.ask(queries.pending(id, queue))
         return rows[0]["seq"] if rows else None
 
     def _redrive(
         self,
-        keys: Sequence[plans.Key],
+        keys: Sequence[dead.Key],
         out: bool,
-        delays: dict[plans.Key, float] | None = None,
+        delays: dict[dead.Key, float] | None = None,
         tally: Tally | None = None,
-    ) -> Sequence[plans.Key]:
+    ) -> Sequence[dead.Key]:
         """`tally` writes down what an operator ordered; what a policy does is nobody's order."""
         desk = self._desk
-
-        def plan(now: Any) -> Plan[Sequence[plans.Key]]:
-            return plans.redrive(desk.plans, keys, out, now, delays)
-
         if tally is None:
-            return desk.order(plan, "Dead letters")
-        return tally.order(plan, "Dead letters", lambda done: (len(done), [str(id) for id, _, _ in done]))
+            return desk.command("Dead letters", dead.redrive, keys, out, delays)
+        return tally.command(
+            "Dead letters",
+            lambda done: (len(done), [str(id) for id, _, _ in done]),
+            dead.redrive,
+            keys,
+            out,
+            delays,
+        )
 
     def rehearse(self, filter: Filter) -> Rehearsal:
         """What `redrive_many` would bring back now. Changes nothing."""
         wanted = redrivable(filter)
         held = {**wanted, "held": True}
         desk = self._desk
-        rows = desk.ask(lambda _: letters.groups(desk.plans, BATCH, **wanted))
+        rows = desk.ask(letters.groups(BATCH, **wanted))
         return Rehearsal(
-            desk.ask(lambda _: letters.count(desk.plans, **wanted)),
-            desk.ask(lambda _: letters.count(desk.plans, **held)),
-            tuple(results.group(row) for row in rows),
+            desk.ask(letters.count(**wanted)),
+            desk.ask(letters.count(**held)),
+            tuple(from_rows.group(row) for row in rows),
         )
 
     def redrive_many(
@@ -179,8 +181,8 @@ class DeadLetters:
         if over < 0 or canary < 0 or patience <= 0:
             raise UsageError("over= and canary= must not be negative, and patience= must be positive.")
         wanted, desk = redrivable(filter), self._desk
-        wanted["until"] = desk.ask(lambda at: queries.moment(desk.plans, at))
-        total = desk.ask(lambda _: letters.count(desk.plans, **wanted)) if over else 0
+        wanted["until"] = desk.ask(operator.moment())
+        total = desk.ask(letters.count(**wanted)) if over else 0
         tally = Tally(desk, Entry("dead.redrive", filter.queue, filter=spoken(filter)))
         bird, place, changed = None, None, 0
         if canary:
@@ -209,10 +211,10 @@ class DeadLetters:
 
     def _next(
         self, wanted: dict[str, Any], place: letters.Place | None, limit: int
-    ) -> tuple[Sequence[plans.Key], letters.Place | None]:
+    ) -> tuple[Sequence[dead.Key], letters.Place | None]:
         """The next ones in the order in which they come back, and where to go on."""
         desk = self._desk
-        rows = desk.ask(lambda _: letters.keys(desk.plans, limit=limit, place=place, **wanted))
+        rows = desk.ask(letters.keys(limit=limit, place=place, **wanted))
         if not rows:
             return [], place
         last = rows[-1]
@@ -221,12 +223,12 @@ class DeadLetters:
             (last["place"], last["seq"], str(last["id"]), last["queue"]),
         )
 
-    def _watch(self, tried: Sequence[plans.Key], patience: float, since: Any) -> Canary:
+    def _watch(self, tried: Sequence[dead.Key], patience: float, since: Any) -> Canary:
         """Wait until all have ended, or one has died again since a moment, or patience is over."""
         desk, clock = self._desk, self._desk.store.clock
         end = clock.monotonic() + patience
         while True:
-            rows = desk.ask(lambda _: letters.standing(desk.plans, tried, since)) if tried else []
+            rows = desk.ask(letters.standing(tried, since)) if tried else []
             pending = sum(waits for _, _, waits, _ in rows)
             died = sum(dead for _, _, _, dead in rows)
             seen = Canary(len(tried), len(rows) - pending - died, died, pending)
@@ -240,9 +242,9 @@ class DeadLetters:
         policies = [(each.queue, each.policy.recovery) for each in desk.handlers if each.policy.recovery]
         if not policies:
             return 0
-        at = desk.ask(lambda now: queries.moment(desk.plans, now))
+        at = desk.ask(operator.moment())
         changed = 0
-        for due in recovery.due(policies, desk.plans.moment(at)):
+        for due in recovery.due(policies, at):
             wanted = {
                 "queue": due.queue,
                 "reason": int(due.reason),
@@ -294,28 +296,24 @@ class DeadLetters:
             _refuse_held(letter)
             self._refuse_taken([letter])
 
-        def plan(at: Any) -> Plan[bool]:
-            edited = yield from desk.noted(
-                plans.edit(desk.plans, _key(letter), letter.epoch, text),
-                lambda done: Entry("dead.edit", letter.queue, str(id)) if done else None,
-                at,
-            )
-            if edited and redrive:
-                before, after = facts(letter), {"what": "redriven"}
-                yield from desk.noted(
-                    plans.redrive(desk.plans, [_key(letter)], now, at),
-                    lambda done: Entry("dead.redrive", letter.queue, str(id), before=before, after=after),
-                    at,
-                )
-            return edited
-
-        if not desk.order(plan, f"Message {id}"):
+        if not desk.command(f"Message {id}", self._edit, letter, text, redrive, now):
             raise Refused(
                 f"Dead letter {id} of queue {letter.queue} was changed meanwhile: look at it again."
             )
         told = "edited dead letter %(message_id)s of queue %(queue)s"
         log.info("dead.edited", told, message_id=id, queue=letter.queue)
         return [Changed(id, letter.queue, "edited and redriven" if redrive else "edited")]
+
+    def _edit(self, letter: Letter, text: str, redrive: bool, out: bool) -> Plan[bool]:
+        key, id = _key(letter), str(letter.id)
+        edited = yield from dead.edit(key, letter.epoch, text)
+        if edited:
+            yield from self._desk.note(Entry("dead.edit", letter.queue, id))
+        if edited and redrive:
+            yield from dead.redrive([key], out)
+            entry = Entry("dead.redrive", letter.queue, id, before=facts(letter), after={"what": "redriven"})
+            yield from self._desk.note(entry)
+        return edited
 
     def _check_type(self, letter: Letter, text: str) -> None:
         """The handler must be able to read the new body, as far as anybody here knows the handler."""
@@ -344,7 +342,7 @@ class DeadLetters:
     def _hold(self, found: Sequence[tuple[Letter, Content]], why: str | None, what: str) -> Sequence[Changed]:
         done = []
         for each, _ in found:
-            if self._hold_one(_key(each), why):
+            if self._desk.command(f"Message {each.id}", self._hold_one, _key(each), why):
                 text = "dead letter %(message_id)s of queue %(queue)s: %(what)s"
                 log.info("dead.held", text, message_id=each.id, queue=each.queue, what=what)
                 done.append(Changed(each.id, each.queue, what))
@@ -352,17 +350,13 @@ class DeadLetters:
             raise self._missing(found[0][0].id, None)
         return done
 
-    def _hold_one(self, key: plans.Key, why: str | None) -> bool:
-        desk, (id, queue, _) = self._desk, key
-        action = "dead.unhold" if why is None else "dead.hold"
-        return desk.order(
-            lambda now: desk.noted(
-                plans.hold(desk.plans, key, why, now),
-                lambda done: Entry(action, queue, str(id), why=why) if done else None,
-                now,
-            ),
-            f"Message {id}",
-        )
+    def _hold_one(self, key: dead.Key, why: str | None) -> Plan[bool]:
+        id, queue, _ = key
+        done = yield from dead.hold(key, why)
+        if done:
+            action = "dead.unhold" if why is None else "dead.hold"
+            yield from self._desk.note(Entry(action, queue, str(id), why=why))
+        return done
 
     def discard(
         self, id: UUID | str, why: str, *, queue: str | None = None, number: int | None = None
@@ -375,7 +369,7 @@ class DeadLetters:
         done = []
         for each in found:
             name = each.queue
-            halted = self._discard(_key(each), text, facts(each))
+            halted = self._desk.command(f"Message {id}", self._discard, _key(each), text, facts(each))
             what = "discarded"
             if halted is not None:
                 what += f"; stream {halted} is still halted: `holdfast streams resume` lets it go on"
@@ -389,13 +383,12 @@ class DeadLetters:
             done.append(Changed(id, name, what))
         return done
 
-    def _discard(self, key: plans.Key, why: str, before: dict[str, Any]) -> str | None:
-        desk, (id, queue, _) = self._desk, key
-        entry = Entry("dead.discard", queue, str(id), before=before, after={"what": "discarded"}, why=why)
-        return desk.order(
-            lambda now: desk.noted(plans.discard(desk.plans, key, now, why), lambda _: entry, now),
-            f"Message {id}",
-        )
+    def _discard(self, key: dead.Key, why: str, before: dict[str, Any]) -> Plan[str | None]:
+        id, queue, _ = key
+        halted = yield from dead.discard(key, why)
+        after = {"what": "discarded"}
+        yield from self._desk.note(Entry("dead.discard", queue, str(id), before=before, after=after, why=why))
+        return halted
 
     def _missing(self, id: UUID, queue: str | None, number: int | None = None) -> NotFound:
         where = f" in queue {queue}" if queue is not None else ""
@@ -405,7 +398,7 @@ class DeadLetters:
         )
 
 
-def _key(letter: Letter) -> plans.Key:
+def _key(letter: Letter) -> dead.Key:
     return letter.id, letter.queue, letter.seq
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 from uuid import UUID
 
 from ..bodies.keys import Keys
@@ -16,18 +16,19 @@ from ..rules.classify import storable
 from ..settings import Settings
 from ..store import Store
 from ..store.given import taken
-from ..store.plans import audit as audit
-from ..store.plans import queries as queries
+from ..store.plans import audit, queries
 from ..store.plans.audit import Entry
-from ..store.plans.engine import Plans
 from ..store.plans.operator import OrderMoved, hold
 from ..store.plans.queries import Row
-from ..store.statement import Plan
+from ..store.statement import Plan, Runnable
 from ..telemetry.logs import Log
 from .results import Changed, Filter
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+Counted: TypeAlias = Callable[[T], tuple[int, Sequence[str]]]  # how many were changed, and which
+After: TypeAlias = Callable[[T], Mapping[str, Any]]  # what is written down as what became of it
 
 TRIES = 20  # of an order whose stream moves meanwhile
 AGAIN = {"40001", "40P01"}  # PostgreSQL chose us as the victim: nothing was done
@@ -57,19 +58,15 @@ class Desk:
     def who(self) -> str:
         return self._who or names.operator()
 
-    @property
-    def plans(self) -> Plans:
-        return self.store.plans
+    def ask(self, plan: Runnable[T]) -> T:
+        """Run a plan that only reads."""
+        return self.store.read(plan)
 
-    def ask(self, make: Callable[[Any], Plan[T]], *, one: bool = True) -> T:
-        """Run a plan that only reads. `one`: it is a single statement."""
-        return self.store.read(make, one=one)
-
-    def order(self, make: Callable[[Any], Plan[T]], what: str) -> T:
-        """Run a plan that changes something, in a transaction of its own."""
+    def command(self, what: str, verb: Callable[P, Runnable[T]], *args: P.args, **options: P.kwargs) -> T:
+        """Run the plan of a verb that changes something, anew while what it is about moves."""
         for _ in range(TRIES):
             try:
-                return self.store.run(make)
+                return self.store.run(verb(*args, **options))
             except OrderMoved:
                 continue
             except Exception as error:
@@ -77,11 +74,19 @@ class Desk:
                     raise
         raise Refused(f"{what} moved {TRIES} times while the order was being given: try again.")
 
+    def note(
+        self, entry: Entry, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None
+    ) -> Plan[None]:
+        """Who did it, and what was before and after, in the transaction that did it."""
+        if before is not None or after is not None:
+            entry = replace(entry, before=before, after={**(after or {}), **(entry.after or {})})
+        yield from audit.write(self.who, entry)
+
     def each(
         self,
         id: UUID,
         queue: str | None,
-        plan: Callable[[Plans, int, Any], Plan[T]],
+        verb: Callable[[int], Runnable[T]],
         tell: Callable[[T], str],
         *,
         action: str,
@@ -98,7 +103,7 @@ class Desk:
         done: dict[int, Changed] = {}
         refused: dict[int, Refused] = {}
         for _ in range(TRIES):
-            rows = self.ask(lambda _: queries.pending(self.plans, id, queue, number))
+            rows = self.ask(queries.pending(id, queue, number))
             left = [row for row in rows if row["seq"] not in done and row["seq"] not in refused]
             if not left:
                 break
@@ -107,7 +112,7 @@ class Desk:
             for seq, name in [(row["seq"], row["queue"]) for row in left]:
                 try:
                     entry = Entry(action, name, str(id), why=why)
-                    done[seq] = Changed(id, name, self._once(plan, seq, tell, entry, tally))
+                    done[seq] = Changed(id, name, self._once(verb, seq, tell, entry, tally))
                     log.info(
                         "message.ordered",
                         "message %(message_id)s in queue %(queue)s: %(what)s",
@@ -132,54 +137,32 @@ class Desk:
 
     def _once(
         self,
-        plan: Callable[[Plans, int, Any], Plan[T]],
+        verb: Callable[[int], Runnable[T]],
         seq: int,
         tell: Callable[[T], str],
         entry: Entry,
         tally: Tally | None,
     ) -> str:
-        if tally is not None:
-            counted = [str(entry.target)]
-            return tell(
-                tally.run(self.store.run, lambda now: plan(self.plans, seq, now), lambda _: (1, counted))
-            )
+        if tally is None:
+            return self.store.run(self._noted(verb, seq, tell, entry))
+        counted = [str(entry.target)]
+        return tell(tally.run(self.store.run, lambda _: (1, counted), None, verb, seq))
 
-        def noted(now: Any) -> Plan[T]:
-            # It is held before it is looked at, so that it is what the order finds.
-            yield from hold(self.plans, seq, now, leased=True)
-            return (
-                yield from self.noted(
-                    plan(self.plans, seq, now),
-                    lambda answer: replace(entry, after={"what": tell(answer)}),
-                    now,
-                    lambda: audit.message_facts(self.plans, seq),
-                )
-            )
-
-        return tell(self.store.run(noted))
-
-    def noted(
-        self,
-        plan: Plan[T],
-        entry: Callable[[T], Entry | None],
-        now: Any,
-        look: Callable[[], Plan[Row | None]] | None = None,
-    ) -> Plan[T]:
-        """The plan, and in the same transaction who did it, what was before and after. None: nothing was done."""
-        before = None if look is None else (yield from look())
-        answer = yield from plan
-        made = entry(answer)
-        if made is not None:
-            after = None if look is None else (yield from look())
-            if before is not None or after is not None:
-                made = replace(made, before=before, after={**(after or {}), **(made.after or {})})
-            yield from audit.write(self.plans, self.who, made, now)
-        return answer
+    def _noted(
+        self, verb: Callable[[int], Runnable[T]], seq: int, tell: Callable[[T], str], entry: Entry
+    ) -> Plan[str]:
+        # It is held before it is looked at, so that it is what the command finds.
+        yield from hold(seq, leased=True)
+        before = yield from audit.message_facts(seq)
+        told = tell((yield from verb(seq)))
+        after = yield from audit.message_facts(seq)
+        yield from self.note(replace(entry, after={"what": told}), before, after)
+        return told
 
     def missing(self, id: UUID, queue: str | None) -> NotFound:
         """Why there is no pending delivery to give an order about."""
         where = f" in queue {queue}" if queue is not None else ""
-        _, dead, ended = self.ask(lambda now: queries.show(self.plans, id, now), one=False)
+        _, dead, ended = self.ask(queries.show(id))
         if any(queue in (None, row["queue"]) for row in dead):
             return NotFound(
                 f"Message {id} is a dead letter{where}: `holdfast dead redrive {id}` brings it back."
@@ -202,47 +185,77 @@ class Tally:
 
     def run(
         self,
-        run: Callable[[Callable[[Any], Plan[Any]]], Any],
-        make: Callable[[Any], Plan[T]],
-        counted: Callable[[T], tuple[int, Sequence[str]]],
-        after: Callable[[T], Mapping[str, Any]] | None = None,
+        run: Callable[[Plan[Any]], Any],
+        counted: Counted[T],
+        after: After[T] | None,
+        verb: Callable[P, Runnable[T]],
+        *args: P.args,
+        **options: P.kwargs,
     ) -> T:
         """Run one transaction. `counted` says how many it changed and which, `after` what became of the whole so far.
 
         Who changed nothing yet writes nothing, unless there is an `after` to tell of.
         """
-
-        def noted(now: Any) -> Plan[tuple[T, int | None, Entry]]:
-            answer = yield from make(now)
-            count, ids = counted(answer)
-            if not count and (after is None or self.number is not None):
-                return answer, self.number, self.entry
-            entry = replace(
-                self.entry,
-                count=count,
-                ids=[*self.entry.ids, *ids][: audit.IDS_MAX],
-                after=self.entry.after if after is None else after(answer),
-            )
-            number = self.number
-            if number is None:
-                number = yield from audit.write(self.desk.plans, self.desk.who, entry, now)
-            else:
-                yield from audit.add(self.desk.plans, number, entry)
-            return answer, number, entry
-
         answer: T
-        answer, self.number, self.entry = run(noted)
+        answer, self.number, self.entry = run(self._noted(verb(*args, **options), counted, after))
         return answer
 
-    def order(
+    def command(
         self,
-        make: Callable[[Any], Plan[T]],
         what: str,
-        counted: Callable[[T], tuple[int, Sequence[str]]],
-        after: Callable[[T], Mapping[str, Any]] | None = None,
+        counted: Counted[T],
+        verb: Callable[P, Runnable[T]],
+        *args: P.args,
+        **options: P.kwargs,
     ) -> T:
-        """The same, begun anew when what it is about has moved."""
-        return self.run(lambda plan: self.desk.order(plan, what), make, counted, after)
+        """The same, begun anew while what it is about moves."""
+        return self._command(what, counted, None, verb, *args, **options)
+
+    def begin(
+        self,
+        what: str,
+        after: After[T],
+        verb: Callable[P, Runnable[T]],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> T:
+        """The first transaction of a command, which is written down although nothing is counted yet."""
+        return self._command(what, lambda _: (0, ()), after, verb, *args, **options)
+
+    def _command(
+        self,
+        what: str,
+        counted: Counted[T],
+        after: After[T] | None,
+        verb: Callable[P, Runnable[T]],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> T:
+        def again() -> Plan[tuple[T, int | None, Entry]]:
+            return self._noted(verb(*args, **options), counted, after)
+
+        answer, self.number, self.entry = self.desk.command(what, again)
+        return answer
+
+    def _noted(
+        self, plan: Runnable[T], counted: Counted[T], after: After[T] | None
+    ) -> Plan[tuple[T, int | None, Entry]]:
+        answer = yield from plan
+        count, ids = counted(answer)
+        if not count and (after is None or self.number is not None):
+            return answer, self.number, self.entry
+        entry = replace(
+            self.entry,
+            count=count,
+            ids=[*self.entry.ids, *ids][: audit.IDS_MAX],
+            after=self.entry.after if after is None else after(answer),
+        )
+        number = self.number
+        if number is None:
+            number = yield from audit.write(self.desk.who, entry)
+        else:
+            yield from audit.add(number, entry)
+        return answer, number, entry
 
 
 def refuse_several(id: UUID, rows: Sequence[Row], state: str) -> None:

@@ -8,9 +8,8 @@ from uuid import UUID
 
 from ..errors import NotMigrated
 from ..store.installed import compare, other, words
-from ..store.plans import alerts as alert_plans
+from ..store.plans import alerts, queries
 from ..store.plans import dead_queries as letters
-from ..store.plans import queries as queries
 from . import database, repair
 from .cleaning import overdue
 from .desk import Desk
@@ -51,7 +50,7 @@ def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence
 
 def _schema(desk: Desk) -> Iterator[Finding]:
     try:
-        found, ours = desk.ask(lambda _: queries.version(desk.plans))
+        found, ours = desk.ask(queries.version())
     except NotMigrated as missing:
         yield Finding("error", "schema", "The database has no Holdfast tables.", _remedy(missing))
         return
@@ -85,14 +84,14 @@ def _remedy(missing: NotMigrated) -> str:
 
 
 def _order(desk: Desk) -> Iterator[Finding]:
-    for row in desk.ask(lambda _: queries.open_differs(desk.plans, SHOWN)):
+    for row in desk.ask(queries.open_differs(SHOWN)):
         yield Finding(
             "error",
             "stream-count",
             f"Stream {row['stream']} of queue {row['queue']} counts {row['open']} in its order and has {row['found']}.",
             "Please report it as a bug, with what wrote to the tables; pause the queue until it is understood.",
         )
-    for row in desk.ask(lambda _: queries.stranded(desk.plans, SHOWN)):
+    for row in desk.ask(queries.stranded(SHOWN)):
         text = (
             "no head, although it is not halted"
             if row["halted_by"] is None
@@ -133,7 +132,7 @@ def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
     if not status.dead:
         return
     settings = desk.settings
-    oldest = desk.ask(lambda _: letters.keys(desk.plans, limit=1, order=letters.AGE))
+    oldest = desk.ask(letters.keys(limit=1, order=letters.AGE))
     age = max([0.0, *((status.at - each["since_at"]).total_seconds() for each in oldest)])
     too_much = status.dead > settings.dead_count or age > settings.dead_age
     kept = f"{status.dead} dead letters are kept, the oldest for {age / 86_400:.1f} days"
@@ -188,10 +187,7 @@ def _loops(found: Sequence[Stuck]) -> Iterator[Finding]:
 
 def _flow(desk: Desk, status: Status) -> Iterator[Finding]:
     """Queues into which more comes than ends."""
-    rows = {
-        row["queue"]: row
-        for row in desk.ask(lambda now: queries.flow(desk.plans, FLOW_SECONDS, now), one=False)
-    }
+    rows = {row["queue"]: row for row in desk.ask(queries.flow(FLOW_SECONDS))}
     for queue in status.queues:
         row = rows.get(queue.name)
         waiting = sum(queue.states.get(state, 0) for state in ("ready", "waiting", "blocked"))
@@ -221,7 +217,7 @@ def is_growing(waiting: int, *, arrived: int, ended: int, older: int) -> bool:
 
 
 def _leases(desk: Desk) -> Iterator[Finding]:
-    row = desk.ask(lambda now: queries.lapsed(desk.plans, LAPSED_SECONDS, now), one=False)
+    row = desk.ask(queries.lapsed(LAPSED_SECONDS))
     if row["count"]:
         yield Finding(
             "warning",
@@ -230,7 +226,7 @@ def _leases(desk: Desk) -> Iterator[Finding]:
             "A running worker ends them by itself: start one.",
         )
     longest = ENDLESS_LEASES * max(desk.settings.lease, 60.0)
-    for row in desk.ask(lambda now: queries.endless(desk.plans, longest, SHOWN, now), one=False):
+    for row in desk.ask(queries.endless(longest, SHOWN)):
         id: UUID = row["id"]
         yield Finding(
             "warning",
@@ -243,7 +239,7 @@ def _leases(desk: Desk) -> Iterator[Finding]:
 
 def _troubles(desk: Desk) -> Iterator[Finding]:
     """What workers that are known had with their database within a day. One that stopped in order is forgotten."""
-    for row in desk.ask(lambda now: queries.troubled(desk.plans, TROUBLE_SECONDS, SHOWN, now), one=False):
+    for row in desk.ask(queries.troubled(TROUBLE_SECONDS, SHOWN)):
         said = f"at {row['trouble_at']:%Y-%m-%d %H:%M:%S} UTC: {row['trouble']}"
         if row["timeouts"]:
             yield Finding(
@@ -284,7 +280,7 @@ def _cleaning(desk: Desk) -> Iterator[Finding]:
 
 def _news(desk: Desk) -> Iterator[Finding]:
     """Alerts that somebody did not hear."""
-    for row in desk.ask(lambda _: alert_plans.news(desk.plans, SHOWN)):
+    for row in desk.ask(alerts.news(SHOWN)):
         if row["error"] is None:
             continue
         fate = "is told again" if row["ended_at"] is None else "was given up"

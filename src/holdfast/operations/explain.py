@@ -9,10 +9,10 @@ from ..errors import BodySealed
 from ..model.failure import STARTS_SPENT
 from ..model.message import Reason
 from ..model.text import counted
-from ..store.plans import queries as queries
-from ..store.plans.engine_sqlite import TIMER
-from ..store.plans.operator import at as instant
-from . import gates, results
+from ..store.plans import queries
+from ..store.plans.operator import moment
+from ..store.plans.rows import TIMER
+from . import from_rows, gates
 from .desk import Desk
 from .queues import Queues
 from .results import OPERATOR, Delivery, Ended, Letter, QueueState, StreamState, clock
@@ -23,12 +23,12 @@ AHEAD_MAX = 10_000
 
 def why(desk: Desk, id: UUID) -> list[str]:
     """Sentences about the deliveries of a message: pending ones, dead ones, ended ones."""
-    at = instant(desk.plans, desk.ask(lambda now: queries.moment(desk.plans, now)))
+    at = desk.ask(moment())
     assert at is not None
-    pending, dead, ended = desk.ask(lambda now: queries.show(desk.plans, id, now), one=False)
-    told = [_pending(desk, results.delivery(row), at) for row in pending]
+    pending, dead, ended = desk.ask(queries.show(id))
+    told = [_pending(desk, from_rows.delivery(row), at) for row in pending]
     several = len({row["due_at"] or row["created_at"] for row in (*pending, *dead)}) > 1
-    told += [_dead(results.letter(row), at, several) for row in dead]
+    told += [_dead(from_rows.letter(row), at, several) for row in dead]
     if several:
         numbers = [row["seq"] for row in (*pending, *dead)]
         told = [
@@ -36,7 +36,7 @@ def why(desk: Desk, id: UUID) -> list[str]:
             for number, text in zip(numbers, told, strict=True)
         ]
         told.insert(0, f"Several messages have the id {id}; commands take --number, too.")
-    told += [_ended(results.ended(row), at) for row in ended]
+    told += [_ended(from_rows.ended(row), at) for row in ended]
     if not told:
         days = desk.settings.history / 86_400
         return [
@@ -145,7 +145,7 @@ def _suspect(each: Delivery, at: datetime) -> str:
 
 
 def _ready(desk: Desk, each: Delivery, at: datetime) -> str:
-    ahead = desk.ask(lambda _: queries.ahead(desk.plans, each.seq, AHEAD_MAX))
+    ahead = desk.ask(queries.ahead(each.seq, AHEAD_MAX))
     since = f"Ready since {clock(each.claimable_at, at)}"
     if ahead == 0:
         return f"{since}: it is the next one of its queue."

@@ -26,11 +26,9 @@ import msgspec
 from ..alerting.archive import Archive, open_archive, scratch
 from ..errors import ArchiveFailed, InvalidMessage, UsageError
 from ..rules import retention
-from ..store.plans import dead as plans
+from ..store.plans import dead, operator
 from ..store.plans import dead_queries as letters
-from ..store.plans import queries as queries
 from ..store.plans.audit import Entry
-from ..store.statement import Plan
 from .dead import Progress, conditions
 from .desk import Desk, Tally, log
 from .lines import LINE_MAX, read_line, write_line
@@ -79,7 +77,7 @@ class LetterFiles:
     def export(self, filter: Filter | None, file: BinaryIO, *, progress: Progress | None = None) -> int:
         """Write what matches, one line each; the answer says how many. Changes nothing."""
         desk, wanted, count = self._desk, conditions(filter), 0
-        wanted["until"] = desk.ask(lambda now: queries.moment(desk.plans, now))
+        wanted["until"] = desk.ask(operator.moment())
         place: letters.Place | None = None
         for _ in range(BATCHES_MAX):
             rows = self._keys(wanted, place, letters.PLACE, KEYS)
@@ -98,7 +96,7 @@ class LetterFiles:
         self, wanted: dict[str, Any], place: letters.Place | None, order: str, limit: int
     ) -> list[dict[str, Any]]:
         desk = self._desk
-        return desk.ask(lambda _: letters.keys(desk.plans, limit=limit, order=order, place=place, **wanted))
+        return desk.ask(letters.keys(limit=limit, order=order, place=place, **wanted))
 
     def _lines(self, rows: Sequence[dict[str, Any]]) -> Iterator[bytes]:
         """The lines of these letters, read in pieces that fit in memory; those that are gone are left out."""
@@ -107,9 +105,9 @@ class LetterFiles:
             for row, deaths in self._whole(keys):
                 yield write_line(row, deaths)
 
-    def _whole(self, keys: Sequence[plans.Key]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    def _whole(self, keys: Sequence[dead.Key]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
         desk = self._desk
-        return desk.ask(lambda _: letters.whole(desk.plans, keys), one=False)
+        return desk.ask(letters.whole(keys))
 
     def load(self, file: BinaryIO, *, force: bool = False, progress: Progress | None = None) -> Imported:
         """Store the letters of a file, plain or gzipped. A bad line is refused by number, and then nothing is stored.
@@ -156,14 +154,14 @@ class LetterFiles:
 
     def _moment(self) -> datetime:
         desk = self._desk
-        return desk.plans.moment(desk.ask(lambda now: queries.moment(desk.plans, now)))
+        return desk.ask(operator.moment())
 
     def _over(self, seen: list[dict[str, Any]], lines: int) -> set[int]:
         """Which of the last lines that were read have ended in their queue and are not here: one pass over history."""
         desk, first = self._desk, lines - len(seen)
-        found = sorted(desk.ask(lambda _: plans.over(desk.plans, seen))) if seen else []
+        found = sorted(desk.ask(dead.over(seen))) if seen else []
         ended = [seen[n] for n in found]
-        here = desk.ask(lambda _: plans.here(desk.plans, ended)) if ended else set()
+        here = desk.ask(dead.here(ended)) if ended else set()
         seen.clear()
         return {first + n for place, n in enumerate(found) if place not in here}
 
@@ -173,13 +171,10 @@ class LetterFiles:
         since: datetime,
         force: bool,
         tally: Tally,
-    ) -> tuple[set[plans.Key], set[plans.Key]]:
-        desk = self._desk
+    ) -> tuple[set[dead.Key], set[dead.Key]]:
         rows, deaths = [row for row, _ in piece], [death for _, all_ in piece for death in all_]
-        return tally.order(
-            lambda now: plans.put(desk.plans, rows, deaths, since, force, now),
-            "Dead letters",
-            lambda done: _counted(done[0]),
+        return tally.command(
+            "Dead letters", lambda done: _counted(done[0]), dead.put, rows, deaths, since, force
         )
 
     # -- archive
@@ -231,9 +226,9 @@ class LetterFiles:
     def _leaving(self) -> list[dict[str, Any]]:
         """The oldest letters that must go; never one that is held or that halts its stream."""
         desk, settings = self._desk, self._desk.settings
-        total = desk.ask(lambda _: letters.count(desk.plans))
+        total = desk.ask(letters.count())
         rows = self._keys({"held": False, "halts": False}, None, letters.AGE, FILE_LETTERS)
-        now = desk.plans.moment(desk.ask(lambda at: queries.moment(desk.plans, at)))
+        now = desk.ask(operator.moment())
         since = [row["since_at"] for row in rows]
         return rows[: retention.leaving(since, total, now, settings.dead_age, settings.dead_count)]
 
@@ -263,15 +258,11 @@ class LetterFiles:
             gone += len(self._archived(seen, where, tally))
         return gone
 
-    def _archived(self, seen: dict[plans.Key, int], where: str, tally: Tally | None) -> Sequence[plans.Key]:
+    def _archived(self, seen: dict[dead.Key, int], where: str, tally: Tally | None) -> Sequence[dead.Key]:
         desk = self._desk
-
-        def plan(now: Any) -> Plan[Sequence[plans.Key]]:
-            return plans.archived(desk.plans, seen, where, now)
-
         if tally is None:
-            return desk.order(plan, "Dead letters")
-        return tally.order(plan, "Dead letters", _counted)
+            return desk.command("Dead letters", dead.archived, seen, where)
+        return tally.command("Dead letters", _counted, dead.archived, seen, where)
 
     def restore(self, what: str, *, force: bool = False, progress: Progress | None = None) -> Imported:
         """Bring back the letters of an archive's file: its name, path or URL. They are kept anew from now on.
@@ -306,7 +297,7 @@ def _forced(force: bool) -> str | None:
     return "--force: also what has ended since" if force else None
 
 
-def _counted(done: Collection[plans.Key]) -> tuple[int, list[str]]:
+def _counted(done: Collection[dead.Key]) -> tuple[int, list[str]]:
     return len(done), sorted(str(id) for id, _, _ in done)
 
 

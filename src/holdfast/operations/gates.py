@@ -13,9 +13,7 @@ from ..limits.breakers import Breaker
 from ..limits.circuits import as_switch
 from ..model.limits import Rate
 from ..rules.catchup import catch_up
-from ..store.plans import breakers as breaker_plans
-from ..store.plans import queries as queries
-from ..store.plans import slots as slot_plans
+from ..store.plans import breakers, queries, slots
 from ..store.plans.breakers import BreakerRow
 from .desk import Desk
 from .results import Delivery, QueueState, clock
@@ -26,7 +24,7 @@ HELD_MAX = 100_000
 
 def broken(desk: Desk, each: Delivery, at: datetime) -> tuple[list[str], list[str]]:
     """Sentences about breakers that keep a message from being claimed, and about those that may."""
-    rows = desk.ask(lambda now: breaker_plans.known(desk.plans, BREAKERS_MAX, now))
+    rows = desk.ask(breakers.known(BREAKERS_MAX))
     shut = {row.name: row for row, _ in rows if row.state != "closed"}
     handler = desk.handlers.get(str(each.queue))
     breaker = None if handler is None else handler.limits(str(each.queue)).breaker
@@ -87,7 +85,7 @@ def _slots(desk: Desk, limits: Limits) -> list[str]:
     if limits.slots is None:
         return []
     name, count = limits.slots.name, limits.slots.count
-    holders = desk.ask(lambda now: slot_plans.living(desk.plans, name, now), one=False)
+    holders = desk.ask(slots.living(name))
     held = sum(each[1] for each in holders)
     if held < count:
         return []
@@ -102,7 +100,7 @@ def _catch_up(desk: Desk, limits: Limits) -> list[str]:
     slope = catch_up(breaker.policy.catch_up, breaker.policy.catch_up_doubles)
     if slope is None:
         return []
-    row, now = desk.ask(lambda at: breaker_plans.look(desk.plans, breaker.name, at))
+    row, now = desk.ask(breakers.look(breaker.name))
     closed_at = as_switch(row, breaker.policy).closed_at
     passed = 0.0 if closed_at is None else (now - closed_at).total_seconds()
     rate = None if closed_at is None else slope.rate(passed)
@@ -118,7 +116,7 @@ def _rate(desk: Desk, limits: Limits, at: datetime) -> list[str]:
     if limits.rate is None:
         return []
     name, rate = limits.rate.name, limits.rate.rate
-    found = desk.ask(lambda _: breaker_plans.tokens(desk.plans, name))
+    found = desk.ask(breakers.tokens(name))
     if found is None:
         return []
     tokens, then = found
@@ -138,7 +136,7 @@ def spoken(rate: Rate) -> str:
 
 
 def _concurrency(desk: Desk, limit: int, queue: QueueState) -> list[str]:
-    held = desk.ask(lambda now: queries.queue_held(desk.plans, queue.name, HELD_MAX, now))
+    held = desk.ask(queries.queue_held(queue.name, HELD_MAX))
     if not queue.workers or held < limit * len(queue.workers):
         return []
     count = len(queue.workers)

@@ -16,11 +16,11 @@ from ..model.message import Reason
 from ..model.text import counted
 from ..rules.breaker import State
 from ..rules.fingerprint import fingerprint
-from ..store.plans import audit as audit_plans
+from ..store.plans import audit, queries
 from ..store.plans import dead_queries as letters
-from ..store.plans import queries
+from . import from_rows
 from .desk import Desk
-from .results import Finding, Letter, QueueState, StreamState, Unrouted, WorkerState, clock, letter, reason_of
+from .results import Finding, Letter, QueueState, StreamState, Unrouted, WorkerState, clock
 from .streams import POISON_ATTEMPTS
 
 LATE_SECONDS = 300.0
@@ -128,9 +128,7 @@ def paused(desk: Desk, queues: Sequence[QueueState]) -> list[Paused]:
         assert queue.paused_at is not None
         name = queue.name
         rows = desk.ask(
-            lambda _, name=name: audit_plans.find(  # type: ignore[misc]
-                desk.plans, who=None, action="queues.pause", queue=name, target=None, since=None, limit=1
-            )
+            audit.find(who=None, action="queues.pause", queue=name, target=None, since=None, limit=1)
         )
         who = rows[0]["who"] if rows else None
         found.append(Paused(name, queue.paused_at, who, queue.paused_why, queue.depth))
@@ -148,10 +146,10 @@ def causes(desk: Desk, queues: Sequence[QueueState]) -> list[Cause]:
 
 
 def _dead_causes(desk: Desk) -> list[Cause]:
-    rows = desk.ask(lambda _: letters.letters(desk.plans, newest=True, limit=SAMPLE))
+    rows = desk.ask(letters.letters(newest=True, limit=SAMPLE))
     newest: dict[tuple[str | None, str], Letter] = {}
     counts: Counter[tuple[str | None, str]] = Counter()
-    for each in map(letter, rows):
+    for each in map(from_rows.letter, rows):
         key = each.fingerprint, each.queue
         newest.setdefault(key, each)
         counts[key] += 1
@@ -159,18 +157,18 @@ def _dead_causes(desk: Desk) -> list[Cause]:
     for (cause, queue), count in counts.most_common(CAUSES_SHOWN):
         one, total = newest[cause, queue], count
         if len(rows) == SAMPLE and cause is not None:  # there are more: the index of causes counts them
-            total = desk.ask(lambda _, c=cause, q=queue: letters.count(desk.plans, fingerprint=c, queue=q))  # type: ignore[misc]
+            total = desk.ask(letters.count(fingerprint=cause, queue=queue))
         reason = one.last_reason or one.reason
         found.append(Cause(cause, "dead", queue, reason, one.error, total, True, one.id))
     return found
 
 
 def _retrying_causes(desk: Desk, queue: str, total: int) -> list[Cause]:
-    rows = desk.ask(lambda now: queries.retrying(desk.plans, queue, now))
+    rows = desk.ask(queries.retrying(queue))
     seen: dict[str, tuple[Reason | None, str, UUID]] = {}
     counts: Counter[str] = Counter()
     for number, error, id in rows:
-        reason = reason_of(number)
+        reason = from_rows.reason_of(number)
         name = fingerprint(error or "", reason or Reason.UNKNOWN)
         seen.setdefault(name, (reason, error or "", id))
         counts[name] += 1

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ..bodies.keys import SEALED, VARIABLE, Keys
 from ..errors import BodySealed, UsageError
-from ..store.plans import keys as plans
+from ..store.plans import keys
 from ..store.plans.audit import Entry
 from .desk import Desk, Tally, log
 
@@ -53,31 +53,35 @@ class Keyring:
 
     def counts(self) -> Sequence[SealedWith]:
         """Which keys are in use. Reads every body: once in a while."""
-        rows = self._desk.ask(lambda _: plans.counts(self._desk.plans, SEALED))
+        rows = self._desk.ask(keys.counts(SEALED))
         return [SealedWith(key, KINDS[place], count) for place, key, count in rows]
 
     def rotate(self, *, plain: bool = False, progress: Callable[[int], None] | None = None) -> Rotated:
         """Seal with the first key what is sealed with another; with `plain` also what is not sealed."""
-        keys, desk = self._keys("sealed anew"), self._desk
-        marks = {"mark": keys.mark, "sealed": SEALED}
+        ours, desk = self._keys("sealed anew"), self._desk
+        marks = {"mark": ours.mark, "sealed": SEALED}
 
         def seal(id: UUID, type: str, old: str) -> str | None:
             try:
-                return keys.seal(id, type, keys.open(id, type, old) if old.startswith(SEALED) else old)
+                return ours.seal(id, type, ours.open(id, type, old) if old.startswith(SEALED) else old)
             except BodySealed:
                 return None
 
-        tally = Tally(desk, Entry("keys.rotate", target=keys.names[0]))
+        tally = Tally(desk, Entry("keys.rotate", target=ours.names[0]))
         changed = unopened = 0
-        for bodies in plans.TABLES.values():
+        for bodies in keys.TABLES.values():
             place = bodies.start
             for _ in range(BATCHES_MAX):
-                batch = tally.order(
-                    lambda _, bodies=bodies, place=place: plans.reseal(  # type: ignore[misc]
-                        desk.plans, bodies, place, marks, plain, BATCH, seal
-                    ),
+                batch = tally.command(
                     "Bodies",
                     lambda batch: (batch.changed, ()),
+                    keys.reseal,
+                    bodies,
+                    place,
+                    marks,
+                    plain,
+                    BATCH,
+                    seal,
                 )
                 changed, unopened = changed + batch.changed, unopened + batch.unopened
                 if progress is not None:
@@ -85,7 +89,7 @@ class Keyring:
                 if batch.place is None:
                     break
                 place = batch.place
-        current = keys.names[0]
+        current = ours.names[0]
         left = sum(each.count for each in self.counts() if each.key not in (None, current))
         log.info(
             "keys.rotated",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -10,12 +11,10 @@ from ..errors import HoldfastError, NotFound, UsageError
 from ..model.message import Reason
 from ..rules.aftermath import HOOK_QUEUE, TOLD, news
 from ..rules.fingerprint import fingerprint
-from ..store.plans import operator as plans
-from ..store.plans import queries as queries
+from ..store.plans import engine, operator, queries
 from ..store.plans.audit import Entry
-from ..store.plans.engine import Plans
 from ..store.statement import Plan
-from . import results
+from . import from_rows
 from .desk import Desk, Tally, as_id, log, needed, said, spoken
 from .naming import named
 from .results import Changed, Delivery, Dossier, Filter, Many
@@ -38,15 +37,14 @@ class Messages:
         return self._found(wanted, None, "newest" if newest else "oldest", limit)
 
     def _of(self, id: UUID) -> list[Delivery]:
-        pending, _, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
-        return [results.delivery(row) for row in pending]
+        pending, _, _ = self._desk.ask(queries.show(id))
+        return [from_rows.delivery(row) for row in pending]
 
     def _found(self, wanted: Filter, states: list[str] | None, order: str, limit: int) -> list[Delivery]:
         if wanted.state is not None:
             states = [wanted.state]
         rows = self._desk.ask(
-            lambda now: queries.find(
-                self._desk.plans,
+            queries.find(
                 queue=wanted.queue,
                 type=wanted.type,
                 stream=wanted.stream,
@@ -54,10 +52,9 @@ class Messages:
                 states=states,
                 order=order,
                 limit=limit,
-                now=now,
             )
         )
-        return [results.delivery(row) for row in rows]
+        return [from_rows.delivery(row) for row in rows]
 
     def named(self, text: str) -> UUID:
         """The message that a person means: by its whole id, its last eight characters, or its beginning.
@@ -75,12 +72,12 @@ class Messages:
 
     def find_out(self, id: UUID) -> Dossier:
         """The same, empty if nothing is known."""
-        pending, dead, ended = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
+        pending, dead, ended = self._desk.ask(queries.show(id))
         return Dossier(
             id,
-            tuple((results.delivery(row), results.content(row)) for row in pending),
-            tuple((results.letter(row), results.content(row)) for row in dead),
-            tuple(results.ended(row) for row in ended),
+            tuple((from_rows.delivery(row), from_rows.content(row)) for row in pending),
+            tuple((from_rows.letter(row), from_rows.content(row)) for row in dead),
+            tuple(from_rows.ended(row) for row in ended),
         )
 
     def retry(
@@ -103,7 +100,7 @@ class Messages:
         return self._desk.each(
             id,
             queue,
-            lambda p, seq, now: plans.retry(p, seq, reset, now),
+            partial(operator.retry, reset=reset),
             lambda _: what,
             action="messages.reset" if reset else "messages.retry",
             **note,
@@ -119,7 +116,7 @@ class Messages:
     ) -> Many:
         """What matches and waits for a retry, or is parked, is claimable now. Another state must be asked for."""
         desk, filter = self._desk, _checked(filter)
-        desk.order(lambda now: desk.plans.recover(now), "Leases")
+        desk.command("Leases", engine.recover)
         states = None if filter.state or filter.id else ["retrying", "parked"]
         found = (
             self.find(filter, limit=MANY_MAX)
@@ -152,10 +149,12 @@ class Messages:
         return Many(changed, tuple(refused))
 
     def _retry_heads(self, found: Mapping[int, str], reset: bool, tally: Tally) -> set[int]:
-        return tally.order(
-            lambda now: plans.retry_heads(self._desk.plans, list(found), reset, now),
+        return tally.command(
             "Messages",
             lambda done: (len(done), [found[seq] for seq in sorted(done)]),
+            operator.retry_heads,
+            list(found),
+            reset,
         )
 
     def park(
@@ -163,7 +162,13 @@ class Messages:
     ) -> list[Changed]:
         """It keeps its place and is not handed out, until `retry`. In a stream it holds up what stands behind it."""
         return self._desk.each(
-            as_id(id), queue, plans.park, lambda _: "parked", action="messages.park", why=why, number=number
+            as_id(id),
+            queue,
+            operator.park,
+            lambda _: "parked",
+            action="messages.park",
+            why=why,
+            number=number,
         )
 
     def cancel(
@@ -173,7 +178,7 @@ class Messages:
         return self._desk.each(
             as_id(id),
             queue,
-            plans.cancel,
+            operator.cancel,
             lambda ended: "cancelled" if ended else "worker asked to cancel",
             action="messages.cancel",
             why=why,
@@ -188,7 +193,7 @@ class Messages:
         return self._desk.each(
             as_id(id),
             queue,
-            lambda p, seq, now: _bury(p, seq, text, now),
+            partial(_bury, why=text),
             lambda _: "dead letter",
             action="messages.poison",
             why=text,
@@ -196,19 +201,19 @@ class Messages:
         )
 
 
-def _bury(p: Plans, seq: int, why: str, now: Any) -> Plan[None]:
+def _bury(seq: int, why: str) -> Plan[None]:
     """A message becomes a dead letter by hand. The application's hook hears of it, if there is one."""
     name = fingerprint(why, Reason.POISON_MESSAGE)
-    held = yield from plans.poison(p, seq, why, now, name)
-    if HOOK_QUEUE in (yield from queries.queue_names(p)):
-        _, dead, _ = yield from queries.show(p, held.id, now)
+    held = yield from operator.poison(seq, why, name)
+    if HOOK_QUEUE in (yield from queries.queue_names()):
+        _, dead, _ = yield from queries.show(held.id)
         row = max(
             (each for each in dead if each["queue"] == held.queue),
             key=lambda each: (each["seq"] == seq, each["died_at"]),
         )
         told = {**{field: row[field] for field in TOLD}, "id": str(held.id), "error": why}
         told |= {field: row[field].isoformat() for field in ("created_at", "died_at")}
-        yield from p.append([news(held.id, f"{row['queue']}/{seq}/{told['died_at']}", told)], now)
+        yield from engine.append([news(held.id, f"{row['queue']}/{seq}/{told['died_at']}", told)])
 
 
 def _checked(filter: Filter) -> Filter:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from ..errors import NotFound, UsageError
-from ..store.plans import ids as plans
+from ..store.plans import ids
 from ..store.plans.queries import Row
 from ..store.statement import Plan
 from .desk import Desk
@@ -37,7 +36,7 @@ def named(desk: Desk, text: str) -> UUID:
             f"{text!r} is not the id of a message: give all of it, its last {SHORT} characters, or an unambiguous "
             "beginning. `holdfast messages list` and `holdfast dead list` show them."
         )
-    rows = desk.ask(lambda now: _look(desk, digits, now), one=False)
+    rows = desk.ask(_look(digits))
     found: set[UUID] = {row["id"] for row in rows}
     if len(found) == 1:
         return next(iter(found))
@@ -45,19 +44,18 @@ def named(desk: Desk, text: str) -> UUID:
         raise _several(text, rows)
     raise NotFound(
         f"No message has an id that begins with {text}"
-        + (f", and none of the newest {plans.NEWEST:,} ends with it" if len(digits) >= SHORT else "")
+        + (f", and none of the newest {ids.NEWEST:,} ends with it" if len(digits) >= SHORT else "")
         + ": give the whole id, or look with `holdfast messages list`."
     )
 
 
-def _look(desk: Desk, digits: str, now: Any) -> Plan[list[Row]]:
-    p = desk.plans
-    rows = yield from plans.begins(p, UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
+def _look(digits: str) -> Plan[list[Row]]:
+    rows = yield from ids.begins(UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
     known = {row["id"] for row in rows}
     # Eight characters may be either end. More of them that begin an id are not looked for at the ends of others.
     if len(digits) == SHORT or (len(digits) > SHORT and not rows):
-        for id in sorted((yield from plans.ends(p, tail(digits), now)) - known):
-            rows += yield from plans.begins(p, id, id)
+        for id in sorted((yield from ids.ends(tail(digits))) - known):
+            rows += yield from ids.begins(id, id)
     return rows
 
 

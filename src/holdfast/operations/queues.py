@@ -10,11 +10,8 @@ from typing import Any
 from ..errors import NotFound, Refused, UsageError
 from ..handlers.registry import Handlers
 from ..model.names import serves
-from ..store.plans import audit as audit
-from ..store.plans import queries as queries
-from ..store.plans import queues as plans
+from ..store.plans import audit, operator, queries, queues
 from ..store.plans.audit import Entry
-from ..store.plans.operator import at
 from ..store.statement import Plan
 from .desk import Desk, Tally, log, said
 from .results import Emptied, QueueState, WorkerState
@@ -39,11 +36,11 @@ class Queues:
 
     def names(self) -> Sequence[str]:
         """The queues that handlers have or had."""
-        return sorted(self._desk.ask(lambda _: queries.queue_names(self._desk.plans)))
+        return sorted(self._desk.ask(queries.queue_names()))
 
     def patterns(self) -> Sequence[str]:
         """The types and prefixes that are subscribed to."""
-        found = self._desk.ask(lambda _: queries.subscriptions(self._desk.plans))
+        found = self._desk.ask(queries.subscriptions())
         return sorted({pattern for _, pattern in found})
 
     def workers(self) -> Sequence[WorkerState]:
@@ -52,52 +49,48 @@ class Queues:
 
     def survey(self) -> tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]:
         """The database's time, all queues and all workers, from one look."""
-        return self._desk.ask(self._survey, one=False)
+        return self._desk.ask(self._survey())
 
-    def _survey(self, now: Any) -> Plan[tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]]:
-        p = self._desk.plans
-        moment = at(p, (yield from queries.moment(p, now)))
-        assert moment is not None
-        counts = yield from queries.counts(p, now)
-        known = yield from queries.queues(p)
-        subscribed = yield from queries.subscriptions(p)
-        dead = {row["queue"]: row["count"] for row in (yield from queries.dead_counts(p))}
+    def _survey(self) -> Plan[tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]]:
+        moment = yield from operator.moment()
+        counts = yield from queries.counts()
+        known = yield from queries.queues()
+        subscribed = yield from queries.subscriptions()
+        dead = {row["queue"]: row["count"] for row in (yield from queries.dead_counts())}
         workers = [
             _worker(row, moment, self._desk.settings.lease)
-            for row in (yield from queries.workers(p, WORKERS_MAX))
+            for row in (yield from queries.workers(WORKERS_MAX))
         ]
         return moment, _queues(counts, known, subscribed, dead, workers, self._desk.handlers), workers
 
     def pause(self, name: str, why: str | None = None) -> None:
         """Nothing is claimed from it; what runs settles, and the unstarted rest of runs goes back."""
         self._known(name)
-        desk, text = self._desk, said(why, self._desk.settings.error_chars)
-        desk.order(
-            lambda now: desk.noted(
-                plans.pause(desk.plans, name, text, now),
-                lambda _: Entry("queues.pause", name, why=text),
-                now,
-                lambda: audit.queue_facts(desk.plans, name),
-            ),
-            f"Queue {name}",
-        )
+        text = said(why, self._desk.settings.error_chars)
+        self._desk.command(f"Queue {name}", self._pause, name, text)
         log.info("queue.paused", "paused queue %(queue)s: %(why)s", queue=name, why=why)
+
+    def _pause(self, name: str, why: str | None) -> Plan[None]:
+        before = yield from audit.queue_facts(name)
+        yield from queues.pause(name, why)
+        after = yield from audit.queue_facts(name)
+        yield from self._desk.note(Entry("queues.pause", name, why=why), before, after)
 
     def resume(self, name: str, *, why: str | None = None) -> bool:
         """It is claimed from again. False: it was not paused."""
         self._known(name)
-        desk, text = self._desk, said(why, self._desk.settings.error_chars)
-        resumed = desk.order(
-            lambda now: desk.noted(
-                plans.unpause(desk.plans, name),
-                lambda resumed: Entry("queues.resume", name, why=text) if resumed else None,
-                now,
-                lambda: audit.queue_facts(desk.plans, name),
-            ),
-            f"Queue {name}",
-        )
+        text = said(why, self._desk.settings.error_chars)
+        resumed = self._desk.command(f"Queue {name}", self._resume, name, text)
         if resumed:
             log.info("queue.resumed", "resumed queue %(queue)s", queue=name)
+        return resumed
+
+    def _resume(self, name: str, why: str | None) -> Plan[bool]:
+        before = yield from audit.queue_facts(name)
+        resumed = yield from queues.unpause(name)
+        if resumed:
+            after = yield from audit.queue_facts(name)
+            yield from self._desk.note(Entry("queues.resume", name, why=why), before, after)
         return resumed
 
     def move(
@@ -119,17 +112,22 @@ class Queues:
         self._idle(source)
         desk = self._desk
         tally, unsubscribed = self._begin("queues.move", source, target, why)
-        since, known = desk.ask(lambda now: self._known_to(source, target, now), one=False)
-        total = plans.Moved(0, 0, 0, 0)
+        since, known = desk.ask(self._known_to(source, target))
+        total = queues.Moved(0, 0, 0, 0)
         for _ in range(BATCHES_MAX):
-            batch = tally.order(
-                lambda now: plans.move(desk.plans, source, target, BATCH, known, since, now),
+            batch = tally.command(
                 f"Queue {source}",
                 lambda done: (sum(done), ()),
+                queues.move,
+                source,
+                target,
+                BATCH,
+                known,
+                since,
             )
             if not sum(batch):
                 break
-            total = plans.Moved(*map(sum, zip(total, batch, strict=True)))
+            total = queues.Moved(*map(sum, zip(total, batch, strict=True)))
             if progress is not None:
                 progress(sum(total))
         log.info(
@@ -146,11 +144,10 @@ class Queues:
         ended = total.here + total.over
         return Emptied(source, total.moved, ended, tuple(unsubscribed), total.over, total.taken)
 
-    def _known_to(self, source: str, target: str, now: Any) -> Plan[tuple[Any, dict[int, str]]]:
+    def _known_to(self, source: str, target: str) -> Plan[tuple[datetime, dict[int, str]]]:
         """The moment, and which messages of a queue another one has or has ended: one pass over the history."""
-        p = self._desk.plans
-        since = yield from queries.moment(p, now)
-        return since, (yield from plans.known(p, source, target))
+        since = yield from operator.moment()
+        return since, (yield from queues.known(source, target))
 
     def drop(
         self,
@@ -163,7 +160,7 @@ class Queues:
         """A queue is forgotten. With `force` its pending messages end as discarded; its dead letters stay."""
         self._idle(name)
         desk = self._desk
-        pending, _ = desk.ask(lambda _: queries.queue_pending(desk.plans, name, COUNT_MAX))
+        pending, _ = desk.ask(queries.queue_pending(name, COUNT_MAX))
         if pending and not force:
             raise Refused(
                 f"{pending} messages are pending in queue {name}: move them to another queue, "
@@ -172,17 +169,13 @@ class Queues:
         tally, unsubscribed = self._begin("queues.drop", name, None, why)
         ended = 0
         for _ in range(BATCHES_MAX):
-            count = tally.order(
-                lambda now: plans.empty(desk.plans, name, BATCH, now),
-                f"Queue {name}",
-                lambda count: (count, ()),
-            )
+            count = tally.command(f"Queue {name}", lambda count: (count, ()), queues.empty, name, BATCH)
             if not count:
                 break
             ended += count
             if progress is not None:
                 progress(ended)
-        desk.order(lambda now: plans.forget(desk.plans, name), f"Queue {name}")
+        desk.command(f"Queue {name}", queues.forget, name)
         log.info(
             "queue.dropped",
             "dropped queue %(queue)s, %(count)d messages discarded",
@@ -197,26 +190,23 @@ class Queues:
         """New messages do not go to a queue any more that is about to be emptied; that is written down at once."""
         desk = self._desk
         tally = Tally(desk, Entry(action, name, target, why=said(why, desk.settings.error_chars)))
-        unsubscribed = tally.order(
-            lambda now: plans.unsubscribe(desk.plans, name),
-            f"Queue {name}",
-            lambda _: (0, ()),
-            lambda patterns: {"unsubscribed": patterns},
+        unsubscribed = tally.begin(
+            f"Queue {name}", lambda patterns: {"unsubscribed": patterns}, queues.unsubscribe, name
         )
         return tally, unsubscribed
 
     def state(self, name: str) -> QueueState | None:
         """A queue without its numbers; None if nobody knows it."""
-        return self._desk.ask(lambda now: self._look(name, now), one=False)
+        return self._desk.ask(self._look(name))
 
-    def _look(self, name: str, now: Any) -> Plan[QueueState | None]:
-        p, lease = self._desk.plans, self._desk.settings.lease
-        row = next((each for each in (yield from queries.queues(p)) if each["name"] == name), None)
-        patterns = tuple(pattern for queue, pattern in (yield from queries.subscriptions(p)) if queue == name)
-        pending, dead = yield from queries.queue_pending(p, name, 1)
+    def _look(self, name: str) -> Plan[QueueState | None]:
+        lease = self._desk.settings.lease
+        row = next((each for each in (yield from queries.queues()) if each["name"] == name), None)
+        patterns = tuple(pattern for queue, pattern in (yield from queries.subscriptions()) if queue == name)
+        pending, dead = yield from queries.queue_pending(name, 1)
         if row is None and not (patterns or pending or dead):
             return None
-        live = yield from queries.worker_names(p, name, lease, WORKERS_MAX, now)
+        live = yield from queries.worker_names(name, lease, WORKERS_MAX)
         return QueueState(
             name=name,
             states={},

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ..rules.numbers import raised
-from ..store.plans import sequences as plans
+from ..store.plans import sequences
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from ..telemetry.logs import Log
@@ -26,10 +25,10 @@ def repair(desk: Desk, *, leap: bool, why: str | None) -> Repaired:
     text = said(why, desk.settings.error_chars)
     done = Repaired((), ())
     for n in range(ROUNDS_MAX):
-        mended = desk.order(partial(_mended, desk, leap and n == 0, text), "Sequences")
+        mended = desk.command("Sequences", _mended, desk, leap and n == 0, text)
         numbers = tuple(Raised(name, before, after) for name, before, after in mended.raised)
         done = replace(done, raised=done.raised + numbers, streams=done.streams + mended.streams)
-        if len(mended.streams) < plans.STREAMS_MAX:
+        if len(mended.streams) < sequences.STREAMS_MAX:
             break
     if done.raised or done.streams:
         log.info(
@@ -41,12 +40,15 @@ def repair(desk: Desk, *, leap: bool, why: str | None) -> Repaired:
     return done
 
 
-def _mended(desk: Desk, leap: bool, why: str | None, now: Any) -> Plan[plans.Mended]:
-    mending = plans.mend(desk.plans, partial(raised, leap=leap), now)
-    return desk.noted(mending, lambda mended: _entry(mended, why), now)
+def _mended(desk: Desk, leap: bool, why: str | None) -> Plan[sequences.Mended]:
+    mended = yield from sequences.mend(partial(raised, leap=leap))
+    entry = _entry(mended, why)
+    if entry is not None:
+        yield from desk.note(entry)
+    return mended
 
 
-def _entry(mended: plans.Mended, why: str | None) -> Entry | None:
+def _entry(mended: sequences.Mended, why: str | None) -> Entry | None:
     if not mended.raised and not mended.streams:
         return None
     return Entry(
@@ -61,7 +63,7 @@ def _entry(mended: plans.Mended, why: str | None) -> Entry | None:
 
 def examine(desk: Desk) -> Iterator[Finding]:
     """What the doctor says about it."""
-    for each in desk.ask(lambda _: plans.look(desk.plans)):
+    for each in desk.ask(sequences.look()):
         if raised(each.last, each.stored) is not None:
             yield Finding(
                 "error",
@@ -71,7 +73,7 @@ def examine(desk: Desk) -> Iterator[Finding]:
                 "before older ones.",
                 "Run `holdfast repair` before anybody publishes.",
             )
-    for row in desk.ask(lambda _: plans.before_head(desk.plans, SHOWN)):
+    for row in desk.ask(sequences.before_head(SHOWN)):
         yield Finding(
             "error",
             "stream-order",

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from ..errors import NotFound
-from ..store.plans import audit as audit
-from ..store.plans import operator as plans
-from ..store.plans import queries as queries
+from ..store.plans import audit, operator, queries
 from ..store.plans.audit import Entry
-from . import results
+from ..store.statement import Plan
+from . import from_rows, results
 from .desk import Desk, as_id, log, needed, said
 from .results import OPERATOR, Blocking, Changed, Delivery, StreamOrder, StreamState
 
@@ -27,12 +26,8 @@ class Streams:
         self, *, queue: str | None = None, stream: str | None = None, blocked: bool = False, limit: int = 50
     ) -> Sequence[StreamState]:
         """Streams with something in their order, or halted; those with most behind the head first."""
-        rows = self._desk.ask(
-            lambda now: queries.streams(
-                self._desk.plans, queue=queue, stream=stream, blocked=blocked, limit=limit, now=now
-            )
-        )
-        return [results.stream_state(row) for row in rows]
+        rows = self._desk.ask(queries.streams(queue=queue, stream=stream, blocked=blocked, limit=limit))
+        return [from_rows.stream_state(row) for row in rows]
 
     def blocked(self, *, queue: str | None = None, limit: int = 50) -> Sequence[StreamState]:
         """Streams that are halted, or whose head cannot be claimed now."""
@@ -50,17 +45,15 @@ class Streams:
 
     def _messages(self, queue: str, stream: str, ordered: bool, limit: int) -> Sequence[Delivery]:
         rows = self._desk.ask(
-            lambda now: queries.find(
-                self._desk.plans,
+            queries.find(
                 queue=queue,
                 stream=stream,
                 ordered=ordered,
                 order="position" if ordered else "oldest",
                 limit=limit,
-                now=now,
             )
         )
-        return [results.delivery(row) for row in rows]
+        return [from_rows.delivery(row) for row in rows]
 
     def blocking_message(self, queue: str, stream: str, *, attempts: int = POISON_ATTEMPTS) -> Blocking:
         """What stands first in a stream, and whether it has been tried so often that it may be poison."""
@@ -79,25 +72,16 @@ class Streams:
         if state.halted_by is None or state.halted_by.startswith(OPERATOR):
             return None
         id = as_id(state.halted_by)
-        _, dead, _ = self._desk.ask(lambda now: queries.show(self._desk.plans, id, now), one=False)
-        found = [results.letter(row) for row in dead if row["queue"] == state.queue]
+        _, dead, _ = self._desk.ask(queries.show(id))
+        found = [from_rows.letter(row) for row in dead if row["queue"] == state.queue]
         return max(
             found, key=lambda each: each.halts, default=None
         )  # of several with its id, the one that halts it
 
     def set_aside(self, queue: str, stream: str, *, why: str | None = None) -> Changed:
         """The head leaves the order, and what stood behind it goes on in its order."""
-        desk = self._desk
-        text = said(why, desk.settings.error_chars)
-        id = desk.order(
-            lambda now: desk.noted(
-                plans.set_aside(desk.plans, queue, stream, now),
-                lambda id: Entry("streams.set_aside", queue, stream, why=text, ids=[str(id)]),
-                now,
-                lambda: audit.stream_facts(desk.plans, queue, stream),
-            ),
-            f"Stream {stream}",
-        )
+        text = said(why, self._desk.settings.error_chars)
+        id = self._desk.command(f"Stream {stream}", self._set_aside, queue, stream, text)
         log.info(
             "stream.set_aside",
             "set message %(message_id)s of stream %(stream)s in queue %(queue)s aside",
@@ -107,27 +91,26 @@ class Streams:
         )
         return Changed(id, queue, "set aside")
 
+    def _set_aside(self, queue: str, stream: str, why: str | None) -> Plan[UUID]:
+        before = yield from audit.stream_facts(queue, stream)
+        id = yield from operator.set_aside(queue, stream)
+        after = yield from audit.stream_facts(queue, stream)
+        entry = Entry("streams.set_aside", queue, stream, why=why, ids=[str(id)])
+        yield from self._desk.note(entry, before, after)
+        return id
+
     def release(
         self, id: UUID | str, *, queue: str | None = None, why: str | None = None
     ) -> Sequence[Changed]:
         """One waiting message leaves the order and is claimable; those between stay blocked."""
         return self._desk.each(
-            as_id(id), queue, plans.release, lambda _: "released", action="streams.release", why=why
+            as_id(id), queue, operator.release, lambda _: "released", action="streams.release", why=why
         )
 
     def halt(self, queue: str, stream: str, why: str) -> None:
         """Nothing of a stream is handed out, and new messages wait, until it is resumed."""
-        desk = self._desk
-        text = needed(why, desk.settings.error_chars)
-        desk.order(
-            lambda now: desk.noted(
-                plans.halt(desk.plans, queue, stream, OPERATOR + text, now),
-                lambda _: Entry("streams.halt", queue, stream, why=text),
-                now,
-                lambda: audit.stream_facts(desk.plans, queue, stream),
-            ),
-            f"Stream {stream}",
-        )
+        text = needed(why, self._desk.settings.error_chars)
+        self._desk.command(f"Stream {stream}", self._halt, queue, stream, text)
         log.info(
             "stream.halted",
             "halted stream %(stream)s of queue %(queue)s: %(why)s",
@@ -136,19 +119,16 @@ class Streams:
             why=why,
         )
 
+    def _halt(self, queue: str, stream: str, why: str) -> Plan[None]:
+        before = yield from audit.stream_facts(queue, stream)
+        yield from operator.halt(queue, stream, OPERATOR + why)
+        after = yield from audit.stream_facts(queue, stream)
+        yield from self._desk.note(Entry("streams.halt", queue, stream, why=why), before, after)
+
     def resume(self, queue: str, stream: str, *, why: str | None = None) -> bool:
         """A halted stream goes on with the first message of its order. False: it was not halted."""
-        desk = self._desk
-        text = said(why, desk.settings.error_chars)
-        lifted = desk.order(
-            lambda now: desk.noted(
-                plans.resume(desk.plans, queue, stream, now),
-                lambda lifted: Entry("streams.resume", queue, stream, why=text) if lifted else None,
-                now,
-                lambda: audit.stream_facts(desk.plans, queue, stream),
-            ),
-            f"Stream {stream}",
-        )
+        text = said(why, self._desk.settings.error_chars)
+        lifted = self._desk.command(f"Stream {stream}", self._resume, queue, stream, text)
         if lifted:
             log.info(
                 "stream.resumed",
@@ -156,4 +136,12 @@ class Streams:
                 stream=stream,
                 queue=queue,
             )
+        return lifted
+
+    def _resume(self, queue: str, stream: str, why: str | None) -> Plan[bool]:
+        before = yield from audit.stream_facts(queue, stream)
+        lifted = yield from operator.resume(queue, stream)
+        if lifted:
+            after = yield from audit.stream_facts(queue, stream)
+            yield from self._desk.note(Entry("streams.resume", queue, stream, why=why), before, after)
         return lifted

@@ -12,10 +12,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import StoreUnavailable
-from ..store.plans import engine as plans
+from ..store.plans import engine
+from ..store.statement import Plan
 from ..telemetry.logs import Log, configure
 from ..telemetry.sheet import Sheet
 from ..worker.board import Board
@@ -35,7 +36,7 @@ ORPHAN_SECONDS = 2.0  # beyond the grace, for a process whose supervisor is gone
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class WorkerDeath:
     """A worker that died, and what it had begun: `running` are the suspects."""
 
     worker: int
@@ -52,7 +53,7 @@ class Task:
     alive: int
     quarantine: bool
     queues: Sequence[str] | None
-    deaths: Sequence[Death]
+    deaths: Sequence[WorkerDeath]
     sheet: int | None = None  # where it counts, if anybody asked for metrics
 
     def to_json(self) -> str:
@@ -61,7 +62,7 @@ class Task:
     @classmethod
     def from_json(cls, text: str) -> Task:
         fields = json.loads(text)
-        return cls(**{**fields, "deaths": [Death(**death) for death in fields["deaths"]]})
+        return cls(**{**fields, "deaths": [WorkerDeath(**death) for death in fields["deaths"]]})
 
 
 def run(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> NoReturn:
@@ -125,13 +126,13 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
     return 0
 
 
-async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[], bool]) -> None:
+async def tell_deaths(app: Holdfast, deaths: Sequence[WorkerDeath], hurry: Callable[[], bool]) -> None:
     """Report what dead workers had begun, without waiting for their leases to lapse."""
     pause = PAUSE_MIN
     waiting = list(deaths)
     while waiting and not hurry():
         try:
-            await app.store.arun(lambda now: _tell(app, waiting[0], now))
+            await app.store.arun(_tell(waiting[0]))
             waiting.pop(0)
         except StoreUnavailable as error:
             log.warning("death.untold", "A death could not be reported yet: %(error)s", error=error)
@@ -139,10 +140,9 @@ async def tell_deaths(app: Holdfast, deaths: Sequence[Death], hurry: Callable[[]
             pause = min(pause * 2, PAUSE_MAX)
 
 
-def _tell(app: Holdfast, death: Death, now: Any) -> Any:
-    ours = app.store.plans
-    yield from ours.recover(now, worker=death.worker, running=death.running, ended=death.ended)
-    yield from plans.retire_worker(ours, death.worker)
+def _tell(death: WorkerDeath) -> Plan[None]:
+    yield from engine.recover(worker=death.worker, running=death.running, ended=death.ended)
+    yield from engine.retire_worker(death.worker)
 
 
 def _watch_supervisor(

@@ -32,7 +32,7 @@ from ..telemetry.logs import Log, announce
 from ..telemetry.sheet import Sheet
 from ..worker.board import Board
 from ..worker.exchanges import PAUSE_MAX, PAUSE_MIN
-from .child import Death, Task, run, tell_deaths
+from .child import Task, WorkerDeath, run, tell_deaths
 from .exporter import listen, serve
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Child:
     started_at: float = 0.0
     died_at: float = 0.0
     pause: float = 0.0  # before it is started again
-    deaths: list[Death] = field(default_factory=list)
+    deaths: list[WorkerDeath] = field(default_factory=list)
     told: int = 0  # how often it was told to stop
 
 
@@ -275,11 +275,11 @@ class Supervisor:
         )
         self.deaths += not self.stops
         if worker and self.stops:  # nobody is a suspect for a death that was ordered
-            child.deaths.append(Death(worker, [], running + ended))
+            child.deaths.append(WorkerDeath(worker, [], running + ended))
         elif worker:
             # What may start only once more does so alone: nobody else's death must use up that start.
             child.deaths.append(
-                Death(worker, running + frail, [seq for seq in ended if seq not in set(frail)])
+                WorkerDeath(worker, running + frail, [seq for seq in ended if seq not in set(frail)])
             )
 
     def _kill_if_stuck(self, child: Child, now: float) -> None:

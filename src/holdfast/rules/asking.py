@@ -29,7 +29,7 @@ class Holding(Protocol):
     def lease(self) -> float: ...
 
 
-class Gate(Protocol):
+class Admission(Protocol):
     """What of a queue may begin now, whatever a worker has room for; see gate.py. It answers from memory."""
 
     def allowed(self, queue: str, now: float) -> int | None: ...
@@ -43,7 +43,7 @@ class Gate(Protocol):
 class Asking:
     """The queues of one worker, and what it knows about them."""
 
-    def __init__(self, paces: dict[str, Pace], settings: Holding, gate: Gate | None) -> None:
+    def __init__(self, paces: dict[str, Pace], settings: Holding, gate: Admission | None) -> None:
         self.paces, self.settings, self.gate = paces, settings, gate
         self.families: dict[str, Family] = {}
         self.names: list[str] = []  # the queues that are always asked

@@ -24,7 +24,7 @@ import msgspec
 from ..errors import InvalidSettings, LeaseLost
 from ..model.failure import STARTS_SPENT, Category, FailureDescription, category_of, is_retryable, serialized
 from ..model.message import Flag, NewMessage, Reason
-from ..model.work import Leased, Outcome, Settlement, Unfit
+from ..model.work import Delta, Leased, Outcome, Settlement, Unfit
 from .aftermath import HOLD, AfterDeath, aftermath
 from .classify import Failure, classify, describe
 from .fingerprint import fingerprint
@@ -84,6 +84,7 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
     flags: int = 0
     emits: tuple[NewMessage, ...] = ()
     ran: float = 0.0
+    delta: Delta | None = None  # of the engine's own consumers
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +263,9 @@ def conclude(
     """What becomes of the message: the one table of the engine. None only when the lease is lost."""
     if isinstance(ending, Returned):  # first, and without a judge: nearly all of them
         flags = ending.flags & PROGRESS | PUBLISHED
-        return Settlement(leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran)
+        return Settlement(
+            leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta
+        )
     judge, chars = _Judge(leased, policy, now, roll), ROOM * policy.error_chars
     text: str | None
     match ending:

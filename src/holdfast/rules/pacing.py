@@ -15,7 +15,7 @@ from math import inf
 from types import MappingProxyType
 
 from ..model.work import Batch, Leased, Report, Settlement, Want
-from .asking import Asking, Gate, Holding, Wishes
+from .asking import Admission, Asking, Holding, Wishes
 from .delivery import give_back
 from .lanes import HORIZON, PARTS, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
@@ -32,7 +32,7 @@ class Pacing:
         settings: Holding,
         *,
         quarantine: bool = False,
-        gate: Gate | None = None,
+        gate: Admission | None = None,
         patient: bool = True,
         paces: dict[str, Pace] | None = None,
     ) -> None:
@@ -260,7 +260,7 @@ class Pacing:
                 return lane
         return None
 
-    def _has_room(self, queue: str, gate: Gate, now: float) -> bool:
+    def _has_room(self, queue: str, gate: Admission, now: float) -> bool:
         if not gate.has_slot(queue, now):
             return False
         return not self.patient or gate.has_token(queue, now) or gate.refuses(queue, now)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-LOOK = 1.0  # seconds for which a worker believes what it read
+BELIEVED = 1.0  # seconds for which a worker believes what it read
 IDLE, IDLE_ALONE = 1.0, 10.0  # seconds that unused slots are kept, with a rival and without
 TURN = 1.0  # seconds that a slot is held while rivals wait and there is not one for each
 PAUSE_MIN, PAUSE_MAX = 0.02, 1.0  # between two tries when all are taken
@@ -36,7 +36,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SlotShare:
     """What a worker got: `held` counts as its own; beyond `fair` it begins nothing new, and gives back what ends."""
 
     holders: tuple[Holder, ...]
@@ -46,7 +46,9 @@ class Share:
     crowded: bool  # fewer slots than those who want one
 
 
-def share(holders: Iterable[Holder], ages: Mapping[int, float], me: Holder, wants: int, count: int) -> Share:
+def share(
+    holders: Iterable[Holder], ages: Mapping[int, float], me: Holder, wants: int, count: int
+) -> SlotShare:
     """Take up to `wants` slots of `count`, or give some back; `me.held` are in use and stay, whatever others have."""
     others = [
         each for each in holders if each.worker != me.worker and ages.get(each.worker, inf) < each.lease
@@ -60,7 +62,7 @@ def share(holders: Iterable[Holder], ages: Mapping[int, float], me: Holder, want
     is_news = wants > 0 and any(not set(me.queues) <= set(each.queues) for each in others)
     mine = [Holder(me.worker, held, me.lease, me.queues)] if held or is_news else []
     crowded = rivals and count < len(others) + 1
-    return Share((*others, *mine), held, fair, rivals, crowded)
+    return SlotShare((*others, *mine), held, fair, rivals, crowded)
 
 
 @dataclass(slots=True)
@@ -101,7 +103,7 @@ class SlotHand:
 
     def is_due(self, running: int, leases: int, now: float) -> bool:
         """Whether to look into the row now."""
-        if now - self.looked_at >= LOOK:
+        if now - self.looked_at >= BELIEVED:
             return now >= self.look_at
         wants = self.wants(running, leases, now)
         if wants > self.held:
@@ -116,7 +118,7 @@ class SlotHand:
         self.fair, self.look_at = min(self.fair, running), now + self.pause
         self.pause = min(2 * self.pause, PAUSE_MAX)
 
-    def learn(self, got: Share, wanted: int, good_for: float, asked_at: float) -> None:
+    def learn(self, got: SlotShare, wanted: int, good_for: float, asked_at: float) -> None:
         """What the row says. A grant is as good as the worker's own life when it asked."""
         if got.held and not self.held:
             self.since = asked_at

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
 from ..clock import Clock
 from ..errors import InvalidSettings
 from ..model.names import display_url, passwords
 from ..settings import Settings
-from .plans.engine_sqlite import SqlitePlans
+from .contract import Store
 from .sqlite import SqliteStore
-from .statement import DEFAULT_SCHEMA
+from .text import DEFAULT_SCHEMA
 
-if TYPE_CHECKING:
-    from .plans.engine_postgres import PostgresPlans
-    from .postgres import PostgresStore
-
-Store: TypeAlias = "SqliteStore | PostgresStore"
-Plans: TypeAlias = "SqlitePlans | PostgresPlans"
-
-__all__ = ["Plans", "SqlitePlans", "SqliteStore", "Store", "open_store"]
+__all__ = ["SqliteStore", "Store", "open_store"]
 
 
 def open_store(url: str, settings: Settings, clock: Clock, schema: str = DEFAULT_SCHEMA) -> Store:

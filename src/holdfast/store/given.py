@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 from ..errors import IdTaken
 from ..model.message import NewMessage
-from .statement import DEFAULT_SCHEMA, Dialect, Plan, Row, Statement, load
+from .statement import Plan, single, statements
+from .text import DEFAULT_SCHEMA
+from .values import as_id
+
+sql = statements("given")
 
 SQLITE_TAKEN = "UNIQUE constraint failed: holdfast_message.id, holdfast_message.queue"
 UNIQUE_VIOLATION = "23505"
@@ -39,31 +43,22 @@ def refuse_twice(messages: Sequence[NewMessage]) -> None:
         seen[each.id].append(each)
 
 
-def look_up(
-    dialect: Dialect,
-    messages: Sequence[NewMessage],
-    listed: Callable[[list[Any]], object],
-    now: Any,
-    ending: Sequence[int] = (),
-    schema: str = DEFAULT_SCHEMA,
-) -> Plan[None]:
+@single
+def look_up(messages: Sequence[NewMessage], ending: Sequence[int] = ()) -> Plan[None]:
     """Raise IdTaken if another message has one of these ids. `ending`: messages that end in the same transaction."""
     if len({message.id for message in messages}) < len(messages):
         refuse_twice(messages)
-    rows: Sequence[Row] = yield Statement(
-        load(dialect, "ids_taken", schema),
-        {
-            "ids": listed([str(message.id) for message in messages]),
-            "types": listed([message.type for message in messages]),
-            "queues": listed([message.queue for message in messages]),
-            "keys": listed([message.dedupe for message in messages]),
-            "ending": listed(list(ending)),
-            "now": now,
-        },
+    rows = yield sql(
+        "ids_taken",
+        ids=[str(message.id) for message in messages],
+        types=[message.type for message in messages],
+        queues=[message.queue for message in messages],
+        keys=[message.dedupe for message in messages],
+        ending=list(ending),
     )
     if rows:
         id, queue, state, number = rows[0]
-        raise IdTaken(id if isinstance(id, UUID) else UUID(str(id)), queue, state, number)
+        raise IdTaken(as_id(id), queue, state, number)
 
 
 def taken(error: BaseException, schema: str | None = None) -> tuple[UUID | None, str | None] | None:

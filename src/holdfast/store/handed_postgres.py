@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 
 from ..errors import CommitRefused
 from .handed import OVER, Guard
-from .statement import ends_transaction
+from .text import ends_transaction
 
 IDLE = int(pq.TransactionStatus.IDLE)  # what is compared here for each statement is a plain int
 

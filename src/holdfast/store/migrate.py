@@ -16,10 +16,12 @@ from importlib.resources import files
 from ..errors import NotMigrated
 from . import installed
 from .installed import Installed
-from .statement import DEFAULT_SCHEMA, TOKEN, Dialect, Plan, Statement, in_schema, load
+from .statement import Plan, Statement
+from .text import DEFAULT_SCHEMA, TOKEN, Dialect, in_schema, load
 
 NUMBERED = 7  # the schema version from which on a database knows its functions
 PATH = "pg_catalog, pg_temp"
+VERSION, FOREIGN = ("migrate/op_version",), ("migrate/migrate_foreign",)
 VALUE = re.compile(r"(?<![:\w]):([a-z_]+)")
 STEP = re.compile(r"(\d{4})_\w+\.(sqlite|postgres)\.sql")
 FUNCTION = re.compile(r"^create (?:or replace )?function holdfast\.(\w+)", re.MULTILINE)
@@ -127,13 +129,13 @@ def _migrate_postgres(schema: str) -> Plan[list[int]]:
     )
     found = Installed(0, "")
     if present:
-        found = installed.read((yield Statement(load("postgres", "op_version", schema))), schema)
+        found = installed.read((yield Statement(load("postgres", VERSION, schema))), schema)
     installed.check_migration(found, release())
     if installed.compare(found, release()) == "same":
         return []
     made = [*found.made, *former(found.version, schema)]
     foreign = yield Statement(
-        load("postgres", "migrate_foreign"),
+        load("postgres", FOREIGN),
         {
             "schema": schema,
             "functions": FUNCTION.findall(functions()[0]),
@@ -254,7 +256,7 @@ def _script_guards(schema: str, since: int) -> Iterator[str]:
         "made": made,
         "names": array([*names("postgres", since), *(() if since else ("schema_version",))]),
     }
-    yield part("script_refuse", schema, question=written(load("postgres", "migrate_foreign"), values))
+    yield part("script_refuse", schema, question=written(load("postgres", FOREIGN), values))
 
 
 def split(text: str) -> list[str]:

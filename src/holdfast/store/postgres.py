@@ -10,7 +10,16 @@ import asyncio
 import os
 import select
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast, overload
@@ -29,16 +38,18 @@ except ImportError as missing:  # pragma: no cover - shown by a test that hides 
 
 from ..clock import Clock
 from ..errors import HoldfastError, NotMigrated, StoreTooSlow, StoreUnavailable
+from ..model.names import display_url
 from ..settings import Settings
 from . import installed
 from .handed_postgres import AsyncHandedOut, HandedOut, is_open
-from .migrate import migrate, release
+from .migrate import migrate
 from .moments import moment
-from .plans.engine_postgres import PostgresPlans
-from .statement import DEFAULT_SCHEMA, Plan, Row, Rows, Statement, adrive, compile, drive
+from .plans import queries
+from .plans.engine_postgres import PostgresEngine
+from .statement import Bound, Plan, Row, Rows, Runnable, Statement, adrive, bound, drive, stands_alone
+from .text import DEFAULT_SCHEMA, compile
 
 T = TypeVar("T")
-Make = Callable[[datetime | None], Plan[T]]
 
 Told = Callable[[psycopg.Error, str], Exception]
 
@@ -48,9 +59,12 @@ IDLE_SPARE = 4  # connections kept beyond those of handlers: exchanges, heartbea
 class PostgresStore:
     """A PostgreSQL database as a store."""
 
+    has_one_writer = False
+    is_embedded = False
+
     def __init__(self, url: str, settings: Settings, clock: Clock, schema: str = DEFAULT_SCHEMA) -> None:
         self.url, self.clock, self.schema = url, clock, schema
-        self.plans = PostgresPlans(schema, settings.errors_kept)
+        self.engine = PostgresEngine(schema, settings.errors_kept)
         self._lease = settings.lease
         self._idle: list[HandedOut] = []
         self._aidle: dict[int, list[AsyncHandedOut]] = {}
@@ -66,22 +80,29 @@ class PostgresStore:
 
     # -- running plans
 
-    def run(self, make: Make[T], *, one: bool = False) -> T:
-        """Do a plan in a transaction of its own. `one`: it is a single statement, which needs no BEGIN."""
+    @property
+    def where(self) -> str:
+        return display_url(self.url)
+
+    def bound(self, plan: Runnable[T]) -> Bound[T]:
+        return bound(plan, self.engine, self.now())
+
+    def run(self, plan: Runnable[T]) -> T:
+        """Do a plan in a transaction of its own. One that stands alone needs no BEGIN."""
         with self._connection() as connection:
-            if one:
-                return drive(make(self.now()), lambda s: execute(connection, s))
+            if stands_alone(plan):
+                return drive(self.bound(plan), lambda s: execute(connection, s))
             with connection.transaction():
-                return drive(make(self.now()), lambda s: execute(connection, s))
+                return drive(self.bound(plan), lambda s: execute(connection, s))
 
     read = run
 
-    async def arun(self, make: Make[T], *, one: bool = False) -> T:
+    async def arun(self, plan: Runnable[T]) -> T:
         async with self._aconnection() as connection:
-            if one:
-                return await adrive(make(self.now()), lambda s: aexecute(connection, s))
+            if stands_alone(plan):
+                return await adrive(self.bound(plan), lambda s: aexecute(connection, s))
             async with connection.transaction():
-                return await adrive(make(self.now()), lambda s: aexecute(connection, s))
+                return await adrive(self.bound(plan), lambda s: aexecute(connection, s))
 
     @contextmanager
     def _connection(self, told: Told | None = None) -> Iterator[HandedOut]:
@@ -213,14 +234,14 @@ class PostgresStore:
             return self._aturns.setdefault(loop, asyncio.Semaphore(self._connections))
 
     @contextmanager
-    def transaction(self) -> Iterator[tuple[HandedOut, Callable[[Plan[Any]], Any]]]:
+    def transaction(self) -> Iterator[tuple[HandedOut, Callable[[Runnable[Any]], Any]]]:
         """A transaction of a handler. What its own statements raise stays as it is, but for a lost connection."""
 
-        def run(plan: Plan[Any]) -> Any:
+        def run(plan: Runnable[Any]) -> Any:
             connection.take_back()
             connection.guard.take_back(is_open(connection))
             try:
-                return drive(plan, lambda s: execute(connection, s))
+                return drive(self.bound(plan), lambda s: execute(connection, s))
             except psycopg.Error as error:
                 raise as_ours(error, self.schema) from error
 
@@ -240,12 +261,12 @@ class PostgresStore:
     @asynccontextmanager
     async def atransaction(
         self,
-    ) -> AsyncIterator[tuple[AsyncHandedOut, Callable[[Plan[Any]], Awaitable[Any]]]]:
-        async def run(plan: Plan[Any]) -> Any:
+    ) -> AsyncIterator[tuple[AsyncHandedOut, Callable[[Runnable[Any]], Awaitable[Any]]]]:
+        async def run(plan: Runnable[Any]) -> Any:
             connection.take_back()
             connection.guard.take_back(is_open(connection))
             try:
-                return await adrive(plan, lambda s: aexecute(connection, s))
+                return await adrive(self.bound(plan), lambda s: aexecute(connection, s))
             except psycopg.Error as error:
                 raise as_ours(error, self.schema) from error
 
@@ -264,16 +285,25 @@ class PostgresStore:
 
     # -- life
 
+    def migration(self) -> Plan[list[int]]:
+        return migrate("postgres", self.schema)
+
     def migrate(self) -> list[int]:
-        return self.run(lambda _: migrate("postgres", self.schema))
+        return self.run(self.migration())
+
+    def elsewhere(self) -> Plan[str | None]:
+        """It is not known: one database has many addresses."""
+        yield from ()
+        return None
+
+    def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
+        """Asked only where there is one writer."""
+        return False
 
     def check(self) -> None:
         """Refuse a database without our tables, or with those of a version that this release does not work with."""
 
-        def found(_: datetime | None) -> Plan[installed.Installed]:
-            return installed.read((yield self.plans.sql("op_version")), self.schema)
-
-        installed.check(self.run(found, one=True), release())
+        installed.check(*self.run(queries.version()))
 
     def close(self) -> None:
         with self._lock:

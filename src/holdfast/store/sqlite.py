@@ -26,14 +26,13 @@ from ..settings import Settings
 from .handed import HandedOut
 from .migrate import check_not_newer, latest, migrate
 from .moments import sqlite_waits
-from .plans import engine as common
-from .plans.engine_sqlite import SqlitePlans
-from .statement import Plan, Rows, Statement, drive
+from .plans import engine
+from .plans.engine_sqlite import SqliteEngine
+from .statement import Bound, Plan, Rows, Runnable, Statement, bound, drive
 
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=sqlite3.Connection)
-Make = Callable[[int], Plan[T]]
-Ask = tuple[Callable[[int], Plan[Any]], "Future[Any]"]
+Ask = tuple[Runnable[Any], "Future[Any]"]
 
 GROUP_MAX = 64  # plans in one transaction: bounds how long other processes wait
 BUSY_SECONDS = 30.0
@@ -48,11 +47,14 @@ PRAGMAS = ("journal_mode=wal", "synchronous=full", "cache_size=-65536", "mmap_si
 class SqliteStore:
     """A SQLite file, or one in memory, as a store."""
 
+    has_one_writer = True
+    is_embedded = True
+
     def __init__(self, path: str, settings: Settings, clock: Clock) -> None:
         # The whole path, so that a process that changes its folder keeps its database.
         self.path, self.clock = path if path == ":memory:" else os.path.abspath(path), clock
         self._realpath = None if path == ":memory:" else os.path.realpath(path)
-        self.plans = SqlitePlans(settings.errors_kept)
+        self.engine = SqliteEngine(settings.errors_kept)
         self.in_memory = path == ":memory:"
         self._asks: SimpleQueue[Ask | None]
         self._thread: threading.Thread | None
@@ -63,17 +65,24 @@ class SqliteStore:
     def now(self) -> int:
         return micros(self.clock.now() or wall_clock())
 
+    @property
+    def where(self) -> str:
+        return self.path
+
+    def bound(self, plan: Runnable[T]) -> Bound[T]:
+        return bound(plan, self.engine, self.now())
+
     # -- writing
 
-    def run(self, make: Make[T], *, one: bool = False) -> T:
-        """Do a plan in a transaction of its own and block until it is committed. `one` makes no difference here."""
-        return self._submit(make).result()
+    def run(self, plan: Runnable[T]) -> T:
+        """Do a plan in a transaction of its own and block until it is committed."""
+        return self._submit(plan).result()
 
-    async def arun(self, make: Make[T], *, one: bool = False) -> T:
+    async def arun(self, plan: Runnable[T]) -> T:
         """Do a plan in a transaction of its own."""
-        return await asyncio.wrap_future(self._submit(make))
+        return await asyncio.wrap_future(self._submit(plan))
 
-    def _submit(self, make: Make[T]) -> Future[T]:
+    def _submit(self, plan: Runnable[T]) -> Future[T]:
         future: Future[T] = Future()
         self._notice_fork()
         with self._lock:
@@ -82,7 +91,7 @@ class SqliteStore:
                     target=self._write, args=(self._asks,), name="holdfast-sqlite", daemon=True
                 )
                 self._thread.start()
-            self._asks.put((make, future))
+            self._asks.put((plan, future))
         return future
 
     def _notice_fork(self) -> None:
@@ -129,10 +138,10 @@ class SqliteStore:
     def _commit(self, connection: sqlite3.Connection, group: list[Ask]) -> None:
         connection.execute("begin immediate")
         results: list[tuple[Future[Any], Any, BaseException | None]] = []
-        for make, future in group:
+        for plan, future in group:
             connection.execute("savepoint holdfast")
             try:
-                result = drive(make(self.now()), lambda s: execute(connection, s))
+                result = drive(self.bound(plan), lambda s: execute(connection, s))
             except Exception as error:  # told to the one who asked; the others' work stands
                 if not connection.in_transaction:
                     raise  # of a full or broken disk SQLite rolls back everything: nobody's work stands
@@ -164,16 +173,16 @@ class SqliteStore:
 
     # -- reading
 
-    def read(self, make: Make[T], *, one: bool = False) -> T:
+    def read(self, plan: Runnable[T]) -> T:
         """Do a plan that only reads, beside the writer."""
         if self.in_memory:
-            return self.run(make)
+            return self.run(plan)
         connection = getattr(self._local, "reader", None)
         if connection is None or self._local.pid != os.getpid():
             connection = connect(self.path, readonly=True)
             self._local.reader, self._local.pid = connection, os.getpid()
         try:
-            return drive(make(self.now()), lambda s: execute(connection, s))
+            return drive(self.bound(plan), lambda s: execute(connection, s))
         except sqlite3.Error as error:
             if is_stale(error):
                 self._local.reader = None
@@ -226,15 +235,15 @@ class SqliteStore:
     def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
         """Whether tables and subscriptions are there and committed."""
 
-        def look(_: int) -> Plan[bool]:
+        def look() -> Plan[bool]:
             ((reached,),) = yield Statement("select max(version) from holdfast_schema")
-            missing = yield from common.unsubscribed(self.plans, subscriptions, unordered)
+            missing = yield from engine.unsubscribed(subscriptions, unordered)
             return reached == latest("sqlite") and missing == ([], [])
 
         try:
             # Not our reader: it waits for locks, and the caller may hold one.
             with closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as connection:
-                return drive(look(0), lambda s: execute(connection, s))
+                return drive(self.bound(look()), lambda s: execute(connection, s))
         except sqlite3.Error:
             return False
 
@@ -244,13 +253,13 @@ class SqliteStore:
     aturn = staticmethod(nullcontext)
 
     @contextmanager
-    def transaction(self) -> Iterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Any]]]:
+    def transaction(self) -> Iterator[tuple[sqlite3.Connection, Callable[[Runnable[Any]], Any]]]:
         """A write transaction of a handler. It holds everybody's write lock: writes only, and short."""
         connection = self._begin()
 
-        def run(plan: Plan[Any]) -> Any:
+        def run(plan: Runnable[Any]) -> Any:
             connection.take_back()
-            return drive(plan, lambda s: execute(connection, s))
+            return drive(self.bound(plan), lambda s: execute(connection, s))
 
         try:
             connection.guard.hand_out()
@@ -264,7 +273,7 @@ class SqliteStore:
     @asynccontextmanager
     async def atransaction(
         self,
-    ) -> AsyncIterator[tuple[sqlite3.Connection, Callable[[Plan[Any]], Awaitable[Any]]]]:
+    ) -> AsyncIterator[tuple[sqlite3.Connection, Callable[[Runnable[Any]], Awaitable[Any]]]]:
         """The same for async handlers: waiting for the lock and for the disk does not hold up the loop."""
         self._notice_fork()
         loop = asyncio.get_running_loop()
@@ -277,9 +286,9 @@ class SqliteStore:
                 raise
             try:
 
-                async def run(plan: Plan[Any]) -> Any:
+                async def run(plan: Runnable[Any]) -> Any:
                     connection.take_back()
-                    return drive(plan, lambda s: execute(connection, s))
+                    return drive(self.bound(plan), lambda s: execute(connection, s))
 
                 connection.guard.hand_out()
                 yield connection, run
@@ -325,18 +334,21 @@ class SqliteStore:
 
     # -- life
 
+    def migration(self) -> Plan[list[int]]:
+        return migrate("sqlite")
+
     def migrate(self) -> list[int]:
-        return self.run(lambda _: migrate("sqlite"))
+        return self.run(self.migration())
 
     def check(self) -> None:
         """Refuse a database without our tables, or with those of another version."""
 
-        def version(_: int) -> Plan[int]:
+        def version() -> Plan[int]:
             ((reached,),) = yield Statement("select coalesce(max(version), 0) from holdfast_schema")
             return int(reached)
 
         try:
-            reached = self.run(version)
+            reached = self.run(version())
         except NotMigrated:
             reached = 0
         check_not_newer("sqlite", reached)

@@ -1,34 +1,33 @@
-"""One SQL statement with `:name` parameters, and a plan: a generator that yields statements and takes rows.
+"""Statements and plans. A plan is a generator that yields steps and takes what they answer.
 
-A plan is written once and driven by whatever has a connection: the worker's own, or the caller's
-handle in any of the drivers (runners.py). `compile` turns `:name` into what that driver wants.
+A step is a statement by its name, with parameters; its text stands in `sql/`, and a plan knows neither the database nor
+the time. Or it is a verb: what the two databases do each in its own way (plans/engine.py). `bound` makes SQL of steps,
+for one database at one time, and whoever has a connection drives the result: the store's own, or the caller's handle in
+any of the drivers (handles.py).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from functools import wraps
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from ..errors import InvalidSettings
+from .text import Dialect, Text
 
 T = TypeVar("T")
+Answer = TypeVar("Answer", covariant=True)
+P = ParamSpec("P")
+Now = TypeVar("Now", contravariant=True)
 
-Dialect = Literal["sqlite", "postgres"]
-Style = Literal["named", "pyformat", "numeric"]
 Row: TypeAlias = tuple[Any, ...]
 Rows: TypeAlias = list[Row]
-
-DEFAULT_SCHEMA = "holdfast"
+Enough: TypeAlias = Callable[[Row], bool]
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One statement, with values that every driver understands.
+    """One statement as it is executed, with values that every driver understands.
 
     SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type,
     which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently. `enough` is asked after
@@ -39,40 +38,151 @@ class Statement(msgspec.Struct, frozen=True):
 
     sql: str
     params: Mapping[str, object] = {}
-    enough: Callable[[tuple[Any, ...]], bool] | None = None
+    enough: Enough | None = None
     is_raw: bool = False
 
-    def raw(self) -> Statement:
+
+class Query(msgspec.Struct, frozen=True):
+    """A statement by the names of its files (`slots/slot_look`), mostly one, and its parameters.
+
+    Parameters are plain values, UUIDs, aware datetimes and lists of those; each database gets what it takes. Each of
+    `documents` becomes one JSON text, with instants as the database reads them. `:now` is bound by whoever runs it. For
+    `enough` and `is_raw` see `Statement`.
+    """
+
+    parts: tuple[str | Text, ...]
+    params: Mapping[str, object] = {}
+    enough: Enough | None = None
+    is_raw: bool = False
+    documents: Mapping[str, object] = {}
+
+    def with_documents(self, **documents: object) -> Query:
+        return msgspec.structs.replace(self, documents=documents)
+
+    def raw(self) -> Query:
         return msgspec.structs.replace(self, is_raw=True)
 
-    def until(self, enough: Callable[[tuple[Any, ...]], bool]) -> Statement:
+    def until(self, enough: Enough) -> Query:
         return msgspec.structs.replace(self, enough=enough)
 
 
-Plan: TypeAlias = Generator[Statement, Rows, T]
+class Verb(msgspec.Struct, Generic[T], frozen=True):
+    """Something that the two databases do each in its own way: a method of their `engine` or their `operator`.
+
+    It is a step of a plan, and a plan itself. `is_alone`: it needs no transaction around it.
+    """
+
+    stem: str
+    name: str
+    args: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = {}
+    is_alone: bool = False
+
+    def __iter__(self) -> Plan[T]:
+        answer: T = yield self
+        return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A statement's text for one driver, and the names of its parameters in the order of their numbers."""
-
-    sql: str
-    data: bytes  # the same, for drivers that know a text again by its hash
-    names: tuple[str, ...]
-
-    def arguments(self, params: Mapping[str, object]) -> tuple[object, ...]:
-        """The values for a driver that numbers its parameters."""
-        return tuple(params[name] for name in self.names)
+Bound: TypeAlias = Generator["Statement", Rows, T]
+Step: TypeAlias = Query | Verb[Any] | Statement
+Plan: TypeAlias = Generator[Step, Any, T]
 
 
-def drive(plan: Plan[T], execute: Callable[[Statement], Rows]) -> T:
+class Alone(Generic[Answer]):
+    """A plan that needs no transaction around it: it is a single statement, or each of its statements stands alone."""
+
+    __slots__ = ("plan",)
+    is_alone = True
+
+    def __init__(self, plan: Plan[Answer]) -> None:
+        self.plan = plan
+
+    def __iter__(self) -> Plan[Answer]:
+        return self.plan
+
+
+Runnable: TypeAlias = Plan[T] | Alone[T] | Verb[T]
+
+
+def single(make: Callable[P, Plan[T]]) -> Callable[P, Alone[T]]:
+    """Says of a plan that it is a single statement: on PostgreSQL one round trip, without BEGIN and COMMIT."""
+
+    @wraps(make)
+    def made(*args: P.args, **options: P.kwargs) -> Alone[T]:
+        return Alone(make(*args, **options))
+
+    return made
+
+
+def stepwise(make: Callable[P, Plan[T]]) -> Callable[P, Alone[T]]:
+    """Says of a plan that each of its statements may be a transaction of its own, as in a compare and swap."""
+    return single(make)
+
+
+def statements(folder: str) -> Callable[..., Query]:
+    """What names the statements of one folder in `sql/`: `sql = statements("slots")`, then `sql("slot_look", ...)`."""
+
+    def sql(name: str, /, **params: object) -> Query:
+        return Query((f"{folder}/{name}",), params)
+
+    return sql
+
+
+class Engine(Protocol[Now]):
+    """What one database makes of steps, at a time."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def bind(self, query: Query, now: Now) -> Statement:
+        """The statement with its text, its values as the database takes them, and the time."""
+
+    def perform(self, verb: Verb[T], now: Now) -> Plan[T]:
+        """The plan of a verb."""
+
+
+def stands_alone(plan: Runnable[Any]) -> bool:
+    """Whether a plan says that it needs no transaction around it."""
+    return getattr(plan, "is_alone", False)
+
+
+def bound(plan: Runnable[T], engine: Engine[Now], now: Now) -> Bound[T]:
+    """The plan in the SQL of one database, at one time."""
+    steps = engine.perform(plan, now) if isinstance(plan, Verb) else iter(plan)
+    return _bound(steps, engine, now)
+
+
+def _bound(steps: Plan[T], engine: Engine[Now], now: Now) -> Bound[T]:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                if type(step) is Query:
+                    answer: Any = yield engine.bind(step, now)
+                elif type(step) is Verb:
+                    answer = yield from bound(engine.perform(step, now), engine, now)
+                else:
+                    assert isinstance(step, Statement)
+                    answer = yield step
+            except Exception as error:  # the plan may have better words for it
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+
+
+def drive(plan: Bound[T], execute: Callable[[Statement], Rows]) -> T:
     """Run a plan to its end on a blocking connection."""
     try:
         statement = next(plan)
         while True:
             try:
                 rows = execute(statement)
-            except Exception as error:  # the plan may have better words for it
+            except Exception as error:
                 statement = plan.throw(error)
             else:
                 statement = plan.send(rows)
@@ -83,7 +193,7 @@ def drive(plan: Plan[T], execute: Callable[[Statement], Rows]) -> T:
         plan.close()
 
 
-async def adrive(plan: Plan[T], execute: Callable[[Statement], Awaitable[Rows]]) -> T:
+async def adrive(plan: Bound[T], execute: Callable[[Statement], Awaitable[Rows]]) -> T:
     """Run a plan to its end on an async connection."""
     try:
         statement = next(plan)
@@ -99,158 +209,3 @@ async def adrive(plan: Plan[T], execute: Callable[[Statement], Awaitable[Rows]])
         return result
     finally:
         plan.close()
-
-
-@lru_cache(maxsize=512)
-def load(dialect: Dialect, name: str, schema: str = DEFAULT_SCHEMA) -> str:
-    """The text of `sql/{dialect}/{name}.sql`, on PostgreSQL for the schema that is configured."""
-    text = files("holdfast").joinpath("store", "sql", dialect, f"{name}.sql").read_text(encoding="utf-8")
-    return in_schema(qualified(text), schema) if dialect == "postgres" else text
-
-
-# What looks like a call and is syntax, which names no schema: the system's own functions come of it in any case.
-SYNTAX = frozenset(
-    (
-        "array",
-        "cast",
-        "coalesce",
-        "exists",
-        "extract",
-        "greatest",
-        "least",
-        "nullif",
-        "row",
-        "substring",
-        "values",
-    )
-)
-CALL = re.compile(r"(?<![\w.$\"'])([a-z_][a-z0-9_]*)(?=\()")
-TYPE = re.compile(r"::(?=(?:float8|json|jsonb|oid|regclass|regprocedure|regtype|text|timestamptz|uuid)\b)")
-
-
-def qualified(sql: str) -> str:
-    """The same PostgreSQL statement with the system's functions and types named with their schema.
-
-    A statement runs with the search path of its connection, which may be the caller's. Whoever may create a function in
-    a schema of that path could make one that fits the arguments of a call better than the system's own, and it would
-    run with the rights of the caller. Operators are not named: those in our statements fit exactly, and then the
-    system's own come first (tests/store/test_search_path.py holds that).
-    """
-    # Of several arrays, `unnest` is the system's own only without its schema.
-    named = CALL.sub(
-        lambda call: call[0] if call[0] in SYNTAX or call[0] == "unnest" else f"pg_catalog.{call[0]}", sql
-    )
-    return TYPE.sub("::pg_catalog.", named)
-
-
-SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
-QUALIFIER = re.compile(r"(?<![\w.$])holdfast\.")
-
-
-def in_schema(sql: str, schema: str) -> str:
-    """The same SQL for another schema than `holdfast.`, also inside literals (`'holdfast.t'::regclass`)."""
-    if schema == DEFAULT_SCHEMA:
-        return sql
-    # Checked here too, and not only where settings are read: this is where a string becomes SQL.
-    if not SCHEMA.fullmatch(schema):
-        raise InvalidSettings(
-            f"Schema {schema!r} cannot be used: "
-            "a schema is 1 to 48 of a-z, 0-9 and _, and does not begin with a digit."
-        )
-    return QUALIFIER.sub(f"{schema}.", sql)
-
-
-COMMENT = r"/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/"
-for _ in range(3):  # PostgreSQL's comments nest
-    COMMENT = rf"/\*(?:[^*/]|\*(?!/)|/(?!\*)|{COMMENT})*\*/"
-
-# `++` and `*+` keep no way back: of a literal of 10 MB that would take a gigabyte.
-LITERAL = rf"""
-          \b[eE]'(?:[^'\\]++|\\.|'')*+'      # E'it\'s'
-        | '(?:[^']++|'')*+'
-        | "(?:[^"]++|"")*+"
-        | (?<![\w$])\$(?P<tag>\w*)\$.*?\$(?P=tag)\$
-        | --[^\n\r]*
-        | {COMMENT}
-"""
-# What matters in SQL for those who look for parameters, or for the ends of statements.
-TOKEN = re.compile(
-    rf"""
-      (?P<skip>{LITERAL}|::)
-    | (?<![\w:]):(?P<name>[A-Za-z_]\w*)   # not the colon of a slice, [1:n]
-    | (?P<begin>\b(?i:begin)\b(?=\s))       # of the body of a trigger
-    | (?P<end>\b(?i:end)\b(?=\s*;))
-    | (?P<semicolon>;)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-WORD = re.compile(rf"(?P<skip>{LITERAL})|(?P<end>;)|(?P<word>[A-Za-z_]\w*)|\S", re.VERBOSE | re.DOTALL)
-MAY_END = re.compile(r"[\s;]*(?:commit|end|rollback|abort|prepare|--|/\*)", re.IGNORECASE)
-
-
-def ends_transaction(sql: str) -> str | None:
-    """The words of PostgreSQL's SQL that would end the transaction it is executed in, if it has any.
-
-    >>> ends_transaction("insert into t values (';'); /* so */ commit work")
-    'COMMIT WORK'
-    >>> ends_transaction("rollback to savepoint a") is None
-    True
-    """
-    if ";" not in sql and not MAY_END.match(sql):  # as nearly all
-        return None
-    in_function = False
-    for words in _first_words(sql):
-        match words:
-            case ["end", *_] if in_function:
-                in_function = False
-            case ["rollback", "to", *_] | ["rollback", "work" | "transaction", "to", *_]:
-                pass
-            case ["commit" | "end" | "rollback" | "abort", *_] | ["prepare", "transaction", *_]:
-                return " ".join(words[:2]).upper()
-            case [*_] if "begin atomic" in words:  # the body of a function in SQL: statements, and then END
-                in_function = True
-    return None
-
-
-def _first_words(sql: str) -> Iterator[list[str]]:
-    """The words of each statement, without literals and comments. They are looked at only where they begin."""
-    words: list[str] = []
-    is_begin, before = True, ""
-    for token in WORD.finditer(sql):
-        if token["end"]:
-            yield words
-            words, is_begin, before = [], True, ""
-        elif token["word"]:
-            word = token["word"].lower()
-            if (before, word) == ("begin", "atomic"):
-                words.append("begin atomic")
-            elif is_begin:
-                words.append(word)
-            before = word
-        elif not token["skip"] or not token["skip"].startswith(("--", "/*")):
-            is_begin, before = False, ""
-    yield words
-
-
-@lru_cache(maxsize=1024)
-def compile(sql: str, style: Style) -> Compiled:
-    """The statement as a driver wants it: `named` is `:a`, `pyformat` is `(%(a)s)`, `numeric` is `$1`."""
-    numbers: dict[str, int] = {}
-
-    def placeholder(found: re.Match[str]) -> str:
-        name = found["name"]
-        if name is None:
-            return found[0]
-        number = numbers.setdefault(name, len(numbers) + 1)
-        match style:
-            case "named":
-                return found[0]
-            case "pyformat":
-                # Drivers that put values into the text would make -1::bigint of it, which is -(1::bigint).
-                return f"(%({name})s)"
-            case "numeric":
-                return f"${number}"
-
-    # Drivers with % look for it in literals and comments too: doubled everywhere, before our own are put in.
-    text = TOKEN.sub(placeholder, sql.replace("%", "%%") if style == "pyformat" else sql)
-    return Compiled(text, text.encode(), tuple(numbers))

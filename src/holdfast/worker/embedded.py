@@ -15,7 +15,7 @@ from typing import Literal
 
 from ..clock import Clock, wall_clock
 from ..rules.restarts import pause_before_restart
-from ..store.plans import engine as plans
+from ..store.plans import engine
 from ..telemetry.logs import Log
 from .loop import Worker
 
@@ -122,11 +122,7 @@ class Running:
         if self.restarts:
             story = f"It ended and was started again: {self._error}"
             with suppress(Exception):  # only for the doctor
-                await worker.store.arun(
-                    lambda now: plans.note_trouble(
-                        worker.store.plans, worker.number, story, 0, now, restarts=self.restarts
-                    )
-                )
+                await worker.store.arun(engine.note_trouble(worker.number, story, 0, restarts=self.restarts))
 
     def _is(self, state: State) -> None:
         self._state, self._since = state, wall_clock()

@@ -101,7 +101,7 @@ class Endings:
         if value is None or not isinstance(value, Snooze | Dead):
             if context is None:
                 return Returned(0, (), ran)
-            return Returned(context._flags, tuple(context._emits), ran)
+            return Returned(context._flags, tuple(context._emits), ran, context._delta)
         return _wish(value, context, ran)
 
     def raised(self, lane: Lane, error: BaseException, context: Context | None) -> Ending:

@@ -25,7 +25,7 @@ from ..rules.pacing import Pacing
 from ..store import Store
 from ..store.given import taken
 from ..store.moments import moment_of
-from ..store.plans import engine as plans
+from ..store.plans import engine
 from ..telemetry.logs import Log
 from .calls import Calls
 from .endings import Endings
@@ -124,7 +124,7 @@ class Exchanges:
         tries = 0
         while True:
             try:
-                return await self.store.arun(lambda now: self.store.plans.exchange(report, now), one=True)  # type: ignore[arg-type]
+                return await self.store.arun(engine.exchange(report))
             except Exception as error:
                 tries += 1
                 # A timer fired while its id was just being stored: the next try finds that message and gives way.
@@ -175,12 +175,12 @@ class Exchanges:
         """Where our leases stand: what was not done is answered, what we never heard of is given back."""
         self.calls.unpack()  # what has come is known
         asked = self.pacing.where()
-        standing = await self.store.arun(lambda _: plans.standing(self.store.plans, number))
+        standing = await self.store.arun(engine.standing(number))
         standing |= self.pacing.moved_since(asked)  # handlers went on committing meanwhile
         settlements, moves, lost = self.pacing.reconcile(standing)
         self.lose(lost)
         known = self.pacing.known(standing)
-        await self.store.arun(lambda now: self.store.plans.recover(now, worker=number, known=known), one=True)  # type: ignore[arg-type]
+        await self.store.arun(engine.recover(worker=number, known=known))
         return settlements, moves
 
     def lose(self, lanes: list[Lane]) -> None:

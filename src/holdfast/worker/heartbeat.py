@@ -11,6 +11,7 @@ from ..rules.lanes import Fence, Lane
 from ..rules.pacing import Pacing
 from ..settings import Settings
 from ..store import Store
+from ..store.plans import engine
 from ..telemetry.logs import Log
 from .trouble import Trouble
 
@@ -53,10 +54,7 @@ class Heartbeat(threading.Thread):
         asked = self.pacing.leases(asked_at)
         fences = [fence for _, fences in asked for fence in fences]
         try:
-            lost, cancelled = self.store.run(
-                lambda now: self.store.plans.renew(self.worker, fences, self.lease, now),  # type: ignore[arg-type]
-                one=True,
-            )
+            lost, cancelled = self.store.run(engine.renew(self.worker, fences, self.lease))
         except StoreUnavailable as error:  # the worker stops what lapses; the next beat tries again
             self.trouble.met("heartbeat", error)
             return False

@@ -27,9 +27,7 @@ from ..rules.pacing import Pacing
 from ..rules.rhythm import Rhythm
 from ..settings import Settings
 from ..store import Store
-from ..store.plans import engine as plans
-from ..store.plans import sequences as sequence_plans
-from ..store.statement import Plan
+from ..store.plans import engine, sequences
 from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .board import Board
@@ -44,7 +42,9 @@ from .trouble import Trouble
 log = Log("holdfast.worker")
 
 FEW = 64  # messages that are started before the next exchange is sent
-LOOK = 1.0  # seconds after which a worker with full hands asks all the same: queues may have been paused
+ASKS_EVERY = (
+    1.0  # seconds after which a worker with full hands asks all the same: queues may have been paused
+)
 HOUSEKEEPING = 60.0
 ALONE_SHARE = 0.1  # of the time of a worker in an application, at most, for suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
@@ -144,7 +144,7 @@ class Worker:
             await asyncio.to_thread(heartbeat.join, LAST_WORDS)
             with suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(LAST_WORDS):
-                    await self.store.arun(lambda _: plans.retire_worker(self.store.plans, self.number))
+                    await self.store.arun(engine.retire_worker(self.number))
 
     async def _register(self) -> None:
         pause, is_told = PAUSE_MIN, False
@@ -152,10 +152,8 @@ class Worker:
         while True:
             try:
                 # Before it draws its own number: sequences do not come with a switch-over or a restore.
-                tell_mended(await self.store.arun(lambda now: self._mend(now)))
-                self.number = await self.store.arun(
-                    lambda now: plans.register_worker(self.store.plans, self.name, queues, now)
-                )
+                tell_mended(await self.store.arun(sequences.mend(raised, quick=True)))
+                self.number = await self.store.arun(engine.register_worker(self.name, queues))
                 await self.gate.begin(self.number, queues)
                 break
             except StoreUnavailable as error:
@@ -169,9 +167,6 @@ class Worker:
         if self.board is not None:
             self.board.sign(self.number)
             self.board.turned(self.clock.monotonic())
-
-    def _mend(self, now: Any) -> Plan[sequence_plans.Mended]:
-        return sequence_plans.mend(self.store.plans, raised, now, quick=True)
 
     def stop(self) -> None:
         """Ask for nothing more, give back what has not started, let the rest end within the grace."""
@@ -190,7 +185,7 @@ class Worker:
     async def announce_stop(self) -> None:
         """Tell the store, so that this worker makes nobody a suspect, however it ends."""
         with suppress(StoreUnavailable):
-            await self.store.arun(lambda _: plans.announce_stop(self.store.plans, self.number))
+            await self.store.arun(engine.announce_stop(self.number))
 
     async def _leave_in_haste(self) -> None:
         """Cancelled from outside, or broken: hand in what there is, once, and give the rest back."""
@@ -240,7 +235,7 @@ class Worker:
             report = self._report(asked_at)
             if report is None:
                 self.calls.start()
-                await _until(self._changed, min(LOOK, self.gate.pause))
+                await _until(self._changed, min(ASKS_EVERY, self.gate.pause))
                 continue
             try:
                 batch = await self._exchange(report, asked_at)
@@ -286,7 +281,7 @@ class Worker:
             and not report.want
             and not report.looks
             and told is None
-            and now - self._asked_at < LOOK
+            and now - self._asked_at < ASKS_EVERY
         ):
             return None
         return report
@@ -381,11 +376,11 @@ class Worker:
 
     def _beside(self) -> list[Coroutine[Any, Any, None]]:
         timeouts = [each.limits(each.queue).timeout for each in self.serving.consumers.values()]
-        step = min([LOOK, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
+        step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
         beside = [_every(step, self._watch, self.trouble)]
         if not self.quarantine:  # which lives for moments, and looks all the time
             beside.append(self.store.listen(self._changed))
-            beside.append(_every(LOOK, self._look_for_lapses, self.trouble))
+            beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
             if self.housekeeping is not None:
                 beside.append(_every(HOUSEKEEPING, self._keep_house, self.trouble))
         return beside
@@ -415,20 +410,18 @@ class Worker:
     async def _look_for_lapses(self) -> float:
         """Leases that anybody let lapse make suspects."""
         begun, served = self.clock.monotonic(), self.serving
-        count = await self.store.arun(lambda at: self.store.plans.recover(at), one=True)  # type: ignore[arg-type]
+        count = await self.store.arun(engine.recover())
         if count:
             log.warning(
                 "leases.recovered",
                 "%(count)d leases had lapsed: their messages are handed out again, alone",
                 count=count,
             )
-        self.suspects = await self.store.arun(
-            lambda at: plans.suspects_wait(self.store.plans, served.own, at, list(served.families)), one=True
-        )
+        self.suspects = await self.store.arun(engine.suspects_wait(served.own, list(served.families)))
         if self.board is not None:
             self.board.suspects_wait(self.suspects)
         if (trouble := self.trouble.untold()) is not None:
-            await self.store.arun(lambda at: plans.note_trouble(self.store.plans, self.number, *trouble, at))
+            await self.store.arun(engine.note_trouble(self.number, *trouble))
         # However long this takes, it is a small part of the time.
         return 50 * (self.clock.monotonic() - begun)
 
@@ -445,7 +438,7 @@ class Worker:
         return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS
 
 
-def tell_mended(mended: sequence_plans.Mended) -> None:
+def tell_mended(mended: sequences.Mended) -> None:
     """What a worker that starts had to repair."""
     if mended.raised:
         log.warning(

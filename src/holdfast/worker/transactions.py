@@ -33,8 +33,8 @@ from ..rules.delivery import Ending, conclude
 from ..rules.lanes import Completion, Lane, stamped
 from ..rules.pacing import Pacing
 from ..store import Store
-from ..store.plans import engine as plans
-from ..store.runners import recognise
+from ..store.plans import engine
+from ..store.recognise import recognise
 from ..store.statement import Plan
 from ..telemetry.logs import Log
 
@@ -82,24 +82,24 @@ class Completions:
 
     def complete(self, ctx: Context, on: object) -> None:
         handle = recognise(on)
-        if self._on_loop() and handle.dialect == "postgres":
+        if self._on_loop() and not self.store.has_one_writer:
             raise UsageError(
                 "ctx.complete(...) blocks: in an async handler write `await ctx.acomplete(...)` with an async "
                 "connection or session, or make it a def handler."
             )
         # SQLite has one writer, and that may be the user, in a transaction: then nothing on its way can land.
-        note = self._open_from_anywhere(ctx, wait=handle.dialect == "postgres")
+        note = self._open_from_anywhere(ctx, wait=not self.store.has_one_writer)
         try:
-            handle.run(self._plan(ctx, note), verb="complete")
+            handle.run(self.store.bound(self._plan(ctx, note)), verb="complete")
         except BaseException as error:
             self._call(self._undo, ctx, note)
             raise _in_our_words(ctx, note, error) from error
 
     async def acomplete(self, ctx: Context, on: object) -> None:
         handle = recognise(on)
-        note = await self._open(ctx, wait=handle.dialect == "postgres")
+        note = await self._open(ctx, wait=not self.store.has_one_writer)
         try:
-            await handle.arun(self._plan(ctx, note), verb="acomplete")
+            await handle.arun(self.store.bound(self._plan(ctx, note)), verb="acomplete")
         except BaseException as error:
             self._undo(ctx, note)
             raise _in_our_words(ctx, note, error) from error
@@ -229,7 +229,7 @@ class Completions:
         """Settle under whichever lease stands. None does: the transaction must not be committed."""
         lane, leased, completion = _lane(ctx), ctx.leased, note.completion
         ran = lane.ran(self.clock.monotonic())
-        ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran)
+        ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran, ctx._delta)
         settlement = conclude(
             leased, ending, self.consumers[leased.message.queue].policy, self.time.now(), 0.0
         )
@@ -237,11 +237,11 @@ class Completions:
         for fence, before in completion.ways:
             moves = [] if completion.after is None else [(fence[0], completion.after[0])]
             settlements = [*before, *stamped(fence, [settlement])]
-            held = yield from self.store.plans.settle(settlements, moves, self.store.now())  # type: ignore[arg-type]
+            held = yield from engine.settle(settlements, moves)
             if leased.message.seq in held:
                 return
         note.lost = True
-        yield from plans.refuse(self.store.plans)
+        yield from engine.refuse()
         raise _lease_lost(ctx)
 
     # -- when the handler has ended
@@ -272,9 +272,7 @@ class Completions:
         seqs = [seq for seq, _ in lane.fences]
         while True:
             try:
-                standing, open_ = await self.store.arun(
-                    lambda _: plans.look_at_leases(self.store.plans, seqs)
-                )
+                standing, open_ = await self.store.arun(engine.look_at_leases(seqs))
             except StoreUnavailable:
                 standing, open_ = set(lane.fences), True
             if not open_:

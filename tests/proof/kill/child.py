@@ -26,13 +26,11 @@ from psycopg._connection_base import BaseConnection
 
 from holdfast.clock import MovableClock
 from holdfast.settings import Settings
-from holdfast.store import SqliteStore, Store, statement
+from holdfast.store import SqliteStore, Store
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.statement import compile, load
+from holdfast.store.text import compile, load, names
 from tests.proof.instrument import NOTICE
 from tests.proof.kill.verbs import Hands, finish, verbs
-
-SQL = Path(statement.__file__).parent / "sql"
 
 
 class Points:
@@ -129,7 +127,7 @@ def perform(order: dict[str, Any]) -> dict[str, Any]:
         points.armed = True
         store.migrate()
         return {"points": points.passed, "steps": []}
-    store.run(lambda _: iter_nothing())  # connects before anything is counted
+    store.run(iter_nothing())  # connects before anything is counted
     points.armed = True
     verbs()[order["verb"]](hands)
     points.armed = False
@@ -144,9 +142,9 @@ def iter_nothing() -> Any:
 
 def warm_up() -> None:
     """What each process would do first is done once, here: their memory is ours."""
-    for dialect in ("sqlite", "postgres"):
-        for file in sorted((SQL / dialect).glob("*.sql")):
-            compile(load(dialect, file.stem), "named" if dialect == "sqlite" else "pyformat")
+    for dialect, style in (("sqlite", "named"), ("postgres", "pyformat")):
+        for name in names(dialect):
+            compile(load(dialect, (name,)), style)
     verbs()
     gc.collect()
     gc.freeze()

@@ -28,6 +28,7 @@ from holdfast.clock import MovableClock
 from holdfast.errors import StoreUnavailable
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore
+from holdfast.store.plans import engine
 from holdfast.store.sqlite import connect
 from tests.proof.contents import fill
 from tests.proof.kill.killing import PROOF_TABLES, ROOT, picture
@@ -147,7 +148,7 @@ def names_of(scene: Scene, name: str) -> tuple[int, dict[str, Any], dict[str, An
     """How many statements a verb sends, and what is stored before and after."""
     hands = scene.hands()
     before = scene.picture()
-    hands.run(lambda _: nothing())
+    hands.run(nothing())
     scene.fault = Fault(armed=True)
     verbs()[name](hands)
     count = scene.fault.seen
@@ -168,7 +169,7 @@ def fail_everywhere(scene: Scene, name: str, kinds: list[tuple[str, bool]]) -> i
     for at in range(count):
         kind, rolls_back = kinds[at % len(kinds)]
         hands = scene.hands()
-        hands.run(lambda _: nothing())
+        hands.run(nothing())
         scene.fault = fault = Fault(at, kind, rolls_back, armed=True)
         with pytest.raises((StoreUnavailable, sqlite3.OperationalError)) as caught:
             verbs()[name](hands)
@@ -207,13 +208,10 @@ def test_who_shares_a_commit_with_the_one_that_fails_is_told_the_same(scene: Sce
     """SQLite has rolled back all of them: none of them must hear that it was stored, or of a missing savepoint."""
     hands = scene.hands()
     before = scene.picture()
-    hands.run(lambda _: nothing())
+    hands.run(nothing())
     scene.fault = Fault(at=4, armed=True)
     with hands.store._turn:  # whatever is asked for now waits for one commit
-        asked = [
-            hands.store._submit(lambda now, n=n: hands.store.plans.append([hands.new(f"new{n}")], now))
-            for n in range(3)
-        ]
+        asked = [hands.store._submit(engine.append([hands.new(f"new{n}")])) for n in range(3)]
     for each in asked:
         with pytest.raises(StoreUnavailable, match="disk is full"):
             each.result(10)
@@ -319,7 +317,7 @@ from tests.proof.kill.verbs import Hands, verbs
 path, pickled, limit, *names = sys.argv[1:]
 contents = pickle.loads(Path(pickled).read_bytes())
 hands = Hands(SqliteStore(path, Settings(), MovableClock(contents.now)), contents)
-hands.run(lambda _: (each for each in ()))
+hands.run((each for each in ()))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
 told = []
 for name in names:

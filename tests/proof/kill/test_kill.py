@@ -13,12 +13,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.store import statement
+from holdfast.store.text import load, names
 from tests.databases import server
 from tests.proof.counts import COUNTS
 from tests.proof.instrument import points as named_points
@@ -27,7 +26,6 @@ from tests.proof.kill.killing import Place, PostgresPlace, SqlitePlace, folder
 from tests.proof.kill.verbs import verbs
 from tests.store import state
 
-SQL = Path(statement.__file__).parent / "sql"
 WRITES = re.compile(
     r"\b(insert into|update|delete from)\b|select (\* from |n, id from |seq, lost from )?holdfast\.\w+\(|for update"
 )
@@ -210,8 +208,7 @@ def test_no_point_is_forgotten(scene: Place) -> None:
         total += len(said["points"]) + 2 * len(said["steps"])
         passed |= {opening(point.removeprefix("before ")) for point in said["points"]}
         steps |= set(said["steps"])
-    files = sorted((SQL / scene.dialect).glob("*.sql"))
-    texts = {file.stem: file.read_text() for file in files}
+    texts = {name.partition("/")[2]: load(scene.dialect, (name,)) for name in names(scene.dialect)}
     writes = {name for name, text in texts.items() if WRITES.search(re.sub(r"--[^\n]*", "", text).lower())}
     missing = sorted(name for name in writes - EXEMPT.keys() if opening(texts[name]) not in passed)
     COUNTS.add("kill points", f"exist on {scene.dialect}", total)

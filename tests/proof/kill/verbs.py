@@ -26,19 +26,21 @@ from holdfast.operations.messages import Messages
 from holdfast.rules.numbers import raised
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, Store
-from holdfast.store.plans import alerts as alert_plans
-from holdfast.store.plans import breakers as breaker_plans
-from holdfast.store.plans import dead as operator_dead
-from holdfast.store.plans import dead_queries
-from holdfast.store.plans import engine as plans
-from holdfast.store.plans import keys as key_plans
-from holdfast.store.plans import operator as operator_plans
-from holdfast.store.plans import queues as operator_queues
-from holdfast.store.plans import sequences as sequence_plans
-from holdfast.store.plans import slots as slot_plans
+from holdfast.store.plans import (
+    alerts,
+    breakers,
+    dead_queries,
+    engine,
+    keys,
+    operator,
+    queues,
+    sequences,
+    slots,
+)
+from holdfast.store.plans import dead as dead_letters
 from holdfast.store.plans.audit import Entry
-from holdfast.store.runners import recognise
-from holdfast.store.statement import Plan, Statement
+from holdfast.store.recognise import recognise
+from holdfast.store.statement import Alone, Bound, Plan, Runnable, Statement, bound
 from tests.proof.contents import Contents
 from tests.store.box import cancelled, dead, done, failed, given_back, released
 
@@ -65,8 +67,8 @@ class Hands:
     def sqlite(self) -> bool:
         return isinstance(self.store, SqliteStore)
 
-    def run(self, make: Callable[[Any], Plan[Any]], *, one: bool = False) -> Any:
-        return self.store.run(make, one=one)
+    def run(self, plan: Runnable[Any]) -> Any:
+        return self.store.run(plan)
 
     def new(self, name: str, **fields: Any) -> NewMessage:
         return self.contents.new(name, **fields)
@@ -100,40 +102,29 @@ class Hands:
         self, *settlements: Settlement, worker: str = "one", seconds: float = 0.0, **fields: Any
     ) -> Any:
         report = Report(self.contents.workers[worker], settlements, **fields)
-        later = self.later(seconds)
-        return self.run(lambda _: self.store.plans.exchange(report, later), one=True)
+        return self.run(Alone(self.later(engine.exchange(report), seconds)))
 
-    def later(self, seconds: float) -> Any:
+    def later(self, plan: Runnable[Any], seconds: float) -> Bound[Any]:
+        """A plan, so long after what is now."""
         instant = self.contents.now + timedelta(seconds=seconds)
         before, self.store.clock.instant = self.store.clock.instant, instant  # type: ignore[union-attr]
         try:
-            return self.store.now()
+            return bound(plan, self.store.engine, self.store.now())
         finally:
             self.store.clock.instant = before  # type: ignore[union-attr]
 
     def publish(self, *messages: NewMessage) -> Any:
-        if isinstance(self.store, SqliteStore):
-            ours = self.store.plans
-            return self.run(lambda now: ours.append(messages, now))
-        theirs = self.store.plans
-        return self.run(
-            lambda now: theirs.append(messages, now, place=True), one=not any(m.event for m in messages)
-        )
-
-    def order(self, make: Callable[[Any], Plan[Any]]) -> Any:
-        return self.run(make)
+        return self.run(engine.append(messages, place=True))
 
     @property
     def desk(self) -> Desk:
         return Desk(self.store, Settings(), who="me")
 
-    def counted(
-        self, make: Callable[[Any], Plan[Any]], count: Callable[[Any], int], number: int | None = None
-    ) -> Any:
+    def counted(self, plan: Runnable[Any], count: Callable[[Any], int], number: int | None = None) -> Any:
         """An order about many, with its line in the audit. `number`: it has one already."""
-        tally = Tally(self.desk, Entry("dead.redrive", "q"))
+        tally = Tally(self.desk, Entry("dead_letters.redrive", "q"))
         tally.number = number
-        return tally.order(make, "It", lambda answer: (count(answer), ()))
+        return tally.run(self.store.run, lambda answer: (count(answer), ()), None, lambda: plan)
 
 
 CLAIM: dict[str, Any] = {"want": [Want("q", 20), Want("r", 20), Want("s", 1)], "total": 50}
@@ -144,24 +135,22 @@ QUEUES = ("m", "q", "r", "s", "z")
 
 def publish_in_transaction(h: Hands) -> None:
     with h.transaction() as db:
-        recognise(db).run(h.store.plans.append([h.new("new1", stream="a")], h.store.now()))
+        recognise(db).run(h.store.bound(engine.append([h.new("new1", stream="a")])))
         h.business(db)
-        recognise(db).run(h.store.plans.append([h.new("new2", stream="n", dedupe="k")], h.store.now()))
+        recognise(db).run(h.store.bound(engine.append([h.new("new2", stream="n", dedupe="k")])))
 
 
 def publish_one_in_transaction(h: Hands, stream: str | None) -> None:
     with h.transaction() as db:
         h.business(db)
-        recognise(db).run(h.store.plans.append([h.new("new1", stream=stream)], h.store.now()))
+        recognise(db).run(h.store.bound(engine.append([h.new("new1", stream=stream)])))
 
 
 def complete(h: Hands) -> None:
     with h.transaction() as db:
         h.effect(db, "a1")
-        recognise(db).run(h.store.plans.append([h.new("new1", stream="b")], h.store.now()))
-        recognise(db).run(
-            h.store.plans.settle([done(h.leased("a1"), h.new("new2", stream="e"))], [], h.store.now())
-        )
+        recognise(db).run(h.store.bound(engine.append([h.new("new1", stream="b")])))
+        recognise(db).run(h.store.bound(engine.settle([done(h.leased("a1"), h.new("new2", stream="e"))], [])))
 
 
 def move_run(h: Hands) -> None:
@@ -181,54 +170,51 @@ def plain_insert(h: Hands) -> None:
 
 def renew(h: Hands) -> None:
     leases = [(h.leased(name).run, h.leased(name).run_epoch) for name in ("a1", "u1")]
-    h.run(lambda now: h.store.plans.renew(h.contents.workers["one"], leases, 30.0, now), one=True)
+    h.run(engine.renew(h.contents.workers["one"], leases, 30.0))
 
 
 def report_death(h: Hands) -> None:
     c = h.contents
     running, ended = [c.seq("a1"), c.seq("u1")], [c.seq("g1")]
-    h.run(
-        lambda now: h.store.plans.recover(now, worker=c.workers["one"], running=running, ended=ended),
-        one=True,
-    )
+    h.run(engine.recover(worker=c.workers["one"], running=running, ended=ended))
 
 
 def redrive(*letters: str, out: bool = False) -> Verb:
     def verb(h: Hands) -> None:
         keys = [h.contents.letter(each) for each in letters]
-        h.order(lambda now: operator_dead.redrive(h.store.plans, keys, out, now))
+        h.run(dead_letters.redrive(keys, out))
 
     return verb
 
 
 def about(name: str, plan: Callable[..., Plan[Any]], *more: Any) -> Verb:
     """An operator's order about a message."""
-    return lambda h: h.order(lambda now: plan(h.store.plans, h.contents.seq(name), *more, now))
+    return lambda h: h.run(plan(h.contents.seq(name), *more))
 
 
 def stream(name: str, plan: Callable[..., Plan[Any]], *more: Any) -> Verb:
-    return lambda h: h.order(lambda now: plan(h.store.plans, "q", name, *more, now))
+    return lambda h: h.run(plan("q", name, *more))
 
 
 def prune(what: str) -> Verb:
     age = None if what == "streams" else 0.0
-    return lambda h: h.run(lambda _: operator_queues.prune(h.store.plans, what, age, 100, h.later(7200)))
+    return lambda h: h.run(h.later(queues.prune(what, age, 100), 7200))
 
 
 def unwanted(h: Hands) -> None:
     """A queue that nobody holds anything of is emptied."""
-    h.order(lambda now: operator_queues.empty(h.store.plans, "m", 10, now))
+    h.run(queues.empty("m", 10))
 
 
 def repair(h: Hands) -> None:
     """A message that a sequence which was behind has placed before the head of its stream goes behind it again."""
 
-    def misplaced(now: Any) -> Plan[Any]:
+    def misplaced() -> Plan[Any]:
         if not h.sqlite:
             yield Statement(f"update holdfast.message set position = -1 where seq = {h.contents.seq('f2')}")
-        return (yield from sequence_plans.mend(h.store.plans, partial(raised, leap=True), now))
+        return (yield from sequences.mend(partial(raised, leap=True)))
 
-    mended = h.run(misplaced)
+    mended = h.run(misplaced())
     needs(h.sqlite or mended.streams == (("q", "f"),), "stream f")
 
 
@@ -236,12 +222,12 @@ def trip(h: Hands) -> None:
     def opened(row: Any, now: Any) -> Any:
         return row._replace(state="open", opened_at=now, until=now + timedelta(seconds=30))
 
-    h.run(lambda now: breaker_plans.change(h.store.plans, "dependency", opened, now))
+    h.run(breakers.change("dependency", opened))
 
 
 def hold_slots(h: Hands) -> None:
     held = [(1, 2, 30.0, ("q",))]
-    assert h.run(lambda now: slot_plans.change(h.store.plans, "dependency", lambda *_: held, now))
+    assert h.run(slots.change("dependency", lambda *_: held))
 
 
 # --- Orders that are written down -------------------------------------------------------------------------------------
@@ -250,13 +236,13 @@ def hold_slots(h: Hands) -> None:
 def redrive_more(h: Hands) -> None:
     """Another batch of an order that has its line in the audit."""
     keys = [h.contents.letter(each) for each in ("d1", "h1")]
-    h.counted(lambda now: operator_dead.redrive(h.store.plans, keys, False, now), len, h.contents.audited)
+    h.counted(dead_letters.redrive(keys, False), len, h.contents.audited)
 
 
 def load(h: Hands) -> None:
     """Letters of a file: a new one with a dedupe key and an edited body, one that is here, one that has ended since."""
-    ids, p = h.contents.ids, h.store.plans
-    found = h.store.read(lambda _: dead_queries.whole(p, [h.contents.letter("d2")]), one=False)
+    ids = h.contents.ids
+    found = h.store.read(dead_queries.whole([h.contents.letter("d2")]))
     needs(found, "the letter d2")
     ((row, deaths),) = found
     written = {key: each for key, each in row.items() if key != "stored_at"}
@@ -267,15 +253,15 @@ def load(h: Hands) -> None:
         letters.append({**written, "id": str(id), "dedupe": dedupe, "errors": [], "stream": None})
         theirs += [{**death, "id": str(id), "body": '"first"'} for death in deaths]
     since = row["created_at"]
-    h.counted(lambda now: operator_dead.put(p, letters, theirs, since, False, now), lambda done: len(done[0]))
+    h.counted(dead_letters.put(letters, theirs, since, False), lambda done: len(done[0]))
 
 
 def archive(h: Hands) -> None:
     """What is safely in an archive's file goes; of two letters one has a dedupe key."""
-    dead = h.store.read(lambda _: dead_queries.keys(h.store.plans, limit=10, queue="q", halts=False))
+    dead = h.store.read(dead_queries.keys(limit=10, queue="q", halts=False))
     seen = {(row["id"], row["queue"], row["seq"]): row["epoch"] for row in dead}
     needs(len(seen) >= 2, "two dead letters")
-    h.counted(lambda now: operator_dead.archived(h.store.plans, seen, "somewhere", now), len)
+    h.counted(dead_letters.archived(seen, "somewhere"), len)
 
 
 def rotate(table: str) -> Verb:
@@ -283,11 +269,9 @@ def rotate(table: str) -> Verb:
     mark = f'{SEALED}"A256GCM","key":"new",'
 
     def verb(h: Hands) -> None:
-        bodies, marks = key_plans.TABLES[table], {"mark": mark, "sealed": SEALED}
+        bodies, marks = keys.TABLES[table], {"mark": mark, "sealed": SEALED}
         done = h.counted(
-            lambda _: key_plans.reseal(
-                h.store.plans, bodies, bodies.start, marks, True, 50, lambda id, *_: f'{mark}"data":"{id}"}}'
-            ),
+            keys.reseal(bodies, bodies.start, marks, True, 50, lambda id, *_: f'{mark}"data":"{id}"}}'),
             lambda batch: int(batch.changed),
         )
         needs(done.changed, f"bodies in {table} that are not sealed yet")
@@ -308,26 +292,26 @@ def alert_decide(h: Hands) -> None:
         yield Changed(on, replace(on, value=9.0, peak=9.0, calm_since=now))
         yield Over(over, 0.0, 1.0, "over")
 
-    told = h.run(lambda now: alert_plans.decide(h.store.plans, judge, now))
+    told = h.run(alerts.decide(judge))
     needs(len(told) == 2, "an alert that begins and one that is over")
 
 
 def alert_take(h: Hands) -> None:
-    needs(h.run(lambda now: alert_plans.take(h.store.plans, 60.0, now)), "news")
+    needs(h.run(alerts.take(60.0)), "news")
 
 
 def alert_told(h: Hands) -> None:
     number = h.contents.news
-    told = h.run(lambda now: alert_plans.told(h.store.plans, number, 1, ["log"], None, None, now))
+    told = h.run(alerts.told(number, 1, ["log"], None, None))
     needs(told, "news that was taken once")
 
 
 def take_turn(h: Hands) -> None:
-    needs(h.run(lambda now: alert_plans.take_turn(h.store.plans, "alerts", 60.0, now)), "a turn")
+    needs(h.run(alerts.take_turn("alerts", 60.0)), "a turn")
 
 
 def verbs() -> dict[str, Verb]:
-    o, q = operator_plans, operator_queues
+    o, q = operator, queues
     return {
         "publish": lambda h: h.publish(h.new("new1", stream="a"), h.new("new2", stream="n"), h.new("new3")),
         "publish_alike": lambda h: h.publish(h.new("new1"), h.new("new2")),
@@ -368,26 +352,20 @@ def verbs() -> dict[str, Verb]:
         "fire_timers": lambda h: h.exchange(done(h.leased("a1")), seconds=120, **CLAIM),
         "fire_timers_only": lambda h: h.exchange(seconds=120, **CLAIM),
         "renew": renew,
-        "recover": lambda h: h.run(lambda now: h.store.plans.recover(now), one=True),
+        "recover": lambda h: h.run(engine.recover()),
         "report_death": report_death,
-        "register": lambda h: h.run(lambda now: plans.register_worker(h.store.plans, "four", ["q"], now)),
-        "announce_stop": lambda h: h.run(
-            lambda _: plans.announce_stop(h.store.plans, h.contents.workers["one"])
-        ),
-        "note_trouble": lambda h: h.run(
-            lambda now: plans.note_trouble(h.store.plans, h.contents.workers["one"], "It waited.", 1, now)
-        ),
-        "retire": lambda h: h.run(lambda _: plans.retire_worker(h.store.plans, h.contents.workers["three"])),
-        "subscribe": lambda h: h.run(
-            lambda now: plans.subscribe(h.store.plans, {"q": ["new"], "z": ["new"]}, now)
-        ),
+        "register": lambda h: h.run(engine.register_worker("four", ["q"])),
+        "announce_stop": lambda h: h.run(engine.announce_stop(h.contents.workers["one"])),
+        "note_trouble": lambda h: h.run(engine.note_trouble(h.contents.workers["one"], "It waited.", 1)),
+        "retire": lambda h: h.run(engine.retire_worker(h.contents.workers["three"])),
+        "subscribe": lambda h: h.run(engine.subscribe({"q": ["new"], "z": ["new"]})),
         "order_cancel": about("a4", o.cancel),
         "order_cancel_leased": about("g1", o.cancel),
         "order_cancel_lapsed": about("a2", o.cancel),
         "order_park": about("f1", o.park),
         "order_retry": about("p1", o.retry, True),
-        "order_retry_heads": lambda h: h.order(
-            lambda now: o.retry_heads(h.store.plans, [h.contents.seq("p1"), h.contents.seq("u2")], True, now)
+        "order_retry_heads": lambda h: h.run(
+            o.retry_heads([h.contents.seq("p1"), h.contents.seq("u2")], True)
         ),
         "order_poison": about("f1", o.poison, "why"),
         "order_release": about("f2", o.release),
@@ -398,9 +376,7 @@ def verbs() -> dict[str, Verb]:
         "redrive_halted": redrive("h1"),
         "redrive_many": redrive("h1", "d1", "d2"),
         "redrive_out": redrive("h1", out=True),
-        "discard": lambda h: h.order(
-            lambda now: operator_dead.discard(h.store.plans, h.contents.letter("h1"), now)
-        ),
+        "discard": lambda h: h.run(dead_letters.discard(h.contents.letter("h1"))),
         "redrive_more": redrive_more,
         "dead_edit": lambda h: DeadLetters(h.desk).edit(h.contents.ids["d1"], '"mended"'),
         "dead_hold": lambda h: DeadLetters(h.desk).hold(h.contents.ids["h1"], "why"),
@@ -408,14 +384,14 @@ def verbs() -> dict[str, Verb]:
         "dead_import": load,
         "dead_archive": archive,
         "audited_park": lambda h: Messages(h.desk).park(h.contents.ids["f1"], why="why"),
-        **{f"rotate_{table}": rotate(table) for table in key_plans.TABLES},
-        "queue_pause": lambda h: h.order(lambda now: q.pause(h.store.plans, "q", "why", now)),
-        "queue_resume": lambda h: h.order(lambda _: q.unpause(h.store.plans, "q")),
-        "queue_move": lambda h: h.order(lambda now: q.move(h.store.plans, "m", "q", 10, {}, now, now)),
-        "queue_move_taken": lambda h: h.order(lambda now: q.move(h.store.plans, "m", "z", 10, {}, now, now)),
+        **{f"rotate_{table}": rotate(table) for table in keys.TABLES},
+        "queue_pause": lambda h: h.run(q.pause("q", "why")),
+        "queue_resume": lambda h: h.run(q.unpause("q")),
+        "queue_move": lambda h: h.run(q.move("m", "q", 10, {}, h.contents.now)),
+        "queue_move_taken": lambda h: h.run(q.move("m", "z", 10, {}, h.contents.now)),
         "queue_empty": unwanted,
-        "queue_unsubscribe": lambda h: h.order(lambda _: q.unsubscribe(h.store.plans, "r")),
-        "queue_forget": lambda h: h.order(lambda _: q.forget(h.store.plans, "nobody")),
+        "queue_unsubscribe": lambda h: h.run(q.unsubscribe("r")),
+        "queue_forget": lambda h: h.run(q.forget("nobody")),
         "repair": repair,
         "prune_history": prune("history"),
         "prune_dedupe": prune("dedupe"),
@@ -428,9 +404,9 @@ def verbs() -> dict[str, Verb]:
         "alert_take": alert_take,
         "alert_told": alert_told,
         "turn_take": take_turn,
-        "turn_put_off": lambda h: h.run(lambda now: alert_plans.put_off(h.store.plans, "alerts", 60.0, now)),
+        "turn_put_off": lambda h: h.run(alerts.put_off("alerts", 60.0)),
         "breaker": trip,
-        "rate": lambda h: h.run(lambda now: breaker_plans.take(h.store.plans, "dependency", 3, 1.0, 5, now)),
+        "rate": lambda h: h.run(breakers.take("dependency", 3, 1.0, 5)),
         "slots": hold_slots,
     }
 
@@ -441,25 +417,24 @@ def verbs() -> dict[str, Verb]:
 def finish(h: Hands) -> list[tuple[str, str | None, int | None, str]]:
     """Ten years later a new process does everything that is left, and says in which order."""
     h.store.clock.instant = h.contents.now + timedelta(days=3652)  # type: ignore[union-attr]
-    p = h.store.plans
-    worker = h.run(lambda now: plans.register_worker(p, "finisher", list(QUEUES), now))
-    h.run(lambda now: plans.subscribe(p, {"q": ["new"], "z": ["new"]}, now))
+    worker = h.run(engine.register_worker("finisher", list(QUEUES)))
+    h.run(engine.subscribe({"q": ["new"], "z": ["new"]}))
     for queue in QUEUES:
-        h.order(lambda _, queue=queue: operator_queues.unpause(p, queue))
+        h.run(queues.unpause(queue))
     for name in "abefghnpxy":
         for queue in QUEUES:
             try:
-                h.order(lambda now, at=(queue, name): operator_plans.resume(p, *at, now))
-            except operator_plans.NotFound:
+                h.run(operator.resume(queue, name))
+            except operator.NotFound:
                 continue
     done_: list[tuple[str, str | None, int | None, str]] = []
     for _ in range(60):
-        h.run(lambda now: p.recover(now))
+        h.run(engine.recover())
         wanted: dict[str, Any] = {"want": [Want(name, 50) for name in QUEUES], "total": 200}
         work: list[Any] = []
         for suspects in (False, True):
             report = Report(worker, suspects=suspects, **wanted)
-            work += h.run(lambda now, report=report: p.exchange(report, now), one=True).work
+            work += h.run(engine.exchange(report)).work
         if not work:
             if not unpark(h):
                 return done_
@@ -471,7 +446,7 @@ def finish(h: Hands) -> list[tuple[str, str | None, int | None, str]]:
 def handle(h: Hands, work: list[Any], done_: list[tuple[str, str | None, int | None, str]]) -> None:
     """Settle with a write of the user's own, in one transaction."""
     with h.transaction() as db:
-        held = recognise(db).run(h.store.plans.settle([done(each) for each in work], [], h.store.now()))
+        held = recognise(db).run(h.store.bound(engine.settle([done(each) for each in work], [])))
         table = "proof_effect" if h.sqlite else "proof.effect"
         for each in work:
             assert each.message.seq in held
@@ -490,5 +465,5 @@ def unpark(h: Hands) -> bool:
             f"select seq from {table} where claimable_at = {never} and queue is not null"
         ).fetchall()
     for (seq,) in rows:
-        h.order(lambda now, seq=seq: operator_plans.retry(h.store.plans, seq, True, now))
+        h.run(operator.retry(seq, True))
     return bool(rows)

@@ -20,10 +20,7 @@ from holdfast.model.work import Leased, Outcome, Settlement
 from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy
 from holdfast.rules.retry import RetryPolicy
-from holdfast.store.plans import dead as operator_dead
-from holdfast.store.plans import engine as plans
-from holdfast.store.plans import operator as operator_plans
-from holdfast.store.plans import queues as operator_queues
+from holdfast.store.plans import dead, engine, operator, queues
 from holdfast.store.plans.operator import OrderMoved
 from holdfast.store.statement import Plan, Statement
 from tests.proof.simulation.worker import Handling, SimulatedWorker
@@ -78,7 +75,7 @@ class Story(Handling):
         self.workers.append(SimulatedWorker(w, "quarantine", self, quarantine=True))
         for worker in self.workers:
             worker.on_death = self.mourn
-        w.transact("app", lambda now: plans.subscribe(w.plans, SUBSCRIPTIONS, now, ["loose"]), faulty=False)
+        w.transact("app", engine.subscribe(SUBSCRIPTIONS, ["loose"]), faulty=False)
 
     # -- the whole
 
@@ -140,7 +137,7 @@ class Story(Handling):
         keyed = all(m.dedupe is not None for m in batch)
         for attempt in range(10):
             try:
-                w.transact("producer", lambda now: self.storing(batch, now))
+                w.transact("producer", self.storing(batch))
                 return
             except StoreUnavailable:
                 if not keyed:
@@ -149,8 +146,8 @@ class Story(Handling):
             except Died:
                 return  # a new one goes on with the next message
 
-    def storing(self, batch: list[NewMessage], now: int) -> Plan[None]:
-        answers = yield from self.world.plans.append(batch, now)
+    def storing(self, batch: list[NewMessage]) -> Plan[None]:
+        answers = yield from engine.append(batch)
         for message, answer in zip(batch, answers, strict=True):
             if answer.duplicate:
                 self.world.hits["a duplicate is recognised"] += 1
@@ -228,9 +225,7 @@ class Story(Handling):
     def report(self, number: int, running: list[int], ended: list[int], tries: int) -> None:
         w = self.world
         try:
-            w.transact(
-                "supervisor", lambda now: w.plans.recover(now, worker=number, running=running, ended=ended)
-            )
+            w.transact("supervisor", engine.recover(worker=number, running=running, ended=ended))
             w.hits["a supervisor reports a death"] += 1
         except (StoreUnavailable, Died):
             if tries:
@@ -264,20 +259,20 @@ class Story(Handling):
         if w.dice.random() < 0.8:
             return
         if found := self.some("select seq from holdfast_message order by seq"):
-            if not w.transact("people", lambda now: operator_plans.cancel(w.plans, found[0], now)):
+            if not w.transact("people", operator.cancel(found[0])):
                 w.hits["a leased message is asked to be cancelled"] += 1
             w.hits["cancelled by hand"] += 1
 
     def set_aside(self) -> None:
         w = self.world
         if found := self.some("select queue, name from holdfast_stream where open > 0 order by 1, 2"):
-            w.transact("people", lambda now: operator_plans.set_aside(w.plans, *found, now))
+            w.transact("people", operator.set_aside(*found))
             w.hits["set aside by hand"] += 1
 
     def halt(self) -> None:
         w = self.world
         if found := self.some("select queue, name from holdfast_stream where open > 0 order by 1, 2"):
-            w.transact("people", lambda now: operator_plans.halt(w.plans, *found, "people", now))
+            w.transact("people", operator.halt(*found, "people"))
             w.hits["halted by hand"] += 1
 
     def redrive(self) -> None:
@@ -287,10 +282,10 @@ class Story(Handling):
             key = (UUID(found[0]), found[1])
             halts = w.query("select 1 from holdfast_stream where halted_by = ?", found[0])
             out = w.dice.random() < 0.3
-            w.transact("people", lambda now: self.redriving(key, found[2], out, bool(halts), now))
+            w.transact("people", self.redriving(key, found[2], out, bool(halts)))
 
-    def redriving(self, key: tuple[UUID, str], number: int, out: bool, halts: bool, now: int) -> Plan[None]:
-        back = yield from operator_dead.redrive(self.world.plans, [(*key, number)], out, now)
+    def redriving(self, key: tuple[UUID, str], number: int, out: bool, halts: bool) -> Plan[None]:
+        back = yield from dead.redrive([(*key, number)], out)
 
         def count_anew() -> None:
             self.starts[key] = self.refunds[key] = 0
@@ -302,13 +297,11 @@ class Story(Handling):
 
     def unblock(self) -> None:
         w = self.world
-        w.transact(
-            "people", lambda now: operator_queues.prune(w.plans, "streams", None, 100, now), hint=False
-        )
+        w.transact("people", queues.prune("streams", None, 100), hint=False)
         if found := self.some(
             "select queue, name from holdfast_stream where halted_by is not null order by 1, 2"
         ):
-            w.transact("people", lambda now: operator_plans.resume(w.plans, *found, now))
+            w.transact("people", operator.resume(*found))
             w.hits["resumed by hand"] += 1
 
     # -- the end

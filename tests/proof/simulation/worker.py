@@ -14,8 +14,8 @@ from holdfast.rules import delivery
 from holdfast.rules.delivery import Ending, HandlerPolicy, conclude, verdict
 from holdfast.rules.pacing import Completion, Lane, Limit, Pacing, Stop, stamped
 from holdfast.settings import Settings
-from holdfast.store.plans import engine as plans
-from holdfast.store.statement import Plan, Statement
+from holdfast.store.plans import engine
+from holdfast.store.statement import Plan, Runnable, Statement
 from tests.proof.simulation.world import Died, Process, World
 
 SETTINGS = Settings(lease=30.0, heartbeat=10.0, timeout=60.0, grace=5.0, claim=20, run=5)
@@ -80,9 +80,7 @@ class SimulatedWorker:
         limits = {queue: Limit(2, SETTINGS.timeout) for queue in self.queues}
         self.pacing = Pacing(limits, SETTINGS, quarantine=self.quarantine)
         try:
-            self.number = self.transact(
-                lambda now: plans.register_worker(self.world.plans, self.process.name, self.queues, now)
-            )
+            self.number = self.transact(engine.register_worker(self.process.name, self.queues))
         except StoreUnavailable:
             self.later(1.0, self.start)
             return
@@ -92,9 +90,9 @@ class SimulatedWorker:
         self.later(SETTINGS.heartbeat, self.beat)
         self.later(LOOK, self.watch)
 
-    def transact(self, make: Callable[[int], Plan[Any]], *, hint: bool = False) -> Any:
+    def transact(self, plan: Runnable[Any], *, hint: bool = False) -> Any:
         try:
-            return self.world.transact(str(self), make, hint=hint)
+            return self.world.transact(str(self), plan, hint=hint)
         except Died:
             self.die()
             raise
@@ -156,7 +154,7 @@ class SimulatedWorker:
                 self.turn_in(0.2)
                 return
         try:
-            batch = self.transact(lambda now: self.exchange(report, now), hint=bool(report.settlements))
+            batch = self.transact(self.exchange(report), hint=bool(report.settlements))
         except StoreUnavailable:
             self.unheard = report
             self.turn_in(0.1)
@@ -182,9 +180,9 @@ class SimulatedWorker:
         else:
             self.sleep(batch)
 
-    def exchange(self, report: Report, now: int) -> Plan[Any]:
+    def exchange(self, report: Report) -> Plan[Any]:
         """As a plan, with what the checker wants to know of it before it is committed."""
-        batch = yield from self.world.plans.exchange(report, now)
+        batch = yield from engine.exchange(report)
         stood = [s for s in report.settlements if s.leased.message.seq not in batch.lost]
         yield from check_order(self.world, stood)
         self.world.on_commit.append(lambda: self.handling.settled(stood))
@@ -192,14 +190,14 @@ class SimulatedWorker:
 
     def reconciled(self, report: Report) -> Report:
         """Mirrors Exchanges._reconcile."""
-        standing = self.transact(lambda _: plans.standing(self.world.plans, self.number))
+        standing = self.transact(engine.standing(self.number))
         settlements, moves, lost = self.pacing.reconcile(standing)
         self.world.hits["an unheard report was done" if len(settlements) < len(report.settlements) else
                         "an unheard report was not done"] += bool(report.settlements)  # fmt: skip
         self.world.hits["a move was unheard of"] += bool(report.moves)
         self.lose(lost)
         known = self.pacing.known(standing)
-        self.transact(lambda now: self.world.plans.recover(now, worker=self.number, known=known))
+        self.transact(engine.recover(worker=self.number, known=known))
         return replace(report, settlements=settlements, moves=moves)
 
     def lose(self, lanes: list[Lane]) -> None:
@@ -297,7 +295,7 @@ class SimulatedWorker:
         settlement = conclude(leased, ending, policy, self.world.database_now(), 0.0)
         assert settlement is not None
         try:
-            committed = self.transact(lambda now: self.completing(completion, settlement, now), hint=True)
+            committed = self.transact(self.completing(completion, settlement), hint=True)
         except StoreUnavailable:
             self.verify(lane, leased, completion)
             return
@@ -308,13 +306,13 @@ class SimulatedWorker:
             return
         self.completed(lane, leased, completion)
 
-    def completing(self, completion: Completion, settlement: Settlement, now: int) -> Plan[bool]:
+    def completing(self, completion: Completion, settlement: Settlement) -> Plan[bool]:
         """Mirrors Completions._plan: an effect of the handler's, and the settlement under whichever lease stands."""
         message = settlement.leased.message
         for fence, before in completion.ways:
             moves = [] if completion.after is None else [(fence[0], completion.after[0])]
             settlements = [*before, *stamped(fence, [settlement])]
-            held = yield from self.world.plans.settle(settlements, moves, now)
+            held = yield from engine.settle(settlements, moves)
             if message.seq in held:
                 yield Statement(
                     "insert into effect values (:id, :queue)", {"id": str(message.id), "queue": message.queue}
@@ -330,9 +328,7 @@ class SimulatedWorker:
         """Mirrors Completions._was_committed: where the lease stands tells what became of the transaction."""
         self.world.hits["a completion without an answer"] += 1
         try:
-            standing, _ = self.transact(
-                lambda _: plans.look_at_leases(self.world.plans, [seq for seq, _ in lane.fences])
-            )
+            standing, _ = self.transact(engine.look_at_leases([seq for seq, _ in lane.fences]))
         except StoreUnavailable:
             self.later(0.2, lambda: self.verify(lane, leased, completion))
             return
@@ -364,9 +360,7 @@ class SimulatedWorker:
         asked = self.pacing.leases(asked_at)
         fences = [fence for _, each in asked for fence in each]
         try:
-            lost, cancelled = self.transact(
-                lambda now: self.world.plans.renew(self.number, fences, SETTINGS.lease, now)
-            )
+            lost, cancelled = self.transact(engine.renew(self.number, fences, SETTINGS.lease))
         except StoreUnavailable:
             self.later(SETTINGS.heartbeat / 10, self.beat)
             return
@@ -387,7 +381,7 @@ class SimulatedWorker:
                 self.halt(lane, Stop.GRACE)
         if not self.quarantine:
             try:
-                if self.transact(lambda now: self.world.plans.recover(now)):
+                if self.transact(engine.recover()):
                     self.world.hits["a lapsed lease is taken over"] += 1
                     self.world.tell(f"{self} ends lapsed leases")
             except StoreUnavailable:
@@ -396,7 +390,7 @@ class SimulatedWorker:
 
     def retire(self) -> None:
         try:
-            self.transact(lambda _: plans.retire_worker(self.world.plans, self.number))
+            self.transact(engine.retire_worker(self.number))
         except StoreUnavailable:
             self.turn_in(0.2)
             return

@@ -22,8 +22,8 @@ from uuid import UUID
 from holdfast.clock import micros
 from holdfast.errors import StoreUnavailable
 from holdfast.store.migrate import migrate
-from holdfast.store.plans.engine_sqlite import SqlitePlans
-from holdfast.store.statement import Plan, Statement, drive
+from holdfast.store.plans.engine_sqlite import SqliteEngine
+from holdfast.store.statement import Runnable, Statement, bound, drive
 
 T = TypeVar("T")
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -78,14 +78,14 @@ class World:
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.faults = Faults.drawn(self.dice)
-        self.plans = SqlitePlans()
+        self.engine = SqliteEngine()
         self.db = sqlite3.connect(":memory:", isolation_level=None)
         self.trace = hashlib.blake2b(digest_size=8)
         self.lines: list[str] = []
         self.sleepers: list[Callable[[], None]] = []  # woken by the next commit
         self._events: list[tuple[float, int, Process, int, Callable[[], None]]] = []
         self._numbers = count()
-        drive(migrate("sqlite"), self._execute)
+        drive(bound(migrate("sqlite"), self.engine, self.now()), self._execute)
         self.db.execute("create table effect (id text, queue text)")
         self.db.execute("create table business (id text)")
 
@@ -135,9 +135,7 @@ class World:
     def _execute(self, statement: Statement) -> list[tuple[Any, ...]]:
         return self.db.execute(statement.sql, statement.params).fetchall()
 
-    def transact(
-        self, who: str, make: Callable[[int], Plan[T]], *, faulty: bool = True, hint: bool = True
-    ) -> T:
+    def transact(self, who: str, plan: Runnable[T], *, faulty: bool = True, hint: bool = True) -> T:
         """One transaction. It may die inside, never begin, or be committed without an answer.
 
         `hint`: it may have made work, so whoever sleeps is woken.
@@ -159,7 +157,7 @@ class World:
         self.db.execute("begin immediate")
         self.on_commit: list[Callable[[], None]] = []
         try:
-            result = drive(make(self.now()), execute)
+            result = drive(bound(plan, self.engine, self.now()), execute)
         except Died:
             self.db.execute("rollback")
             self.spent += 1

@@ -3,7 +3,7 @@
 create or replace function holdfast.exchange(
     p_worker bigint,
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_other json, p_move_from bigint[], p_move_to bigint[],
-    p_emits json, p_keep int,
+    p_emits json, p_deltas json, p_keep int,
     p_queue text[], p_heads int[], p_after_at timestamptz[], p_after_seq bigint[], p_total int,
     p_lease float8, p_runs int[], p_bytes bigint, p_suspects boolean, p_peek boolean, p_asleep boolean,
     p_family text[], p_family_after text[], p_family_count int[], p_without text[],
@@ -34,7 +34,7 @@ begin
           from holdfast.fire_timers(500, least(greatest(p_bytes, 1048576), 67108864), 268435456, v_now) f;
     end if;
     if p_seq is not null or p_other is not null then
-        v_held := holdfast.settle(p_seq, p_run, p_epoch, p_ran, p_other, p_move_from, p_move_to, p_emits, p_keep,
+        v_held := holdfast.settle(p_seq, p_run, p_epoch, p_ran, p_other, p_move_from, p_move_to, p_emits, p_deltas, p_keep,
                                   v_timers, false, v_now);
     elsif v_timers is not null then
         perform holdfast.advance(null, null, null, null, null, v_timers, v_now);

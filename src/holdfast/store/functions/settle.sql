@@ -1,10 +1,10 @@
--- Apply settlements whose leases still stand, store what they emit, promote. Answers the seq of those that stood.
+-- Apply settlements whose leases still stand, with their deltas, store what they emit, promote. Answers the seq of those that stood.
 -- A run whose prefix is settled goes on under the same lease when `p_move_from` names its head, else it is given back.
 -- All rows of streams are taken sorted, in one statement: those settled, those emitted into, those of timers that fire
 -- in the same transaction, and (`p_place`: the transaction is the user's) those that it has published into.
 create or replace function holdfast.settle(
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_other json, p_move_from bigint[], p_move_to bigint[],
-    p_emits json, p_keep int, p_timers holdfast.draft[], p_place boolean, p_now timestamptz)
+    p_emits json, p_deltas json, p_keep int, p_timers holdfast.draft[], p_place boolean, p_now timestamptz)
 returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
@@ -14,6 +14,7 @@ declare
     v_held bigint[]; v_runs bigint[]; v_epochs int[]; v_count int; v_sum bigint;
     v_queue text[]; v_stream text[]; v_place bigint[]; v_left boolean[]; v_removed int[]; v_start bigint[]; v_halt text[];
     v_emits json := p_emits;
+    v_applier text; v_rows json;
     v_drafts holdfast.draft[]; v_ended_type text[]; v_ended_key text[];
 begin
     if p_seq is not null then
@@ -64,6 +65,20 @@ begin
     -- Epochs only rise, so equal sums mean that each was still ours (a join would look them up one by one).
     if v_count <> coalesce(cardinality(v_runs), 0) or v_sum <> (select sum(u.epoch) from unnest(v_epochs) u (epoch)) then
         raise exception using errcode = '40001', message = 'holdfast: a lease was taken over while it was being settled';
+    end if;
+    if p_deltas is not null then
+        -- Each applier is a function of its own, apply_NAME(rows, now). Its rows are locked before those of streams.
+        for v_applier, v_rows in
+            select d.value ->> 'applier', json_agg(r.value order by d.n, r.n)
+              from json_array_elements(p_deltas) with ordinality d (value, n)
+             cross join lateral json_array_elements(d.value -> 'rows') with ordinality r (value, n)
+             where (d.value ->> 'by')::bigint = any (v_held)
+               and exists (select 1 from unnest(v_runs, v_epochs) u (run, epoch)
+                            where u.run = (d.value ->> 'run')::bigint and u.epoch = (d.value ->> 'epoch')::int)
+             group by 1 order by 1
+        loop
+            execute format('select holdfast.%I($1, $2)', 'apply_' || v_applier) using v_rows, v_now;
+        end loop;
     end if;
     if p_emits is not null and coalesce(cardinality(v_held), 0) <
        coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0) then

@@ -14,13 +14,13 @@ from uuid import UUID
 
 import msgspec
 
-from ...clock import micros
 from ...model.alert import Changed, Episode, Over, Raised, Verdict
-from ..statement import Plan
-from .engine import Plans, sql
-from .engine_postgres import PostgresPlans
-from .operator import ago, as_id, at
+from ..statement import Plan, single, statements
+from ..values import as_id, instant
+from .operator import ago, moment
 from .queries import Row, shape
+
+sql = statements("alerts")
 
 COUNT_MAX = 10_001  # nobody needs to know exactly how many more there are
 QUEUES_MAX = 1000
@@ -31,92 +31,94 @@ Decide = Callable[[list[Episode], datetime], Iterable[Verdict]]
 # -- measuring
 
 
-def dead(plans: Plans, seconds: float, now: Any) -> Plan[list[tuple[str, int, int]]]:
+def dead(seconds: float) -> Plan[list[tuple[str, int, int]]]:
     """Deaths within so many seconds: queue, last reason, count."""
-    since = yield from ago(plans, seconds, now)
-    rows = yield sql(plans, "alert_dead", since=since, limit=COUNT_MAX)
+    since = yield from ago(seconds)
+    rows = yield sql("alert_dead", since=since, limit=COUNT_MAX)
     return [(queue, reason, int(count)) for queue, reason, count in rows]
 
 
-def began_late(plans: Plans, late: float, seconds: float, now: Any) -> Plan[tuple[int, float]]:
+def began_late(late: float, seconds: float) -> Plan[tuple[int, float]]:
     """How many of those that ended within so many seconds had begun late, and how late at most."""
-    since = yield from ago(plans, seconds, now)
-    ((count, most),) = yield sql(plans, "alert_began_late", late=late, since=since, limit=COUNT_MAX)
+    since = yield from ago(seconds)
+    ((count, most),) = yield sql("alert_began_late", late=late, since=since, limit=COUNT_MAX)
     return int(count), float(most or 0.0)
 
 
-def backlog(plans: Plans, late: float, now: Any) -> Plan[list[tuple[str, bool, UUID, datetime, int]]]:
+def backlog(late: float) -> Plan[list[tuple[str, bool, UUID, datetime, int]]]:
     """By queue: is it paused, which message waits longest and since when, how many wait longer than `late`."""
-    before = yield from ago(plans, late, now)
-    rows = yield sql(plans, "alert_backlog", before=before, limit=COUNT_MAX, queues=QUEUES_MAX, now=now)
+    before = yield from ago(late)
+    rows = yield sql("alert_backlog", before=before, limit=COUNT_MAX, queues=QUEUES_MAX)
     return [
-        (queue, bool(paused), as_id(id), plans.moment(since), int(count))
+        (queue, bool(paused), as_id(id), instant(since), int(count))
         for queue, paused, id, since, count in rows
     ]
 
 
-def last_seen(plans: Plans) -> Plan[datetime | None]:
+@single
+def last_seen() -> Plan[datetime | None]:
     """When any worker was last seen."""
-    ((seen,),) = yield sql(plans, "alert_silent")
-    return at(plans, seen)
+    ((seen,),) = yield sql("alert_silent")
+    at: datetime | None = instant(seen)
+    return at
 
 
-def blocked(plans: Plans, seconds: float, few: int, now: Any) -> Plan[list[Row]]:
+def blocked(seconds: float, few: int) -> Plan[list[Row]]:
     """Streams that have stood still for longer than that; of each queue the first few, and how many there are."""
-    before = yield from ago(plans, seconds, now)
-    rows = yield sql(plans, "alert_blocked", before=before, few=few, limit=COUNT_MAX, now=now)
-    found = shape(plans, "queue stream since open head_id halted_by count", rows)
-    return [{**row, "since": at(plans, row["since"])} for row in found]
+    before = yield from ago(seconds)
+    rows = yield sql("alert_blocked", before=before, few=few, limit=COUNT_MAX)
+    found = shape("queue stream since open head_id halted_by count", rows)
+    return [{**row, "since": instant(row["since"])} for row in found]
 
 
-def poison(plans: Plans, attempts: int, few: int) -> Plan[list[Row]]:
-    rows = yield sql(plans, "alert_poison", attempts=attempts, few=few)
-    return shape(plans, "count id queue type attempts", rows)
+@single
+def poison(attempts: int, few: int) -> Plan[list[Row]]:
+    rows = yield sql("alert_poison", attempts=attempts, few=few)
+    return shape("count id queue type attempts", rows)
 
 
 # -- deciding
 
 
-def episodes(plans: Plans) -> Plan[list[Episode]]:
+@single
+def episodes() -> Plan[list[Episode]]:
     """What is not over."""
     return [
-        Episode(name, subject, plans.moment(since), value, peak, at(plans, calm), number, version)
-        for name, subject, version, number, since, calm, value, peak in (yield sql(plans, "alert_episodes"))
+        Episode(name, subject, instant(since), value, peak, instant(calm), number, version)
+        for name, subject, version, number, since, calm, value, peak in (yield sql("alert_episodes"))
     ]
 
 
-def decide(plans: Plans, judge: Decide, now: Any) -> Plan[list[Raised | Over]]:
+def decide(judge: Decide) -> Plan[list[Raised | Over]]:
     """Do what `judge` makes of the episodes, each verdict if nobody was faster. The answer: what is to be told."""
-    ((moment,),) = yield sql(plans, "op_moment", now=now)
+    now = yield from moment()
     told: list[Raised | Over] = []
-    for verdict in judge((yield from episodes(plans)), plans.moment(moment)):
+    for verdict in judge((yield from episodes()), now):
         match verdict:
             case Raised():
-                if (yield from _begin(plans, verdict)):
+                if (yield from _begin(verdict)):
                     told.append(verdict)
             case Over():
-                if (yield from _end(plans, verdict, moment)):
+                if (yield from _end(verdict, now)):
                     told.append(verdict)
             case Changed(before, after):
                 yield sql(
-                    plans,
                     "alert_change",
                     **_key(before),
                     value=after.value,
                     peak=after.peak,
-                    calm_since=None if after.calm_since is None else stamp(plans, after.calm_since),
+                    calm_since=after.calm_since,
                 )
     return told
 
 
-def _begin(plans: Plans, verdict: Raised) -> Plan[bool]:
+def _begin(verdict: Raised) -> Plan[bool]:
     each = verdict.episode
-    since = stamp(plans, each.since)
+    since = each.since
     values = {"name": each.name, "subject": each.subject, "since": since, "value": each.value}
-    if not (yield sql(plans, "alert_begin", **values, peak=each.peak)):
+    if not (yield sql("alert_begin", **values, peak=each.peak)):
         return False
     ((number,),) = yield sql(
-        plans,
         "alert_news",
         **values,
         what="raised",
@@ -126,23 +128,22 @@ def _begin(plans: Plans, verdict: Raised) -> Plan[bool]:
         text=verdict.text,
         details=_json(verdict.details),
     )
-    yield sql(plans, "alert_number", name=each.name, subject=each.subject, number=number)
+    yield sql("alert_number", name=each.name, subject=each.subject, number=number)
     return True
 
 
-def _end(plans: Plans, verdict: Over, moment: Any) -> Plan[bool]:
+def _end(verdict: Over, now: datetime) -> Plan[bool]:
     each = verdict.episode
-    if not (yield sql(plans, "alert_end", **_key(each))):
+    if not (yield sql("alert_end", **_key(each))):
         return False
     yield sql(
-        plans,
         "alert_news",
         name=each.name,
         subject=each.subject,
         what="over",
         episode=each.number,
-        at=moment,
-        since=stamp(plans, each.since),
+        at=now,
+        since=each.since,
         value=verdict.value,
         threshold=verdict.threshold,
         text=verdict.text,
@@ -158,20 +159,17 @@ def _key(each: Episode) -> dict[str, object]:
 # -- telling
 
 
-def take(plans: Plans, seconds: float, now: Any) -> Plan[Row | None]:
+def take(seconds: float) -> Plan[Row | None]:
     """The oldest news to be told, taken for so many seconds; None: there is none."""
-    until = yield from ago(plans, -seconds, now)
-    rows = yield sql(plans, "alert_take", until=until, now=now)
-    return _news(plans, NEWS, rows)[0] if rows else None
+    until = yield from ago(-seconds)
+    rows = yield sql("alert_take", until=until)
+    return _news(NEWS, rows)[0] if rows else None
 
 
-def told(
-    plans: Plans, number: int, tries: int, sinks: list[str], error: str | None, pause: float | None, now: Any
-) -> Plan[bool]:
+def told(number: int, tries: int, sinks: list[str], error: str | None, pause: float | None) -> Plan[bool]:
     """Who has heard the news. `pause`: seconds until it is tried again; None: it has ended."""
-    until = yield from ago(plans, -(pause or 0.0), now)
+    until = yield from ago(-(pause or 0.0))
     rows = yield sql(
-        plans,
         "alert_told",
         number=number,
         tries=tries,
@@ -183,46 +181,39 @@ def told(
     return bool(rows)
 
 
-def news(plans: Plans, limit: int) -> Plan[list[Row]]:
+@single
+def news(limit: int) -> Plan[list[Row]]:
     """The newest news, and what became of it."""
-    rows = yield sql(plans, "alert_list", limit=limit)
-    return _news(plans, f"{NEWS} try_at ended_at error", rows)
+    rows = yield sql("alert_list", limit=limit)
+    return _news(f"{NEWS} try_at ended_at error", rows)
 
 
-def _news(plans: Plans, names: str, rows: list[tuple[Any, ...]]) -> list[Row]:
+def _news(names: str, rows: list[tuple[Any, ...]]) -> list[Row]:
     return [
         {
             **row,
-            "at": at(plans, row["at"]),
-            "since": at(plans, row["since"]),
+            "at": instant(row["at"]),
+            "since": instant(row["since"]),
             "details": msgspec.json.decode(row["details"]),
             "told": msgspec.json.decode(row["told"]),
         }
-        for row in shape(plans, names, rows)
+        for row in shape(names, rows)
     ]
 
 
 # -- turns
 
 
-def take_turn(plans: Plans, name: str, seconds: float, now: Any) -> Plan[bool]:
+def take_turn(name: str, seconds: float) -> Plan[bool]:
     """Whether it is the caller's turn to do this for all processes; the next one comes in so many seconds."""
-    until = yield from ago(plans, -seconds, now)
-    return bool((yield sql(plans, "turn_take", name=name, until=until, now=now)))
+    until = yield from ago(-seconds)
+    return bool((yield sql("turn_take", name=name, until=until)))
 
 
-def put_off(plans: Plans, name: str, seconds: float, now: Any) -> Plan[None]:
+def put_off(name: str, seconds: float) -> Plan[None]:
     """The next turn comes no sooner than in so many seconds."""
-    until = yield from ago(plans, -seconds, now)
-    yield sql(plans, "turn_put_off", name=name, until=until)
-
-
-# -- values
-
-
-def stamp(plans: Plans, instant: datetime) -> Any:
-    """An instant as the database writes it."""
-    return instant if isinstance(plans, PostgresPlans) else micros(instant)
+    until = yield from ago(-seconds)
+    yield sql("turn_put_off", name=name, until=until)
 
 
 def _json(value: Any) -> str:

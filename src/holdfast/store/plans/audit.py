@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from ...clock import micros
-from ..statement import Plan
-from .engine import Plans, sql
-from .engine_postgres import PostgresPlans
+from ..statement import Plan, single, statements
+from ..values import instant
 from .queries import Row, shape
+
+sql = statements("audit")
 
 FACTS = "queue stream position head status attempts failures vanished refunds reason claimable_at parked"
 LINE = "number at who action queue target count was became why filter ids"
@@ -39,10 +39,10 @@ class Entry:
     ids: Sequence[str] = ()
 
 
-def write(plans: Plans, who: str, entry: Entry, now: Any) -> Plan[int]:
+@single
+def write(who: str, entry: Entry) -> Plan[int]:
     """Write an action down; the answer is its number."""
     ((number,),) = yield sql(
-        plans,
         "audit_write",
         who=who,
         action=entry.action,
@@ -54,15 +54,14 @@ def write(plans: Plans, who: str, entry: Entry, now: Any) -> Plan[int]:
         why=entry.why,
         filter=_text(entry.filter),
         ids=_text(list(entry.ids[:IDS_MAX]) or None),
-        now=now,
     )
     return int(number)
 
 
-def add(plans: Plans, number: int, entry: Entry) -> Plan[None]:
+@single
+def add(number: int, entry: Entry) -> Plan[None]:
     """The action with this number has changed `count` more; its ids and what became are those of the whole."""
     yield sql(
-        plans,
         "audit_add",
         number=number,
         count=entry.count,
@@ -71,33 +70,34 @@ def add(plans: Plans, number: int, entry: Entry) -> Plan[None]:
     )
 
 
-def message_facts(plans: Plans, seq: int) -> Plan[Row | None]:
+@single
+def message_facts(seq: int) -> Plan[Row | None]:
     """What an operator may change about a message; None: it is not pending any more. Hold it still before."""
-    rows = yield sql(plans, "audit_facts", seq=seq)
+    rows = yield sql("audit_facts", seq=seq)
     if not rows:
         return None
-    found = shape(plans, FACTS, rows)[0]
+    found = shape(FACTS, rows)[0]
     return {**found, "parked": bool(found["parked"])}
 
 
-def stream_facts(plans: Plans, queue: str, stream: str) -> Plan[Row | None]:
-    rows = shape(
-        plans, "open halted_by halted_at", (yield sql(plans, "audit_stream", queue=queue, stream=stream))
-    )
+@single
+def stream_facts(queue: str, stream: str) -> Plan[Row | None]:
+    rows = shape("open halted_by halted_at", (yield sql("audit_stream", queue=queue, stream=stream)))
     return rows[0] if rows else None
 
 
-def queue_facts(plans: Plans, name: str) -> Plan[Row | None]:
-    rows = shape(plans, "paused_at paused_why", (yield sql(plans, "audit_queue", name=name)))
+@single
+def queue_facts(name: str) -> Plan[Row | None]:
+    rows = shape("paused_at paused_why", (yield sql("audit_queue", name=name)))
     return rows[0] if rows else None
 
 
-def find(plans: Plans, *, since: datetime | None, limit: int, **wanted: str | None) -> Plan[list[Row]]:
+@single
+def find(*, since: datetime | None, limit: int, **wanted: str | None) -> Plan[list[Row]]:
     """Actions that match, the newest first."""
-    after = since if since is None or isinstance(plans, PostgresPlans) else micros(since)
-    rows = shape(plans, LINE, (yield sql(plans, "audit_find", since=after, limit=limit, **wanted)))
+    rows = shape(LINE, (yield sql("audit_find", since=since, limit=limit, **wanted)))
     for row in rows:
-        row["at"] = plans.moment(row["at"])
+        row["at"] = instant(row["at"])
         for name in ("was", "became", "filter", "ids"):
             row[name] = None if row[name] is None else msgspec.json.decode(row[name])
     return rows

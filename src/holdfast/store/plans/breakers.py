@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ...clock import micros
-from ..statement import Plan
-from .engine import Plans, sql
-from .engine_postgres import PostgresPlans
+from ..statement import Plan, single, statements, stepwise
+from ..values import instant
+
+sql = statements("breakers")
 
 TRIES = 50  # of a change: each one that fails is one that somebody else made
 
@@ -43,26 +43,29 @@ class Change(NamedTuple):
 Decide = Callable[[BreakerRow, datetime], BreakerRow | None]
 
 
-def look(plans: Plans, name: str, now: Any) -> Plan[tuple[BreakerRow, datetime]]:
+@single
+def look(name: str) -> Plan[tuple[BreakerRow, datetime]]:
     """One breaker and the time; a breaker that nobody has stored is a fresh one."""
-    (row,) = yield sql(plans, "breaker_look", name=name, now=now)
-    return BreakerRow(name) if row[1] is None else _row(plans, row), plans.moment(row[0])
+    (row,) = yield sql("breaker_look", name=name)
+    return BreakerRow(name) if row[1] is None else _row(row), instant(row[0])
 
 
-def known(plans: Plans, limit: int, now: Any) -> Plan[list[tuple[BreakerRow, datetime]]]:
+@single
+def known(limit: int) -> Plan[list[tuple[BreakerRow, datetime]]]:
     """All breakers by name, each with the time."""
-    rows = yield sql(plans, "breaker_list", limit=limit, now=now)
-    return [(_row(plans, row), plans.moment(row[0])) for row in rows]
+    rows = yield sql("breaker_list", limit=limit)
+    return [(_row(row), instant(row[0])) for row in rows]
 
 
-def change(plans: Plans, name: str, decide: Decide, now: Any) -> Plan[Change]:
+@stepwise
+def change(name: str, decide: Decide) -> Plan[Change]:
     """Compare and swap: what `decide` makes of the row is written if nobody was faster, else decided anew.
 
     None or the same row: nothing is written, unless it is the first. Each statement may be a transaction of its own.
     """
     tries = 0
     while True:
-        before, moment = yield from look(plans, name, now)
+        before, moment = yield from look(name)
         after = decide(before, moment)
         if after is None or (after == before and before.version):
             return Change(before, before, moment)
@@ -71,32 +74,33 @@ def change(plans: Plans, name: str, decide: Decide, now: Any) -> Plan[Change]:
             return Change(before, before, moment, done=False)
         changed_at = moment if after.state != before.state or before.version == 0 else before.changed_at
         after = after._replace(changed_at=changed_at)
-        if (yield from swap(plans, after._replace(version=before.version))):
+        if (yield from swap(after._replace(version=before.version))):
             return Change(before, after._replace(version=before.version + 1), moment)
 
 
-def swap(plans: Plans, row: BreakerRow) -> Plan[bool]:
+@single
+def swap(row: BreakerRow) -> Plan[bool]:
     """Write a row if its version is still the one that was read."""
-    return bool((yield sql(plans, "breaker_swap", **_values(plans, row))))
+    return bool((yield sql("breaker_swap", **row._asdict())))
 
 
-def take(plans: Plans, name: str, wanted: int, per_second: float, burst: int, now: Any) -> Plan[int]:
+@single
+def take(name: str, wanted: int, per_second: float, burst: int) -> Plan[int]:
     """Take up to so many tokens from the bucket of this name; the answer says how many there were."""
-    rows = yield sql(
-        plans, "rate_take", name=name, wanted=wanted, per_second=per_second, burst=burst, now=now
-    )
+    rows = yield sql("rate_take", name=name, wanted=wanted, per_second=per_second, burst=burst)
     return int(rows[0][0]) if rows else 0
 
 
-def tokens(plans: Plans, name: str) -> Plan[tuple[float, datetime] | None]:
+@single
+def tokens(name: str) -> Plan[tuple[float, datetime] | None]:
     """How many tokens a bucket had, and when; None: nobody has taken from it."""
-    rows = yield sql(plans, "rate_look", name=name)
-    return (float(rows[0][0]), plans.moment(rows[0][1])) if rows else None
+    rows = yield sql("rate_look", name=name)
+    return (float(rows[0][0]), instant(rows[0][1])) if rows else None
 
 
-def _row(plans: Plans, row: tuple[Any, ...]) -> BreakerRow:
+def _row(row: tuple[Any, ...]) -> BreakerRow:
     _, name, version, era, state, forced, calls, trials_left, successes, *times, why = row
-    opened_at, until, changed_at = (None if each is None else plans.moment(each) for each in times)
+    opened_at, until, changed_at = (None if each is None else instant(each) for each in times)
     return BreakerRow(
         name,
         version,
@@ -111,13 +115,3 @@ def _row(plans: Plans, row: tuple[Any, ...]) -> BreakerRow:
         changed_at,
         why,
     )
-
-
-def _values(plans: Plans, row: BreakerRow) -> dict[str, object]:
-    values: dict[str, object] = row._asdict()
-    values["forced"] = plans.boolean(row.forced)
-    if not isinstance(plans, PostgresPlans):
-        for name in ("opened_at", "until", "changed_at"):
-            at = getattr(row, name)
-            values[name] = None if at is None else micros(at)
-    return values

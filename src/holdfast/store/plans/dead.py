@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ..statement import Plan
-from . import engine_sqlite as plans_sqlite
-from .engine import Plans, sql
-from .engine_postgres import PostgresPlans
-from .operator import OrderMoved, advance, as_id, hold_first, many, still_first
+from ..statement import Plan, Verb, single, statements
+from ..values import as_id, instant
+from . import operator
+from .operator import OrderMoved, advance, hold_first, still_first
 from .queries import Row
+from .rows import Back
+
+sql = statements("dead")
 
 ARCHIVED = "archived"  # an outcome in the history
 
@@ -41,25 +42,7 @@ class Letter(NamedTuple):
         return self.id, self.queue, self.number
 
 
-@dataclass(frozen=True, slots=True)
-class Back:
-    """A dead letter on its way back. `place`: its old position at the front, -1 for the end, None out of the order."""
-
-    id: UUID
-    queue: str
-    number: int
-    stream: str | None
-    place: int | None
-    head: bool
-
-    @property
-    def key(self) -> Key:
-        return self.id, self.queue, self.number
-
-
-def redrive(
-    plans: Plans, keys: Sequence[Key], out: bool, now: Any, delays: Mapping[Key, float] | None = None
-) -> Plan[list[Key]]:
+def redrive(keys: Sequence[Key], out: bool, delays: Mapping[Key, float] | None = None) -> Plan[list[Key]]:
     """Dead letters come back, in the order of their old positions; the answer names those that did.
 
     Those that are held stay, and those whose id is pending in their queue; of several with one id the first comes back.
@@ -67,83 +50,82 @@ def redrive(
     comes back as its head and lifts the halt; others go to the end of their stream, or with `out` beside it.
     The row of the stream is held before it is decided who is head, as a producer does.
     """
-    locked = yield from _lock(plans, keys)
+    locked = yield from _lock(keys)
     locked.sort(key=lambda each: (each.position or each.number, each.number))
     first = {(each.id, each.queue): each for each in reversed(locked) if not each.taken}
     letters = [each for each in locked if first.get((each.id, each.queue)) is each]
     if not letters:
         return []
-    halted = yield from _halted(plans, letters)
+    halted = yield from _halted(letters)
     if out:
         back = [Back(each.id, each.queue, each.number, each.stream, None, True) for each in letters]
     else:
-        back = yield from _enter(plans, letters, halted)
-    yield from _insert(plans, back, delays or {}, now)
-    yield sql(plans, "op_dead_delete", **_named(plans, [each.key for each in back]))
+        back = yield from _enter(letters, halted)
+    yield Verb("operator", "bring_back", (back, delays or {}))
+    yield sql("op_dead_delete", **_named([each.key for each in back]))
     if out:
-        yield from _lift(plans, halted, now)
+        yield from _lift(halted)
     return [each.key for each in back]
 
 
-def _lock(plans: Plans, keys: Sequence[Key]) -> Plan[list[Letter]]:
+def _lock(keys: Sequence[Key]) -> Plan[list[Letter]]:
     """Those of these letters that are here and not held."""
-    rows = yield sql(plans, "op_dead_lock", **_named(plans, keys))
+    rows = yield sql("op_dead_lock", **_named(keys))
     return [Letter._make((as_id(id), *rest, bool(taken))) for id, *rest, taken in rows]
 
 
-def _halted(plans: Plans, letters: Sequence[Letter]) -> Plan[Halted]:
+def _halted(letters: Sequence[Letter]) -> Plan[Halted]:
     """The streams that these letters halt, with the first message of each locked.
 
     It will be promoted, or another one comes back before it: an order that holds it must be over by then.
     """
     found: Halted = {}
     for each in letters:
-        if each.stream is not None and each.position is not None and (yield from _halts(plans, each)):
+        if each.stream is not None and each.position is not None and (yield from _halts(each)):
             found[each.queue, each.stream] = each.key, None
     for (queue, stream), (key, _) in sorted(found.items()):
-        found[queue, stream] = key, (yield from hold_first(plans, queue, stream))
+        found[queue, stream] = key, (yield from hold_first(queue, stream))
     return found
 
 
-def _halts(plans: Plans, letter: Letter) -> Plan[bool]:
+def _halts(letter: Letter) -> Plan[bool]:
     """Whether its stream is halted by this letter: by its death, not by that of another one with its id."""
-    rows = yield sql(plans, "op_stream_row", queue=letter.queue, stream=letter.stream)
+    rows = yield operator.sql("op_stream_row", queue=letter.queue, stream=letter.stream)
     return bool(rows) and rows[0][1:3] == (str(letter.id), letter.died_at)
 
 
-def _lift(plans: Plans, halted: Halted, now: Any) -> Plan[None]:
+def _lift(halted: Halted) -> Plan[None]:
     """The streams go on without those that halted them."""
     for (queue, stream), (key, first) in sorted(halted.items()):
-        if not (yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=str(key[0]))):
+        if not (yield operator.sql("op_stream_lift", queue=queue, stream=stream, by=str(key[0]))):
             raise OrderMoved
-        yield from still_first(plans, queue, stream, first)
-        yield from advance(plans, [(queue, stream, 0)], now)
+        yield from still_first(queue, stream, first)
+        yield from advance([(queue, stream, 0)])
 
 
-def _enter(plans: Plans, letters: Sequence[Letter], halted: Halted) -> Plan[list[Back]]:
+def _enter(letters: Sequence[Letter], halted: Halted) -> Plan[list[Back]]:
     """Count letters into their streams and find out which of them are heads."""
     counts = Counter((each.queue, each.stream) for each in letters if each.stream is not None)
     rows: Iterable[tuple[Any, ...]] = ()
     if counts:
         streams = sorted(counts)
         rows = yield sql(
-            plans,
             "op_streams_enter",
-            queues=many(plans, [queue for queue, _ in streams]),
-            streams=many(plans, [stream for _, stream in streams]),
-            counts=many(plans, [counts[each] for each in streams]),
+            queues=[queue for queue, _ in streams],
+            streams=[stream for _, stream in streams],
+            counts=[counts[each] for each in streams],
         )
     state = {(queue, stream): (opened, halted_by) for queue, stream, opened, halted_by in rows}
     back, headed = [], set()
     for letter in letters:
         if letter.stream is None or state[letter.queue, letter.stream][1] != str(letter.id):
             continue
-        if letter.position is not None and (yield from _halts(plans, letter)):
+        if letter.position is not None and (yield from _halts(letter)):
             queue, stream = letter.queue, letter.stream
             if (queue, stream) not in halted:
                 raise OrderMoved
-            yield from still_first(plans, queue, stream, halted[queue, stream][1])
-            yield sql(plans, "op_stream_lift", queue=queue, stream=stream, by=str(letter.id))
+            yield from still_first(queue, stream, halted[queue, stream][1])
+            yield operator.sql("op_stream_lift", queue=queue, stream=stream, by=str(letter.id))
             back.append(Back(*letter.key, stream, letter.position, True))
             headed.add((queue, stream))
     returned = {each.key for each in back}
@@ -159,65 +141,37 @@ def _enter(plans: Plans, letters: Sequence[Letter], halted: Halted) -> Plan[list
     return back
 
 
-def _insert(plans: Plans, back: Sequence[Back], delays: Mapping[Key, float], now: Any) -> Plan[None]:
-    if isinstance(plans, PostgresPlans):
-        yield plans.sql(
-            "op_redrive",
-            ids=[str(each.id) for each in back],
-            queues=[each.queue for each in back],
-            numbers=[each.number for each in back],
-            positions=[each.place or 0 for each in back],
-            heads=[each.head for each in back],
-            delays=[delays.get(each.key, 0.0) for each in back],
-            now=now,
-        )
-        return
-    for each in back:
-        last = each.place == -1
-        ((seq,),) = yield plans_sqlite.sql(
-            "op_redrive",
-            id=str(each.id),
-            queue=each.queue,
-            number=each.number,
-            position=None if last else each.place,
-            head=int(each.head and not last),
-            delay=round(delays.get(each.key, 0.0) * 1_000_000),
-            now=now,
-        )
-        if last:
-            yield plans_sqlite.sql("op_redrive_place", seq=seq, head=int(each.head))
-
-
-def discard(plans: Plans, key: Key, now: Any, why: str | None = None) -> Plan[str | None]:
+def discard(key: Key, why: str | None = None) -> Plan[str | None]:
     """A dead letter leaves for the history and frees its dedupe key. The answer names a stream that it still halts."""
-    named = _named(plans, [key])
-    locked = yield from _lock(plans, [key])
+    named = _named([key])
+    locked = yield from _lock([key])
     if not locked:
         raise OrderMoved
     (letter,) = locked
-    yield sql(plans, "op_dead_ended", **named, outcome="discarded", why=why, now=now)
-    yield sql(plans, "op_dead_free", **_one(key))
-    yield sql(plans, "op_dead_delete", **named)
-    return letter.stream if letter.stream is not None and (yield from _halts(plans, letter)) else None
+    yield sql("op_dead_ended", **named, outcome="discarded", why=why)
+    yield sql("op_dead_free", **_one(key))
+    yield sql("op_dead_delete", **named)
+    return letter.stream if letter.stream is not None and (yield from _halts(letter)) else None
 
 
-def hold(plans: Plans, key: Key, why: str | None, now: Any) -> Plan[bool]:
+@single
+def hold(key: Key, why: str | None) -> Plan[bool]:
     """A dead letter stays where it is until it is let go (`why` is None then). False: it is gone."""
-    held = plans.boolean(why is not None)
-    return bool((yield sql(plans, "op_dead_hold", **_one(key), held=held, why=why, now=now)))
+    held = why is not None
+    return bool((yield sql("op_dead_hold", **_one(key), held=held, why=why)))
 
 
-def edit(plans: Plans, key: Key, epoch: int, body: str) -> Plan[bool]:
+def edit(key: Key, epoch: int, body: str) -> Plan[bool]:
     """A dead letter gets another body; the one it died with is kept. False: it is not the one that was seen."""
-    yield sql(plans, "op_death_original", **_one(key))
-    return bool((yield sql(plans, "op_dead_edit", **_one(key), epoch=epoch, body=body)))
+    yield sql("op_death_original", **_one(key))
+    return bool((yield sql("op_dead_edit", **_one(key), epoch=epoch, body=body)))
 
 
 # -- files
 
 
 def put(
-    plans: Plans, letters: Sequence[Row], deaths: Sequence[Row], since: datetime, force: bool, now: Any
+    letters: Sequence[Row], deaths: Sequence[Row], since: datetime, force: bool
 ) -> Plan[tuple[set[Key], set[Key]]]:
     """Dead letters from a file, each message once. Those that are here are left as they are, and what has ended since a
     moment is left out, unless by `force`: what ended before it the caller has looked up (`over`). The answer names
@@ -226,25 +180,23 @@ def put(
     Both are looked at when the rows are in, by statements that begin then: an insert may have waited for an order that
     brought its letter back, and cannot see what that one did. From then on only our row could be brought back.
     """
-    if isinstance(plans, PostgresPlans):  # SQLite has one writer anyway
-        yield plans.sql("op_dead_import_alone")
+    yield sql("op_dead_import_alone")
     files = {same(row): row for row in reversed(letters)}
     sorted_ = sorted(files.values(), key=lambda row: (row["id"], row["queue"]))  # as an order locks them
-    rows = yield sql(plans, "op_dead_import", letters=_written(plans, sorted_), now=now)
+    rows = yield sql("op_dead_import").with_documents(letters=sorted_)
     fresh = {
-        (as_id(id), queue, number): files[as_id(id), queue, plans.moment(due)]
-        for id, queue, number, due in rows
+        (as_id(id), queue, number): files[as_id(id), queue, instant(due)] for id, queue, number, due in rows
     }
-    back = yield from _back(plans, list(fresh))
+    back = yield from _back(list(fresh))
     left = [key for key in fresh if key not in back]
-    ended = set() if force else (yield from over(plans, [fresh[key] for key in left], since))
+    ended = set() if force else (yield from over([fresh[key] for key in left], since))
     gone = [left[n] for n in ended]
     if back or gone:
-        yield sql(plans, "op_dead_delete", **_named(plans, sorted([*back, *gone])))
+        yield sql("op_dead_delete", **_named(sorted([*back, *gone])))
     stored = {key: row for key, row in fresh.items() if key not in back and key not in gone}
     if stored:
-        yield sql(plans, "op_death_import", deaths=_written(plans, _their(deaths, stored)))
-        yield sql(plans, "op_dead_key_hold", **_named(plans, list(stored)))
+        yield sql("op_death_import").with_documents(deaths=_their(deaths, stored))
+        yield sql("op_dead_key_hold", **_named(list(stored)))
     return {_in_file(row) for row in stored.values()}, {_in_file(fresh[key]) for key in gone}
 
 
@@ -272,12 +224,13 @@ def _their(deaths: Sequence[Row], stored: Mapping[Key, Row]) -> list[Row]:
     return list(found.values())
 
 
-def _back(plans: Plans, keys: Sequence[Key]) -> Plan[set[Key]]:
-    rows = (yield sql(plans, "op_dead_back", **_named(plans, keys))) if keys else []
+def _back(keys: Sequence[Key]) -> Plan[set[Key]]:
+    rows = (yield sql("op_dead_back", **_named(keys))) if keys else []
     return {(as_id(id), queue, number) for id, queue, number in rows}
 
 
-def over(plans: Plans, letters: Sequence[Row], since: datetime | None = None) -> Plan[set[int]]:
+@single
+def over(letters: Sequence[Row], since: datetime | None = None) -> Plan[set[int]]:
     """Which of these letters have ended in their queue, by the history: since they died, or as done.
 
     One pass over the history for all of them, or over what has ended since a moment. An archive is not the end of one:
@@ -285,61 +238,49 @@ def over(plans: Plans, letters: Sequence[Row], since: datetime | None = None) ->
     """
     if not letters:
         return set()
-    times = many(plans, [_value(plans, row["died_at"]) for row in letters])
-    named = _same(plans, letters)
-    if since is None:
-        rows = yield sql(plans, "op_dead_over", **named, times=times)
-    else:
-        rows = yield sql(plans, "op_dead_since", **named, times=times, since=_value(plans, since))
+    times = [row["died_at"] for row in letters]
+    named = _same(letters)
+    name, moment = ("op_dead_over", {}) if since is None else ("op_dead_since", {"since": since})
+    rows = yield sql(name, **named, times=times, **moment)
     return {int(n) for (n,) in rows}
 
 
-def here(plans: Plans, letters: Sequence[Row]) -> Plan[set[int]]:
+@single
+def here(letters: Sequence[Row]) -> Plan[set[int]]:
     """Which of these letters are here, dead or pending again, whatever number they have."""
-    return {int(n) for (n,) in (yield sql(plans, "op_dead_here", **_same(plans, letters)))}
+    return {int(n) for (n,) in (yield sql("op_dead_here", **_same(letters)))}
 
 
-def _same(plans: Plans, letters: Sequence[Row]) -> dict[str, object]:
+def _same(letters: Sequence[Row]) -> dict[str, object]:
     keys = [same(row) for row in letters]
     return {
-        "ids": many(plans, [str(id) for id, _, _ in keys]),
-        "queues": many(plans, [queue for _, queue, _ in keys]),
-        "dues": many(plans, [_value(plans, due) for _, _, due in keys]),
+        "ids": [str(id) for id, _, _ in keys],
+        "queues": [queue for _, queue, _ in keys],
+        "dues": [due for _, _, due in keys],
     }
 
 
-def archived(plans: Plans, seen: Mapping[Key, int], where: str, now: Any) -> Plan[list[Key]]:
+def archived(seen: Mapping[Key, int], where: str) -> Plan[list[Key]]:
     """Dead letters that are safely archived go, if they are still as they were (by epoch); the answer names them."""
-    still = {each.key: each.epoch for each in (yield from _lock(plans, list(seen)))}
+    still = {each.key: each.epoch for each in (yield from _lock(list(seen)))}
     gone = [key for key, epoch in seen.items() if still.get(key) == epoch]
     for name, params in (
-        ("op_dead_ended", {"outcome": ARCHIVED, "why": where, "now": now}),
-        ("op_dead_key_end", {"now": now}),
+        ("op_dead_ended", {"outcome": ARCHIVED, "why": where}),
+        ("op_dead_key_end", {}),
         ("op_dead_delete", {}),
     ):
-        yield sql(plans, name, **_named(plans, gone), **params)
+        yield sql(name, **_named(gone), **params)
     return gone
 
 
-def _named(plans: Plans, keys: Sequence[Key]) -> dict[str, object]:
+def _named(keys: Sequence[Key]) -> dict[str, object]:
     return {
-        "ids": many(plans, [str(id) for id, _, _ in keys]),
-        "queues": many(plans, [queue for _, queue, _ in keys]),
-        "numbers": many(plans, [number for _, _, number in keys]),
+        "ids": [str(id) for id, _, _ in keys],
+        "queues": [queue for _, queue, _ in keys],
+        "numbers": [number for _, _, number in keys],
     }
 
 
 def _one(key: Key) -> dict[str, object]:
     id, queue, number = key
     return {"id": str(id), "queue": queue, "number": number}
-
-
-def _written(plans: Plans, rows: Sequence[Row]) -> str:
-    """Rows as JSON, with instants as the database takes them."""
-    return plans_sqlite.encode([{name: _value(plans, value) for name, value in row.items()} for row in rows])
-
-
-def _value(plans: Plans, value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat() if isinstance(plans, PostgresPlans) else plans_sqlite.instant(value)
-    return value

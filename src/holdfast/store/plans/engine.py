@@ -1,68 +1,55 @@
-"""Verbs of storage that read the same on both databases: workers, queues and subscriptions."""
+"""The verbs of a worker and of publishers. What the two databases do each in its own way is a verb of their engines."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from ...model.message import Event
-from ..statement import Plan, Statement
-from . import engine_sqlite as plans_sqlite
-from .engine_postgres import PostgresPlans
-from .engine_sqlite import SqlitePlans
-
-Plans = SqlitePlans | PostgresPlans
+from ...model.message import Event, NewMessage, Published
+from ...model.work import Batch, Report, Settlement
+from ..statement import Plan, Verb, single, statements
+from ..values import instant
 
 ADOPTED_AT_ONCE = 1000
 Lease = tuple[int, int]  # the seq of the message it stands on, and its epoch
 
-
-def sql(plans: Plans, name: str, /, **params: object) -> Statement:
-    """A statement that both databases have under the same name, each in its own words."""
-    if isinstance(plans, PostgresPlans):
-        return plans.sql(name, **params)
-    return plans_sqlite.sql(name, **params)
+sql = statements("engine")
 
 
-def register_worker(plans: Plans, name: str, queues: Sequence[str], now: Any) -> Plan[int]:
-    """A worker introduces itself and gets its number."""
-    listed: object = list(queues) if isinstance(plans, PostgresPlans) else plans_sqlite.encode(list(queues))
-    ((number,),) = yield sql(plans, "worker_register", name=name, queues=listed, now=now)
-    return int(number)
+# -- publishing
 
 
-def announce_stop(plans: Plans, worker: int) -> Plan[None]:
-    """A worker that has said it is stopping makes nobody a suspect."""
-    yield sql(plans, "worker_stopping", worker=worker)
+def append(messages: Sequence[NewMessage], *, place: bool = False) -> Verb[list[Published]]:
+    """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
+    # An event is another statement, and so is the look for an id that the publisher gave.
+    is_alone = not any(m.event or m.id_is_given for m in messages)
+    return Verb("engine", "append", (messages,), {"place": place}, is_alone)
 
 
-def note_trouble(
-    plans: Plans, worker: int, story: str, timeouts: int, now: Any, restarts: int = 0
-) -> Plan[None]:
-    """What a worker had with its database, and is over: for the doctor."""
-    yield sql(
-        plans,
-        "worker_trouble",
-        worker=worker,
-        story=story[:500],
-        timeouts=timeouts,
-        restarts=restarts,
-        now=now,
-    )
+def adopt(count: int) -> Verb[int]:
+    """Unrouted messages go to those who subscribe to them now."""
+    return Verb("engine", "adopt", (count,), is_alone=True)
 
 
-def retire_worker(plans: Plans, worker: int) -> Plan[None]:
-    """A worker that holds nothing any more is forgotten."""
-    yield sql(plans, "worker_retire", worker=worker)
+@single
+def read_events(stream: str, after: int, count: int) -> Plan[list[Event]]:
+    """The events of a stream behind a version, in order."""
+    rows = yield sql("event_read", stream=stream, after=after, count=count)
+    return [
+        Event(stream, version, UUID(str(id)), type, subject, instant(created_at), headers, body)
+        for version, id, type, subject, created_at, headers, body in rows
+    ]
+
+
+# -- subscribing
 
 
 def unsubscribed(
-    plans: Plans, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str] = ()
+    subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str] = ()
 ) -> Plan[tuple[list[tuple[str, bool]], list[tuple[str, str]]]]:
     """What of these is not stored yet: queues and whether they keep order, and subscriptions (pattern, queue)."""
-    known = {(pattern, queue) for pattern, queue in (yield sql(plans, "subscription_list"))}
-    found = {name: bool(ordered) for name, ordered in (yield sql(plans, "queue_names"))}
+    known = {(pattern, queue) for pattern, queue in (yield sql("subscription_list"))}
+    found = {name: bool(ordered) for name, ordered in (yield sql("queue_names"))}
     ordered = {queue: queue not in unordered for queue in sorted(subscriptions)}
     pairs = [(p, q) for q, patterns in sorted(subscriptions.items()) for p in sorted(patterns)]
     return (
@@ -71,59 +58,100 @@ def unsubscribed(
     )
 
 
-def subscribe(
-    plans: Plans, subscriptions: Mapping[str, Sequence[str]], now: Any, unordered: Collection[str] = ()
-) -> Plan[int]:
+def subscribe(subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str] = ()) -> Plan[int]:
     """Queues subscribe to types or prefixes; what waited for a first subscriber is adopted. Idempotent."""
-    queues, fresh = yield from unsubscribed(plans, subscriptions, unordered)
+    queues, fresh = yield from unsubscribed(subscriptions, unordered)
     for queue, ordered in queues:
-        yield sql(plans, "queue_add", name=queue, ordered=plans.boolean(ordered), now=now)
+        yield sql("queue_add", name=queue, ordered=ordered)
     for pattern, queue in fresh:
-        yield sql(plans, "subscription_add", pattern=pattern, queue=queue, now=now)
+        yield sql("subscription_add", pattern=pattern, queue=queue)
     adopted, last = 0, ADOPTED_AT_ONCE if fresh else 0
     while last == ADOPTED_AT_ONCE:  # all of them now: what is published from here on comes behind them
-        last = yield from plans.adopt(ADOPTED_AT_ONCE, now)
+        last = yield from adopt(ADOPTED_AT_ONCE)
         adopted += last
     return adopted
 
 
-def read_events(plans: Plans, stream: str, after: int, count: int) -> Plan[list[Event]]:
-    """The events of a stream behind a version, in order."""
-    rows = yield sql(plans, "event_read", stream=stream, after=after, count=count)
-    return [
-        Event(stream, version, UUID(str(id)), type, subject, plans.moment(created_at), headers, body)
-        for version, id, type, subject, created_at, headers, body in rows
-    ]
+# -- the worker's turn
 
 
-def standing(plans: Plans, worker: int) -> Plan[set[Lease]]:
+def exchange(report: Report) -> Verb[Batch]:
+    """One turn of a worker: results in, new work out. Ids that handlers gave are looked up in a statement before it."""
+    return Verb("engine", "exchange", (report,), is_alone=True)
+
+
+def settle(settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Verb[set[int]]:
+    """Apply the settlements whose lease still stands; the answer names them by seq."""
+    return Verb("engine", "settle", (settlements, moves))
+
+
+def renew(worker: int, leases: Sequence[Lease], lease: float) -> Verb[tuple[set[int], set[int]]]:
+    """The heartbeat: leases last longer. The answer: which are lost, and which are asked to be cancelled."""
+    return Verb("engine", "renew", (worker, leases, lease), is_alone=True)
+
+
+def recover(
+    *,
+    worker: int | None = None,
+    running: Sequence[int] = (),
+    ended: Sequence[int] = (),
+    known: Sequence[int] = (),
+    count: int = 1000,
+) -> Verb[int]:
+    """End leases that their holder will not end: those that lapsed, or those of one worker."""
+    options = {"worker": worker, "running": running, "ended": ended, "known": known, "count": count}
+    return Verb("engine", "recover", (), options, is_alone=True)
+
+
+# -- workers and their leases
+
+
+@single
+def register_worker(name: str, queues: Sequence[str]) -> Plan[int]:
+    """A worker introduces itself and gets its number."""
+    ((number,),) = yield sql("worker_register", name=name, queues=list(queues))
+    return int(number)
+
+
+@single
+def announce_stop(worker: int) -> Plan[None]:
+    """A worker that has said it is stopping makes nobody a suspect."""
+    yield sql("worker_stopping", worker=worker)
+
+
+@single
+def note_trouble(worker: int, story: str, timeouts: int, restarts: int = 0) -> Plan[None]:
+    """What a worker had with its database, and is over: for the doctor."""
+    yield sql("worker_trouble", worker=worker, story=story[:500], timeouts=timeouts, restarts=restarts)
+
+
+@single
+def retire_worker(worker: int) -> Plan[None]:
+    """A worker that holds nothing any more is forgotten."""
+    yield sql("worker_retire", worker=worker)
+
+
+def standing(worker: int) -> Plan[set[Lease]]:
     """The leases of a worker: what it holds, whatever it may believe. An exchange on its way ends first."""
-    if isinstance(plans, PostgresPlans):
-        yield plans.sql("exchange_end", worker=worker)
-    return {(seq, epoch) for seq, epoch in (yield sql(plans, "worker_leases", worker=worker))}
+    yield sql("exchange_end", worker=worker)
+    return {(seq, epoch) for seq, epoch in (yield sql("worker_leases", worker=worker))}
 
 
-def look_at_leases(plans: Plans, seqs: Sequence[int]) -> Plan[tuple[set[Lease], bool]]:
+def look_at_leases(seqs: Sequence[int]) -> Plan[tuple[set[Lease], bool]]:
     """Which leases stand on these messages, and whether an open transaction is about to change one of them."""
-    if isinstance(plans, PostgresPlans):
-        free = {(seq, epoch) for seq, epoch in (yield plans.sql("leases_free", seqs=list(seqs)))}
-        found = {(seq, epoch) for seq, epoch in (yield plans.sql("leases_standing", seqs=list(seqs)))}
-        return found, found != free
-    rows = yield sql(plans, "leases_standing", seqs=plans_sqlite.encode(list(seqs)))
-    return {(seq, epoch) for seq, epoch in rows}, False
+    free = {(seq, epoch) for seq, epoch in (yield sql("leases_free", seqs=list(seqs)))}
+    found = {(seq, epoch) for seq, epoch in (yield sql("leases_standing", seqs=list(seqs)))}
+    return found, found != free
 
 
-def refuse(plans: Plans) -> Plan[None]:
+@single
+def refuse() -> Plan[None]:
     """Spoil the transaction, where a database can do that, so that nobody commits it by mistake."""
-    if isinstance(plans, PostgresPlans):
-        yield plans.sql("refuse")
+    yield sql("refuse")
 
 
-def suspects_wait(plans: Plans, queues: Sequence[str], now: Any, families: Sequence[str] = ()) -> Plan[bool]:
+@single
+def suspects_wait(queues: Sequence[str], families: Sequence[str] = ()) -> Plan[bool]:
     """Whether a message of these queues, or of those below these families, waits for the quarantine."""
-    is_postgres = isinstance(plans, PostgresPlans)
-    listed, below = (
-        list(each) if is_postgres else plans_sqlite.encode(list(each)) for each in (queues, families)
-    )
-    ((waiting,),) = yield sql(plans, "suspects_wait", queues=listed, families=below, now=now)
+    ((waiting,),) = yield sql("suspects_wait", queues=list(queues), families=list(families))
     return bool(waiting)

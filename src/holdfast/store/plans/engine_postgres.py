@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import compress
 from operator import attrgetter, not_
-from typing import Any, TypeVar
-from uuid import UUID
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,86 +14,106 @@ from ...errors import VersionConflict
 from ...model.message import Flag, Message, NewMessage, Published, from_raw
 from ...model.work import Batch, Leased, Mark, Outcome, Report, Settlement, Share
 from ..given import given, look_up, raise_if_taken
-from ..statement import DEFAULT_SCHEMA, Dialect, Plan, Rows, Statement, load
+from ..statement import Plan, Query, Row, Rows, Statement, Verb, statements
+from ..text import DEFAULT_SCHEMA, Dialect, load
+from ..values import as_id, encode
+from .deltas import deltas_postgres
 from .families import found_postgres, looks_postgres
-from .rows import ATTEMPTS, EPOCH, POSITION, RUN, SEQ, Unread, by_queue, share
+from .operator_postgres import PostgresOperator
+from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import Fence, admissible, fence
 
 T = TypeVar("T")
 
-TIMER = "holdfast/timer"
-CREATED, DUE, CLAIMABLE_AT = 14, 15, 19  # in a row of work
+SUBJECT, HEADERS, VANISHED, CREATED, DUE, CLAIMABLE_AT = 7, 8, 12, 14, 15, 19  # in a row of work
 # Here once: each operation of an enum costs a microsecond. `settle_done` sets no other flags than these.
 DONE, FLAGS_OF_DONE = Outcome.DONE, (0, int(Flag.PUBLISHED))
 
 Emit = tuple[Settlement, NewMessage]  # what is emitted, and with what
 
-_json = msgspec.json.Encoder()
+sql = statements("engine")
+APPEND_ONE = ("engine/append_one",)  # what every publish asks for
 
 
-def encode(value: Any) -> str:
-    return _json.encode(value).decode()
+class Turn(NamedTuple):
+    """The first row of an exchange, which is no work: what is said of the whole turn.
+
+    All rows of a function have the same columns, so it stands in those of a message (functions/exchange.sql).
+    """
+
+    now: int  # as PostgreSQL sends it, and so is next_due
+    next_due: int | None
+    looked: int | None  # microseconds that were spent on looking for work
+    shares: str | None  # JSON; None: to be counted from the rows
+    held: str | None  # the numbers of the settled messages whose lease stood; None: all
+    suspects: int | None  # whether any wait for the quarantine
+    paused: str | None  # JSON: the queues that are paused
+    found: str | None  # JSON: which queues of families have work
+
+    @classmethod
+    def of(cls, row: Row) -> Turn:
+        return cls(
+            now=row[CREATED],
+            next_due=row[DUE],
+            looked=row[POSITION],
+            shares=row[SUBJECT],
+            held=row[HEADERS],
+            suspects=row[VANISHED],
+            paused=row[BODY],
+            found=row[STREAM],
+        )
 
 
-class PostgresPlans:
-    """Each method is a plan: a generator that yields statements and is sent their rows."""
+class PostgresEngine:
+    """PostgreSQL's way. Each verb is a plan."""
 
     dialect: Dialect = "postgres"
 
     def __init__(self, schema: str = DEFAULT_SCHEMA, errors_kept: int = 10) -> None:
         self.schema = schema
         self.errors_kept = errors_kept
-        self._append_one_text = load("postgres", "append_one", schema)  # asked for by every publish
+        self._parts = {"engine": self, "operator": PostgresOperator(schema, errors_kept)}
 
-    def sql(self, name: str, /, **params: object) -> Statement:
-        return Statement(load("postgres", name, self.schema), params)
+    def bind(self, query: Query, now: datetime | None) -> Statement:
+        params: dict[str, object] = {"now": now, **query.params}
+        for name, document in query.documents.items():
+            params[name] = encode(document)
+        return Statement(load("postgres", query.parts, self.schema), params, is_raw=query.is_raw)
 
-    @staticmethod
-    def boolean(value: bool) -> object:
-        return value
+    def perform(self, verb: Verb[T], now: datetime | None) -> Plan[T]:
+        plan: Plan[T] = getattr(self._parts[verb.stem], verb.name)(*verb.args, **verb.options)
+        return plan
 
-    @staticmethod
-    def moment(value: Any) -> datetime:
-        instant: datetime = value
-        return instant
-
-    def append(
-        self, messages: Sequence[NewMessage], now: datetime | None, *, place: bool = False
-    ) -> Plan[list[Published]]:
+    def append(self, messages: Sequence[NewMessage], *, place: bool = False) -> Plan[list[Published]]:
         """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
         if own := given(messages):
-            return self._append_given(messages, own, now, place)
-        return self._append(messages, now, place)
+            return self._append_given(messages, own, place)
+        return self._append(messages, place)
 
     def _append_given(
-        self, messages: Sequence[NewMessage], own: Sequence[NewMessage], now: datetime | None, place: bool
+        self, messages: Sequence[NewMessage], own: Sequence[NewMessage], place: bool
     ) -> Plan[list[Published]]:
-        yield from look_up(self.dialect, own, list, now, schema=self.schema)
+        yield from look_up(own)
         try:
-            return (yield from self._append(messages, now, place))
+            return (yield from self._append(messages, place))
         except Exception as error:
             raise_if_taken(error, own, self.schema)
             raise
 
-    def _append(
-        self, messages: Sequence[NewMessage], now: datetime | None, place: bool
-    ) -> Plan[list[Published]]:
+    def _append(self, messages: Sequence[NewMessage], place: bool) -> Plan[list[Published]]:
         if len(messages) == 1:
             (m,) = messages
             special = m.dedupe or m.event or m.queue or m.due_at or m.deadline or m.delay is not None
             if not special and not (place and m.stream):  # what most publish
-                return self._append_one(m, now)
-        return self._append_many(messages, now, place)
+                return self._append_one(m)
+        return self._append_many(messages, place)
 
-    def _append_many(
-        self, messages: Sequence[NewMessage], now: datetime | None, place: bool
-    ) -> Plan[list[Published]]:
+    def _append_many(self, messages: Sequence[NewMessage], place: bool) -> Plan[list[Published]]:
         common = {
             "id": [m.id for m in messages],
             "body": [m.body for m in messages],
             "subject": column([m.subject for m in messages]),
             "headers": column([m.headers for m in messages]),
-            "now": now,
         }
         special = {
             "stream": column([m.stream for m in messages]),
@@ -106,11 +125,11 @@ class PostgresPlans:
         }
         types = [m.type for m in messages]
         if len(set(types)) == 1 and not any(special.values()):
-            yield self.sql("append_plain", type=types[0], **common)
+            yield sql("append_plain", type=types[0], **common)
             return [Published(message.id) for message in messages]
         # Rows of event streams come before rows of streams, sorted: with an event, places are given at the commit.
         events = sorted((m for m in messages if m.event), key=lambda m: (m.stream or "").encode())
-        rows = yield self.sql(
+        rows = yield sql(
             "append",
             type=types,
             status=column([3 if m.event else None for m in messages]),
@@ -118,17 +137,17 @@ class PostgresPlans:
             **common,
             **special,
         )
-        taken = {n - 1: as_uuid(first) for n, first in rows}
+        taken = {n - 1: as_id(first) for n, first in rows}
         duplicates = {id(messages[n]) for n in taken}
         for message in events:
             if id(message) not in duplicates:
-                yield from self._append_event(message, now)
+                yield from self._append_event(message)
         return [
             Published(taken[n], duplicate=True) if n in taken else Published(message.id)
             for n, message in enumerate(messages)
         ]
 
-    def _append_one(self, message: NewMessage, now: datetime | None) -> Plan[list[Published]]:
+    def _append_one(self, message: NewMessage) -> Plan[list[Published]]:
         params = {
             "id": message.id,
             "type": message.type,
@@ -136,14 +155,13 @@ class PostgresPlans:
             "stream": message.stream,
             "subject": message.subject,
             "headers": message.headers,
-            "now": now,
         }
-        yield Statement(self._append_one_text, params)
+        yield Query(APPEND_ONE, params)
         return [Published(message.id)]
 
-    def _append_event(self, message: NewMessage, now: datetime | None) -> Plan[int]:
+    def _append_event(self, message: NewMessage) -> Plan[int]:
         assert message.stream is not None
-        ((version, stored),) = yield self.sql(
+        ((version, stored),) = yield sql(
             "event_append",
             stream=message.stream,
             id=message.id,
@@ -152,21 +170,20 @@ class PostgresPlans:
             headers=message.headers,
             body=message.body,
             expect=message.expect,
-            now=now,
         )
         if not stored:
             raise VersionConflict(message.stream, message.expect, version)
         return int(version)
 
-    def adopt(self, count: int, now: datetime | None) -> Plan[int]:
-        rows = yield self.sql("adopt", count=count, now=now)
+    def adopt(self, count: int) -> Plan[int]:
+        rows = yield sql("adopt", count=count)
         return int(rows[0][0])
 
-    def exchange(self, report: Report, now: datetime | None) -> Plan[Batch]:
+    def exchange(self, report: Report) -> Plan[Batch]:
         want, settlements = report.want, admissible(report.settlements)
         emits = [(s, m) for s in settlements for m in s.emits]
-        own = (yield from self._look_up(emits, settlements, now)) if emits else []
-        statement = self.sql(
+        own = (yield from self._look_up(emits, settlements)) if emits else []
+        statement = sql(
             "exchange",
             worker=report.worker,
             queue=[w.queue for w in want] or None,
@@ -182,55 +199,50 @@ class PostgresPlans:
             asleep=report.asleep,
             **looks_postgres(report.looks),
             **self._settlements(settlements, report.moves, emits),
-            now=now,
         )
         try:
             rows = yield statement.raw()
         except Exception as error:
             raise_if_taken(error, own, self.schema)
             raise
-        turn = rows[0]
-        shares, marks = _shares(turn[7]) if turn[7] is not None else _counted(rows[1:])
+        turn = Turn.of(rows[0])
+        shares, marks = _shares(turn.shares) if turn.shares is not None else _counted(rows[1:])
         lost: frozenset[int] = frozenset()
-        if turn[8] is not None or len(settlements) < len(report.settlements):
+        if turn.held is not None or len(settlements) < len(report.settlements):
             held = {s.leased.message.seq for s in settlements}
-            if turn[8] is not None:
-                held = {int(seq) for seq in turn[8].split(",") if seq}
+            if turn.held is not None:
+                held = {int(seq) for seq in turn.held.split(",") if seq}
             lost = frozenset(s.leased.message.seq for s in report.settlements) - held
         return Batch(
-            now=from_raw(turn[CREATED]),
+            now=from_raw(turn.now),
             work=Unread(len(rows) - 1, lambda: _leased(rows[1:])) if len(rows) > 1 else [],
-            looked=0.0 if turn[POSITION] is None else turn[POSITION] / 1e6,
+            looked=0.0 if turn.looked is None else turn.looked / 1e6,
             shares=shares,
             lost=lost,
-            next_due=None if turn[DUE] is None else from_raw(turn[DUE]),
+            next_due=None if turn.next_due is None else from_raw(turn.next_due),
             marks=marks,
-            suspects=bool(turn[12]),
-            paused=frozenset(msgspec.json.decode(turn[4])) if turn[4] else frozenset(),
-            found=found_postgres(turn[5]),
+            suspects=bool(turn.suspects),
+            paused=frozenset(msgspec.json.decode(turn.paused)) if turn.paused else frozenset(),
+            found=found_postgres(turn.found),
         )
 
-    def settle(
-        self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: datetime | None
-    ) -> Plan[set[int]]:
+    def settle(self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Plan[set[int]]:
         settlements = admissible(settlements)
         emits = [(s, m) for s in settlements for m in s.emits]
-        own = yield from self._look_up(emits, settlements, now)
+        own = yield from self._look_up(emits, settlements)
         try:
-            ((held,),) = yield self.sql("settle", **self._settlements(settlements, moves, emits), now=now)
+            ((held,),) = yield sql("settle", **self._settlements(settlements, moves, emits))
         except Exception as error:
             raise_if_taken(error, own, self.schema)
             raise
         return set(held)
 
-    def _look_up(
-        self, emits: Sequence[Emit], settlements: Sequence[Settlement], now: datetime | None
-    ) -> Plan[list[NewMessage]]:
+    def _look_up(self, emits: Sequence[Emit], settlements: Sequence[Settlement]) -> Plan[list[NewMessage]]:
         """Look up the ids that handlers gave to what they emit; the messages that end here hold theirs no longer."""
         own = given([m for _, m in emits])
         if own:
             ending = [s.leased.message.seq for s in settlements if s.outcome in (DONE, Outcome.CANCELLED)]
-            yield from look_up(self.dialect, own, list, now, ending, self.schema)
+            yield from look_up(own, ending)
         return own
 
     def _settlements(
@@ -250,25 +262,24 @@ class PostgresPlans:
             "move_from": [run for run, _ in moved] or None,
             "move_to": [following for _, following in moved] or None,
             "emits": encode([_emit(fence(s), m) for s, m in emits]) if emits else None,
+            "deltas": deltas_postgres(settlements),
             "keep": self.errors_kept,
         }
 
     def renew(
-        self, worker: int, leases: Sequence[tuple[int, int]], lease: float, now: datetime | None
+        self, worker: int, leases: Sequence[tuple[int, int]], lease: float
     ) -> Plan[tuple[set[int], set[int]]]:
-        rows = yield self.sql(
+        rows = yield sql(
             "renew",
             worker=worker,
             seq=[seq for seq, _ in leases],
             epoch=[epoch for _, epoch in leases],
             lease=lease,
-            now=now,
         )
         return {seq for seq, lost in rows if lost}, {seq for seq, lost in rows if not lost}
 
     def recover(
         self,
-        now: datetime | None,
         *,
         worker: int | None = None,
         running: Sequence[int] = (),
@@ -276,14 +287,13 @@ class PostgresPlans:
         known: Sequence[int] = (),
         count: int = 1000,
     ) -> Plan[int]:
-        rows = yield self.sql(
+        rows = yield sql(
             "recover",
             worker=worker,
             running=list(running),
             ended=list(ended),
             known=list(known),
             count=count,
-            now=now,
         )
         return int(rows[0][0])
 
@@ -291,10 +301,6 @@ class PostgresPlans:
 def column(values: list[T | None]) -> list[T | None] | None:
     """One value for each message, or nothing when none has one: most messages have few of these."""
     return None if values.count(None) == len(values) else values
-
-
-def as_uuid(value: Any) -> UUID:
-    return value if isinstance(value, UUID) else UUID(str(value))
 
 
 _by_run = attrgetter("leased.run")

@@ -4,75 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
-
-import msgspec
 
 from ...clock import from_micros, micros
 from ...errors import VersionConflict
-from ...model.message import Y2000, Message, NewMessage, Published
-from ...model.work import Batch, Found, Leased, Outcome, Report, Settlement, Unfit
+from ...model.message import Message, NewMessage, Published
+from ...model.work import Batch, Found, Outcome, Report, Settlement
 from ..given import given, look_up, raise_if_taken
-from ..statement import Dialect, Plan, Rows, Statement, load
+from ..statement import Plan, Query, Rows, Statement, Verb, statements
+from ..text import Dialect, load
+from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode, for_sqlite, when
+from .deltas import apply_sqlite
 from .families import NEVER, look_sqlite
-from .rows import ATTEMPTS, EPOCH, ID, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
+from .operator_sqlite import SqliteOperator
+from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
 from .settling import admissible
+from .work_sqlite import leased
 
-TIMER = "holdfast/timer"
 SIZE = 19  # in a row of work: the bytes of its body
 TAKEABLE = 20  # in that of a follower: whether it may be handed out
-PARKED = 9_223_372_036_854_775_807
 FIRST = -PARKED - 1  # nothing is claimable before
 PLACE_MAX = 2**62
-AT_2000 = micros(Y2000)
 FLAG_BITS = 16
 TIMERS = 500  # that fire at once
 TIMER_BYTES_MIN, TIMER_BYTES_MAX = 1024 * 1024, 64 * 1024 * 1024  # of their bodies
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
 
-_json = msgspec.json.Encoder()
+T = TypeVar("T")
 
-
-def encode(value: Any) -> str:
-    return _json.encode(value).decode()
-
-
-def sql(name: str, /, **params: object) -> Statement:
-    return Statement(load("sqlite", name), params)
+sql = statements("engine")
 
 
 def instant(value: datetime | None) -> int | None:
     return None if value is None else micros(value)
 
 
-def since_2000(value: int | None) -> int | None:
-    return None if value is None else value - AT_2000
-
-
-def when(value: int | None) -> datetime | None:
-    return None if value is None or value == PARKED else from_micros(value)
-
-
-class SqlitePlans:
-    """Each method is a plan: a generator that yields statements and is sent their rows."""
+class SqliteEngine:
+    """SQLite's way. Each verb is a plan, and `now` is the time of the run, in microseconds."""
 
     dialect: Dialect = "sqlite"
 
-    @staticmethod
-    def boolean(value: bool) -> object:
-        return int(value)
-
-    @staticmethod
-    def moment(value: Any) -> datetime:
-        return from_micros(value)
-
     def __init__(self, errors_kept: int = 10) -> None:
         self.errors_kept = errors_kept
+        self._parts = {"engine": self, "operator": SqliteOperator(self, errors_kept)}
+        self.appliers: dict[str, str] = {}  # of deltas, beside those in sql/: name -> statement
+
+    def bind(self, query: Query, now: int) -> Statement:
+        params: dict[str, object] = {
+            name: value if type(value) in PLAIN else for_sqlite(value) for name, value in query.params.items()
+        }
+        for name, document in query.documents.items():
+            params[name] = document_for_sqlite(document)
+        params["now"] = now
+        return Statement(load("sqlite", query.parts), params, query.enough)
+
+    def perform(self, verb: Verb[T], now: int) -> Plan[T]:
+        plan: Plan[T] = getattr(self._parts[verb.stem], verb.name)(*verb.args, **verb.options, now=now)
+        return plan
 
     # -- publishing
 
-    def append(self, messages: Sequence[NewMessage], now: int) -> Plan[list[Published]]:
+    def append(
+        self, messages: Sequence[NewMessage], now: int, *, place: bool = True
+    ) -> Plan[list[Published]]:
+        """Store messages. Their streams are counted at once in any case: there is one writer."""
         if own := given(messages):
             return self._append_given(messages, own, now)
         return self._append(messages, now)
@@ -80,7 +76,7 @@ class SqlitePlans:
     def _append_given(
         self, messages: Sequence[NewMessage], own: Sequence[NewMessage], now: int
     ) -> Plan[list[Published]]:
-        yield from look_up(self.dialect, own, encode, now)
+        yield from look_up(own)
         try:
             return (yield from self._append(messages, now))
         except Exception as error:
@@ -93,9 +89,9 @@ class SqlitePlans:
         if any(message.dedupe is not None for message in messages):
             taken = yield from self._duplicates(encode(rows))
             rows = [row for n, row in enumerate(rows) if n not in taken]
-        yield sql("append", messages=encode(rows), now=now)
+        yield sql("append", messages=encode(rows))
         if any(message.stream is not None for message in messages):
-            yield from self.place(now)
+            yield from self.place()
         published = []
         for n, message in enumerate(messages):
             if n in taken:
@@ -123,7 +119,6 @@ class SqlitePlans:
             subject=message.subject,
             headers=message.headers,
             body=message.body,
-            now=now,
         )
         return version
 
@@ -140,20 +135,20 @@ class SqlitePlans:
                 late[n] = UUID(holder)
         return late
 
-    def place(self, now: int) -> Plan[None]:
+    def place(self) -> Plan[None]:
         """Messages that were just stored enter the order of their streams."""
         yield sql("place_streams")
         heads = yield sql("place_heads")
-        yield sql("place_messages", heads=encode([seq for (seq,) in heads]), now=now)
+        yield sql("place_messages", heads=encode([seq for (seq,) in heads]))
 
     def adopt(self, count: int, now: int) -> Plan[int]:
         """Unrouted messages go to those who subscribe to them now."""
         seqs = [seq for (seq,) in (yield sql("adopt_rows", count=count))]
         if seqs:
-            yield sql("adopt_taken", seqs=encode(seqs), now=now, at=from_micros(now).isoformat())
-            yield sql("adopt_deliver", seqs=encode(seqs), now=now)
+            yield sql("adopt_taken", seqs=encode(seqs), at=from_micros(now).isoformat())
+            yield sql("adopt_deliver", seqs=encode(seqs))
             yield sql("settle_delete", seqs=encode(seqs))
-            yield from self.place(now)
+            yield from self.place()
         return len(seqs)
 
     # -- the worker's turn
@@ -181,12 +176,12 @@ class SqlitePlans:
         if report.peek:
             queues = encode([want.queue for want in report.want] + [TIMER])
             families = encode([look.family for look in report.looks])
-            ((due, waiting),) = yield sql("next_due", queues=queues, families=families, now=now, never=PARKED)
+            ((due, waiting),) = yield sql("next_due", queues=queues, families=families, never=PARKED)
             due = min(PARKED if due is None else due, found_due)
             next_due, suspects = from_micros(now) if more_timers else when(due), bool(waiting)
         return Batch(
             now=from_micros(now),
-            work=Unread(len(work), lambda: _leased(work)) if work else [],
+            work=Unread(len(work), lambda: leased(work)) if work else [],
             shares={queue: share(its) for queue, its in by_queue(work).items()},
             lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
             next_due=next_due,
@@ -219,7 +214,8 @@ class SqlitePlans:
             if s.outcome is not Outcome.DONE:
                 yield from self._settle_other(s, streams, now)
         yield from self._unlease({s.leased.run: leases[s.leased.run] for s in stood}, moves)
-        yield from self.advance(streams, [m for s in stood for m in s.emits], now)
+        yield from apply_sqlite(stood, self.appliers, now)
+        yield from self._advance(streams, [m for s in stood for m in s.emits], now)
         return {s.leased.message.seq for s in stood}
 
     def _settle_done(
@@ -227,8 +223,8 @@ class SqlitePlans:
     ) -> Plan[None]:
         ends = {s.leased.message.seq: round(s.ran * 1000) << FLAG_BITS | s.flags for s in done}
         seqs = encode(list(ends))
-        yield sql("settle_history", now=now, done=encode(ends), bits=FLAG_BITS)
-        yield sql("settle_dedupe", seqs=seqs, now=now)
+        yield sql("settle_history", done=encode(ends), bits=FLAG_BITS)
+        yield sql("settle_dedupe", seqs=seqs)
         yield sql("settle_delete", seqs=seqs)
         for s in done:
             if s.leased.message.position is not None:
@@ -268,7 +264,6 @@ class SqlitePlans:
                     reason=s.reason,
                     last_reason=s.last_reason,
                     fingerprint=s.fingerprint,
-                    now=now,
                     **counters,
                 )
                 yield sql("settle_delete", seqs=encode([message.seq]))
@@ -279,10 +274,9 @@ class SqlitePlans:
                     seq=message.seq,
                     outcome=str(s.outcome),
                     ran=round(s.ran * 1000),
-                    now=now,
                     **counters,
                 )
-                yield sql("settle_dedupe", seqs=encode([message.seq]), now=now)
+                yield sql("settle_dedupe", seqs=encode([message.seq]))
                 yield sql("settle_delete", seqs=encode([message.seq]))
         if ordered:
             _count(
@@ -307,28 +301,34 @@ class SqlitePlans:
                     _, _, until, worker, run_end = leases[run]
                     yield sql("settle_move", next=following, until=until, worker=worker, run_end=run_end)
 
-    def advance(
+    def _advance(
         self, streams: dict[tuple[str, str], _Stream], emits: Sequence[NewMessage], now: int
     ) -> Plan[None]:
         """Streams count out what left their order and promote the next; what is emitted is stored behind it."""
         if streams:
-            text = encode([(queue, name, s.removed, s.start, s.halt) for (queue, name), s in streams.items()])
-            yield sql("advance_streams", streams=text, now=now)
-            yield sql("advance_promote", streams=text, now=now)
+            yield from self.promote(
+                [(queue, name, s.removed, s.start, s.halt) for (queue, name), s in streams.items()]
+            )
         if emits:
             yield from self.append(emits, now)
+
+    def promote(self, streams: Sequence[tuple[str, str, int, int | None, str | None]]) -> Plan[None]:
+        """Streams (queue, name, how many left the order, from which place on, who halts it) promote the next."""
+        text = encode(streams)
+        yield sql("advance_streams", streams=text)
+        yield sql("advance_promote", streams=text)
 
     def _fire_timers(self, bytes_max: int, now: int) -> Plan[bool]:
         """Timers that are due enter their streams, so many and so many bytes at once. Whether others are due."""
         budget = _Budget(min(max(bytes_max, TIMER_BYTES_MIN), TIMER_BYTES_MAX))
-        rows = yield sql("timers_due", now=now, count=TIMERS).until(lambda row: budget.spend(row[1]))
+        rows = yield sql("timers_due", count=TIMERS).until(lambda row: budget.spend(row[1]))
         if rows:
             seqs = encode([seq for seq, _ in rows])
             # Bodies are copied by the database: as one text of JSON they may be more than it can hold.
-            yield sql("timers_taken", seqs=seqs, now=now, at=from_micros(now).isoformat())
-            yield sql("timers_fire", seqs=seqs, now=now)
+            yield sql("timers_taken", seqs=seqs, at=from_micros(now).isoformat())
+            yield sql("timers_fire", seqs=seqs)
             yield sql("settle_delete", seqs=seqs)
-            yield from self.place(now)
+            yield from self.place()
         return len(rows) == TIMERS or budget.is_spent
 
     def _claim(self, report: Report, paused: frozenset[str], now: int) -> Plan[Rows]:
@@ -350,7 +350,6 @@ class SqlitePlans:
                 "claim_heads",
                 queue=want.queue,
                 heads=room,
-                now=now,
                 after_at=FIRST if after_at is None else instant(after_at),
                 after_seq=after_seq,
             ).until(budget.take)
@@ -378,7 +377,6 @@ class SqlitePlans:
                 stream=head[STREAM],
                 position=head[POSITION],
                 count=room,
-                now=now,
             ).until(lambda row: not row[TAKEABLE] or budget.take(row))
             followers += found if not found or found[-1][TAKEABLE] else found[:-1]
         return followers
@@ -387,7 +385,7 @@ class SqlitePlans:
         queues = encode([want.queue for want in report.want])
         families = encode([look.family for look in report.looks])
         without = encode([queue for look in report.looks for queue in look.without])
-        rows = yield sql("claim_suspect", queues=queues, families=families, without=without, now=now)
+        rows: Rows = yield sql("claim_suspect", queues=queues, families=families, without=without)
         yield from self._lease(report, [(row[SEQ], None, row[EPOCH]) for row in rows], now)
         return rows
 
@@ -406,7 +404,7 @@ class SqlitePlans:
         self, worker: int, leases: Sequence[tuple[int, int]], lease: float, now: int
     ) -> Plan[tuple[set[int], set[int]]]:
         """The heartbeat: leases last longer. The answer: which are lost, and which are asked to be cancelled."""
-        yield sql("worker_seen", worker=worker, now=now)
+        yield sql("worker_seen", worker=worker)
         text = encode(leases)
         yield sql("renew", leases=text, until=now + round(lease * 1_000_000))
         rows = yield sql("renew_lost", leases=text)
@@ -414,8 +412,8 @@ class SqlitePlans:
 
     def recover(
         self,
-        now: int,
         *,
+        now: int,
         worker: int | None = None,
         running: Sequence[int] = (),
         ended: Sequence[int] = (),
@@ -423,7 +421,7 @@ class SqlitePlans:
         count: int = 1000,
     ) -> Plan[int]:
         """End leases that their holder will not end: those that lapsed, or those of one worker."""
-        leases = yield sql("recover_leases", worker=worker, known=encode(known), now=now, count=count)
+        leases = yield sql("recover_leases", worker=worker, known=encode(known), count=count)
         for seq, run_end, stopping, queue, stream, position in leases:
             yield sql(
                 "recover_messages",
@@ -436,7 +434,6 @@ class SqlitePlans:
                 stream=stream,
                 position=position,
                 run_end=run_end,
-                now=now,
             )
         yield sql("settle_unlease", runs=encode([row[0] for row in leases]))
         return len(leases)
@@ -504,88 +501,3 @@ class _Budget:
     def spend(self, size: int) -> bool:
         self.left -= size
         return self.left <= 0
-
-
-def decoded_errors(errors: Any) -> list[Any]:
-    """A stored error history. What is none, whoever wrote it, is kept as the text of one entry."""
-    if not isinstance(errors, str | bytes):  # PostgreSQL's are read already
-        return errors if isinstance(errors, list) else [] if errors is None else [{"text": str(errors)}]
-    try:
-        found = msgspec.json.decode(errors) if errors else []
-    except (msgspec.DecodeError, UnicodeError):
-        found = as_text(errors)
-    return found if isinstance(found, list) else [{"text": str(found)}]
-
-
-class Row(msgspec.Struct, array_like=True):
-    """A row of work as it must be: SQLite itself keeps whatever it is given in any column."""
-
-    seq: int
-    id: UUID
-    queue: str
-    type: str
-    body: str
-    stream: str | None
-    position: int | None
-    subject: str | None
-    headers: str | None
-    status: int
-    attempts: int
-    failures: int
-    vanished: int
-    refunds: int
-    created_at: int
-    due_at: int | None
-    deadline: int | None
-    epoch: int
-
-
-def _leased(rows: Rows) -> list[Leased]:
-    try:
-        return _leased_all(rows)
-    except Exception:  # one of them is not what it must be: each by itself
-        epochs = {row[SEQ]: row[EPOCH] for row in rows}
-        return [each for row in rows for each in _leased_one(row, epochs[row[RUN]])]
-
-
-def _leased_one(row: tuple[Any, ...], run_epoch: int) -> list[Leased]:
-    """One row; if it cannot be read, then what is needed to settle it, and why."""
-    try:
-        msgspec.convert(row[: EPOCH + 1], Row)
-        (found,) = _leased_all([(*row[:RUN], row[SEQ], *row[RUN + 1 :])])
-        return [msgspec.structs.replace(found, run=row[RUN], run_epoch=run_epoch)]
-    except Exception as error:
-        why = str(error).replace("$[", "column [")
-    try:
-        id = UUID(as_text(row[ID]))
-    except ValueError:
-        id = UUID(int=row[SEQ])
-    names = [None if row[n] is None else as_text(row[n]) for n in (2, 3, 4, 5, 7, 8)]
-    queue, type, body, stream, subject, headers = names
-    message = Message(
-        row[SEQ], id, queue or "", type or "", body or "", stream, row[POSITION], subject, headers,
-        0, 0, 0, 0, 0, 0, None, None,
-    )  # fmt: skip
-    return [Unfit(message, row[EPOCH], 0, row[RUN], run_epoch, why)]
-
-
-def as_text(value: Any) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-
-
-def _leased_all(rows: Rows) -> list[Leased]:
-    epochs = {row[SEQ]: row[EPOCH] for row in rows}
-    ids = msgspec.convert([row[ID] for row in rows], list[UUID])  # a tenth of what one by one takes
-    return [
-        Leased(
-            Message(
-                row[0], id, row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
-                row[12], row[13], row[14] - AT_2000, since_2000(row[15]), since_2000(row[16]),
-            ),
-            row[EPOCH],
-            row[ATTEMPTS] + 1,
-            row[RUN],
-            epochs[row[RUN]],
-        )
-        for row, id in zip(rows, ids, strict=True)
-    ]  # fmt: skip

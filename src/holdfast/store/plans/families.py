@@ -8,7 +8,9 @@ import msgspec
 
 from ...model.names import BELOW
 from ...model.work import Found, Look
-from ..statement import Plan, Statement, load
+from ..statement import Plan, statements
+
+sql = statements("families")
 
 NEVER = 9_223_372_036_854_775_807  # on SQLite: what has no time, and no limit
 
@@ -21,9 +23,7 @@ def look_sqlite(
     due = NEVER
     for look in looks:
         count, after = look.count or NEVER, look.after or look.family + BELOW
-        rows = yield Statement(
-            load("sqlite", "look"), {"family": look.family, "after": after, "count": count}
-        )
+        rows = yield sql("look", family=look.family, after=after, count=count)
         open_ = [(name, at) for name, at in rows if name not in paused]
         due = min([due, *(at for _, at in open_ if at > now)])
         last = rows[-1][0] if len(rows) == count else None

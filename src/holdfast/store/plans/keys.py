@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ..statement import Plan
-from .engine import Plans, sql
-from .engine_postgres import PostgresPlans
-from .operator import as_id
+from ..statement import Plan, single, statements
+from ..values import BEGINNING, as_id
+
+sql = statements("keys")
 
 NOBODY = str(UUID(int=0))
 Seal = Callable[
@@ -42,18 +42,10 @@ class Batch(NamedTuple):
 
 
 def reseal(
-    plans: Plans,
-    bodies: Bodies,
-    after: tuple[Any, ...],
-    marks: dict[str, str],
-    plain: bool,
-    limit: int,
-    seal: Seal,
+    bodies: Bodies, after: tuple[Any, ...], marks: dict[str, str], plain: bool, limit: int, seal: Seal
 ) -> Plan[Batch]:
     """One batch behind a place, in one transaction."""
-    rows = yield sql(
-        plans, bodies.read, **_named(plans, after), **marks, plain=plans.boolean(plain), limit=limit
-    )
+    rows = yield sql(bodies.read, **_named(after), **marks, plain=plain, limit=limit)
     changed, unopened, width = 0, 0, len(bodies.start)
     for row in rows:
         id, type_, old = row[width:]
@@ -61,18 +53,18 @@ def reseal(
         if new is None:
             unopened += 1
         else:
-            yield sql(plans, bodies.write, **_named(plans, row[:width]), new=new, old=old)
+            yield sql(bodies.write, **_named(row[:width]), new=new, old=old)
             changed += 1
     return Batch(tuple(rows[-1][:width]) if rows else None, changed, unopened)
 
 
-def _named(plans: Plans, place: tuple[Any, ...]) -> dict[str, Any]:
-    earliest = "-infinity" if isinstance(plans, PostgresPlans) else -1
-    values = (earliest if each is None else str(each) if isinstance(each, UUID) else each for each in place)
+def _named(place: tuple[Any, ...]) -> dict[str, Any]:
+    values = (BEGINNING if each is None else each for each in place)
     return dict(zip("abcd", values, strict=False))
 
 
-def counts(plans: Plans, sealed: str) -> Plan[list[tuple[str, str | None, int]]]:
+@single
+def counts(sealed: str) -> Plan[list[tuple[str, str | None, int]]]:
     """Which table has how many bodies that are sealed with which key."""
-    rows = yield sql(plans, "keys_counts", sealed=sealed)
+    rows = yield sql("keys_counts", sealed=sealed)
     return [(place, key, int(count)) for place, key, count in rows]

@@ -10,16 +10,16 @@ from uuid import UUID
 
 import msgspec
 
-from ...clock import EPOCH, micros
+from ...clock import EPOCH
 from ...model.names import serves
-from .. import installed
 from ..installed import Installed
-from ..migrate import latest, release
-from ..statement import Plan, Statement
-from .engine import Plans, sql
-from .engine_postgres import PostgresPlans
-from .engine_sqlite import as_text, decoded_errors, when
-from .operator import ago, as_id, many, statement
+from ..statement import Plan, Query, Verb, single, statements
+from ..text import Text
+from ..values import as_id, as_text, decoded_errors, instant, when
+from . import engine
+from .operator import ago, moment
+
+sql = statements("queries")
 
 Row = dict[str, Any]
 
@@ -31,6 +31,7 @@ LETTER = (
     "seq id queue type stream position subject status epoch attempts failures vanished refunds redrives reason"
     " last_reason worker created_at due_at deadline died_at fingerprint held_at held_why stored_at error halts"
 )
+FOUND = ("queries/op_delivery", "queries/op_find")
 WHOLE = " errors headers body dedupe"
 STREAM = (
     "queue stream open halted_by halted_at head_id type state claimable_at attempts failures vanished status reason"
@@ -57,15 +58,14 @@ NUMBERS = {
 REASON_MAX = 32_767
 
 
-def shape(plans: Plans, names: str, rows: Sequence[tuple[Any, ...]]) -> list[Row]:
+def shape(names: str, rows: Sequence[tuple[Any, ...]]) -> list[Row]:
     """Rows with names, and with the same kinds of values from both databases."""
     return [
-        {name: _value(plans, name, value) for name, value in zip(names.split(), row, strict=True)}
-        for row in rows
+        {name: _value(name, value) for name, value in zip(names.split(), row, strict=True)} for row in rows
     ]
 
 
-def _value(plans: Plans, name: str, value: Any) -> Any:
+def _value(name: str, value: Any) -> Any:
     if value is None:
         return None
     if name in ("id", "head_id") and not isinstance(value, int):
@@ -78,7 +78,7 @@ def _value(plans: Plans, name: str, value: Any) -> Any:
         return msgspec.json.decode(value)
     if name in BOOLEANS:
         return bool(value)
-    if isinstance(plans, PostgresPlans):
+    if isinstance(value, datetime):
         return value
     # SQLite keeps whatever it is given in any column: what cannot be is shown as nothing, or as text.
     if name.endswith("_at") or name in INSTANTS:
@@ -107,11 +107,6 @@ def _is_time(text: Any) -> bool:
         return False
 
 
-def instant(plans: Plans, value: datetime) -> Any:
-    """An instant as the database writes it."""
-    return value if isinstance(plans, PostgresPlans) else micros(value)
-
-
 # -- messages
 
 
@@ -125,18 +120,17 @@ CONDITIONS = {
     "type": "d.type = :type",
     "stream": "d.stream = :stream",
     "reason": "d.reason = :reason",
-    "states": "d.state in (select value from json_each(:states))",
+    "states": "d.state = any (:states::text[])",
 }
 PLACES = {None: "true", True: "d.position is not null", False: "d.position is null"}
 
 
+@single
 def find(
-    plans: Plans,
     *,
     order: str = "newest",
     limit: int = 50,
     ordered: bool | None = None,
-    now: Any,
     **wanted: Any,
 ) -> Plan[list[Row]]:
     """Pending deliveries that match; `wanted` by the names in CONDITIONS, None does not count.
@@ -146,80 +140,77 @@ def find(
     """
     params = {name: value for name, value in wanted.items() if value is not None}
     conditions = [PLACES[ordered], *(CONDITIONS[name] for name in params)]
-    if "states" in params:
-        params["states"] = many(plans, params["states"])
-        if isinstance(plans, PostgresPlans):
-            conditions[conditions.index(CONDITIONS["states"])] = "d.state = any (:states::text[])"
     tail = f" where {' and '.join(conditions)} {ORDERS[order]} limit {int(limit)}"
-    rows = yield statement(plans, "op_delivery", "op_find", tail, **params, now=now)
-    return shape(plans, DELIVERY, rows)
+    rows = yield Query((*FOUND, Text(tail)), params)
+    return shape(DELIVERY, rows)
 
 
-def poison_candidates(plans: Plans, attempts: int, limit: int, now: Any) -> Plan[list[Row]]:
+@single
+def poison_candidates(attempts: int, limit: int) -> Plan[list[Row]]:
     """Failed messages that were tried so often and will be again, most attempts first."""
-    tail = sql(plans, "op_poison").sql
-    rows = yield statement(plans, "op_delivery", "op_find", tail, attempts=attempts, limit=limit, now=now)
-    return shape(plans, DELIVERY, rows)
+    rows = yield Query((*FOUND, "queries/op_poison"), {"attempts": attempts, "limit": limit})
+    return shape(DELIVERY, rows)
 
 
-def pending(plans: Plans, id: UUID, queue: str | None, number: int | None = None) -> Plan[list[Row]]:
+@single
+def pending(id: UUID, queue: str | None, number: int | None = None) -> Plan[list[Row]]:
     """Which rows an order about a message means."""
-    rows = yield sql(plans, "op_pending", id=str(id), queue=queue, number=number)
-    return shape(plans, "seq queue type created_at due_at", rows)
+    rows = yield sql("op_pending", id=str(id), queue=queue, number=number)
+    return shape("seq queue type created_at due_at", rows)
 
 
-def show(plans: Plans, id: UUID, now: Any) -> Plan[tuple[list[Row], list[Row], list[Row]]]:
+def show(id: UUID) -> Plan[tuple[list[Row], list[Row], list[Row]]]:
     """Everything about a message: what is pending, what is dead, how it ended."""
-    rows = yield statement(plans, "op_delivery", "op_show", "", id=str(id), now=now)
-    dead = yield sql(plans, "op_dead_show", id=str(id))
-    ended = yield sql(plans, "op_history_of", id=str(id))
-    deaths = shape(plans, DEATH, (yield sql(plans, "op_deaths", ids=many(plans, [str(id)]))))
-    found = shape(plans, DELIVERY + WHOLE, rows), shape(plans, LETTER + WHOLE, dead)
+    rows = yield Query(("queries/op_delivery", "queries/op_show"), {"id": str(id)})
+    dead = yield sql("op_dead_show", id=str(id))
+    ended = yield sql("op_history_of", id=str(id))
+    deaths = shape(DEATH, (yield sql("op_deaths", ids=[str(id)])))
+    found = shape(DELIVERY + WHOLE, rows), shape(LETTER + WHOLE, dead)
     for row in (*found[0], *found[1]):
         row["deaths"] = [each for each in deaths if each["queue"] == row["queue"]]
-    return (*found, shape(plans, ENDED, ended))
+    return (*found, shape(ENDED, ended))
 
 
-def ahead(plans: Plans, seq: int, limit: int) -> Plan[int]:
+@single
+def ahead(seq: int, limit: int) -> Plan[int]:
     """How many are claimed before this one, counted up to a limit."""
-    ((count,),) = yield sql(plans, "op_ahead", seq=seq, limit=limit)
+    ((count,),) = yield sql("op_ahead", seq=seq, limit=limit)
     return int(count)
 
 
 # -- streams and queues
 
 
+@single
 def streams(
-    plans: Plans,
     *,
     queue: str | None = None,
     stream: str | None = None,
     blocked: bool = False,
     limit: int = 50,
-    now: Any,
 ) -> Plan[list[Row]]:
     """Streams with what stands at their front."""
-    rows = yield sql(plans, "op_streams", queue=queue, stream=stream, blocked=blocked, limit=limit, now=now)
-    return shape(plans, STREAM, rows)
+    rows = yield sql("op_streams", queue=queue, stream=stream, blocked=blocked, limit=limit)
+    return shape(STREAM, rows)
 
 
-def counts(plans: Plans, now: Any) -> Plan[list[Row]]:
+def counts() -> Plan[list[Row]]:
     """Pending deliveries by queue and state: `find` would count the same, but joins every row with others."""
-    rows = yield sql(plans, "op_counts", now=now)
+    rows = yield sql("op_counts")
     oldest: dict[str, Any] = {}
     found: Counter[tuple[str, str]] = Counter()
-    for row in shape(plans, "queue state count oldest_at", rows):
+    for row in shape("queue state count oldest_at", rows):
         found[row["queue"], row["state"]] = row["count"]
         if row["oldest_at"] is not None:
             oldest[row["queue"]] = min(row["oldest_at"], oldest.get(row["queue"], row["oldest_at"]))
-    for queue, state, live, count, followers in (yield sql(plans, "op_counts_leased", now=now)):
+    for queue, state, live, count, followers in (yield sql("op_counts_leased")):
         if queue is not None and (live or state in ("ready", "retrying", "scheduled")):
             found[queue, state] -= count
             found[queue, "leased" if live else "suspect"] += count
             found[queue, "waiting"] -= int(followers)
             found[queue, "leased"] += int(followers)
     for name, sign in (("op_counts_blocked", 1), ("op_counts_parked", -1)):
-        for queue, count in (yield sql(plans, name, now=now)):
+        for queue, count in (yield sql(name)):
             found[queue, "waiting"] -= sign * int(count)
             found[queue, "blocked"] += sign * int(count)
     return [
@@ -229,166 +220,160 @@ def counts(plans: Plans, now: Any) -> Plan[list[Row]]:
     ]
 
 
-def queues(plans: Plans) -> Plan[list[Row]]:
-    return shape(plans, "name paused_at paused_why", (yield sql(plans, "op_queue_rows")))
+@single
+def queues() -> Plan[list[Row]]:
+    return shape("name paused_at paused_why", (yield sql("op_queue_rows")))
 
 
-def queue_names(plans: Plans) -> Plan[set[str]]:
-    return {name for name, _ in (yield sql(plans, "queue_names"))}
+@single
+def queue_names() -> Plan[set[str]]:
+    return {name for name, _ in (yield engine.sql("queue_names"))}
 
 
-def subscriptions(plans: Plans) -> Plan[list[tuple[str, str]]]:
-    rows = yield sql(plans, "subscription_list")
+@single
+def subscriptions() -> Plan[list[tuple[str, str]]]:
+    rows = yield engine.sql("subscription_list")
     return sorted((queue, pattern) for pattern, queue in rows)
 
 
-def worker_names(plans: Plans, queue: str, seconds: float, limit: int, now: Any) -> Plan[list[str]]:
+def worker_names(queue: str, seconds: float, limit: int) -> Plan[list[str]]:
     """The workers that take from a queue and were seen within so many seconds."""
-    since = yield from ago(plans, seconds, now)
-    rows = yield sql(plans, "op_workers", limit=limit)
+    since = yield from ago(seconds)
+    rows = yield sql("op_workers", limit=limit)
     return [
         row["name"]
-        for row, raw in zip(shape(plans, WORKER, rows), rows, strict=True)
-        if raw[3] >= since and serves(row["queues"] or (), queue)
+        for row in shape(WORKER, rows)
+        if row["seen_at"] >= since and serves(row["queues"] or (), queue)
     ]
 
 
-def queue_pending(plans: Plans, queue: str, cap: int) -> Plan[tuple[int, int]]:
+@single
+def queue_pending(queue: str, cap: int) -> Plan[tuple[int, int]]:
     """How many messages are pending in a queue, counted up to a limit, and how many dead letters it has."""
-    ((count, dead),) = yield sql(plans, "op_queue_pending", queue=queue, cap=cap)
+    ((count, dead),) = yield sql("op_queue_pending", queue=queue, cap=cap)
     return int(count), int(dead)
 
 
-def queue_held(plans: Plans, queue: str, limit: int, now: Any) -> Plan[int]:
+@single
+def queue_held(queue: str, limit: int) -> Plan[int]:
     """How many messages of a queue are leased, without those that travel with them in a run."""
-    ((count,),) = yield sql(plans, "op_queue_held", queue=queue, limit=limit, now=now)
+    ((count,),) = yield sql("op_queue_held", queue=queue, limit=limit)
     return int(count)
 
 
-def workers(plans: Plans, limit: int) -> Plan[list[Row]]:
-    return shape(plans, WORKER, (yield sql(plans, "op_workers", limit=limit)))
+@single
+def workers(limit: int) -> Plan[list[Row]]:
+    return shape(WORKER, (yield sql("op_workers", limit=limit)))
 
 
 # -- numbers
 
 
-def moment(plans: Plans, now: Any) -> Plan[Any]:
-    """The database's time, as it writes it."""
-    ((value,),) = yield sql(plans, "op_moment", now=now)
-    return value
+@single
+def dead_counts() -> Plan[list[Row]]:
+    return shape("queue count newest_at", (yield sql("op_dead_counts")))
 
 
-def dead_counts(plans: Plans) -> Plan[list[Row]]:
-    return shape(plans, "queue count newest_at", (yield sql(plans, "op_dead_counts")))
-
-
-def rates(plans: Plans, seconds: float, now: Any) -> Plan[list[Row]]:
+def rates(seconds: float) -> Plan[list[Row]]:
     """What ended within the last seconds, by queue and outcome."""
-    since = yield from ago(plans, seconds, now)
-    return shape(plans, "queue outcome count", (yield sql(plans, "op_rates", since=since)))
+    since = yield from ago(seconds)
+    return shape("queue outcome count", (yield sql("op_rates", since=since)))
 
 
-def unrouted(plans: Plans, limit: int) -> Plan[list[Row]]:
-    return shape(plans, "type count oldest_at", (yield sql(plans, "op_unrouted", limit=limit)))
+@single
+def unrouted(limit: int) -> Plan[list[Row]]:
+    return shape("type count oldest_at", (yield sql("op_unrouted", limit=limit)))
 
 
-def retrying(plans: Plans, queue: str, now: Any) -> Plan[list[tuple[int | None, str | None, UUID]]]:
+@single
+def retrying(queue: str) -> Plan[list[tuple[int | None, str | None, UUID]]]:
     """Why the next messages of a queue that wait for a retry have failed: reason, error, id. A bounded number."""
-    rows = yield sql(plans, "op_retrying", queue=queue, now=now)
+    rows = yield sql("op_retrying", queue=queue)
     return [(reason, error, as_id(id)) for reason, error, id in rows]
 
 
-def retry_distribution(plans: Plans) -> Plan[list[tuple[int, int]]]:
-    rows = yield sql(plans, "op_retry_distribution")
+@single
+def retry_distribution() -> Plan[list[tuple[int, int]]]:
+    rows = yield sql("op_retry_distribution")
     return [(int(attempts), int(count)) for attempts, count in rows]
 
 
-def failure_reasons(plans: Plans) -> Plan[list[tuple[int, int, int]]]:
-    rows = yield sql(plans, "op_failure_reasons")
+@single
+def failure_reasons() -> Plan[list[tuple[int, int, int]]]:
+    rows = yield sql("op_failure_reasons")
     return [(int(reason), int(alive), int(dead)) for reason, alive, dead in rows]
 
 
-def retry_backlog(plans: Plans, now: Any) -> Plan[Row]:
-    rows = yield sql(plans, "op_retry_backlog", now=now)
-    return shape(plans, "count next_at latest_at", rows)[0]
+@single
+def retry_backlog() -> Plan[Row]:
+    rows = yield sql("op_retry_backlog")
+    return shape("count next_at latest_at", rows)[0]
 
 
-def poison_count(plans: Plans, attempts: int) -> Plan[int]:
-    ((count,),) = yield sql(plans, "op_poison_count", attempts=attempts)
+@single
+def poison_count(attempts: int) -> Plan[int]:
+    ((count,),) = yield sql("op_poison_count", attempts=attempts)
     return int(count)
 
 
 # -- doctor
 
 
-def version(plans: Plans) -> Plan[tuple[Installed, Installed]]:
+def version() -> Verb[tuple[Installed, Installed]]:
     """The schema and the functions that the database has, and those that this release brings."""
-    rows = yield sql(plans, "op_version")
-    if isinstance(plans, PostgresPlans):
-        return installed.read(rows, plans.schema), release()
-    return Installed(rows[0][0], ""), Installed(latest("sqlite"), "")
+    return Verb("operator", "installed", is_alone=True)
 
 
-def server(plans: Plans) -> Plan[Row]:
+def server() -> Verb[Row]:
     """What the database promises about a commit."""
-    rows = yield sql(plans, "op_server")
-    if isinstance(plans, PostgresPlans):
-        return shape(plans, "version fsync synchronous_commit full_page_writes autovacuum", rows)[0]
-    ((journal,),) = yield Statement("pragma journal_mode")
-    ((synchronous,),) = yield Statement("pragma synchronous")
-    options = [option for (option,) in (yield Statement("pragma compile_options"))]
-    return {
-        "version": rows[0][0],
-        "journal_mode": journal,
-        "synchronous": synchronous,
-        "options": options,
-    }
+    return Verb("operator", "server")
 
 
-def holding(plans: Plans, transactions: int, limit: int) -> Plan[list[Row]]:
+@single
+def holding(transactions: int, limit: int) -> Plan[list[Row]]:
     """Who holds back cleaning up, those who do it longest first; slots that are so many transactions behind."""
-    if not isinstance(plans, PostgresPlans):
-        return []
-    rows = yield plans.sql("op_holding", transactions=transactions, limit=limit)
-    return shape(plans, "kind name owner state seconds", rows)
+    rows = yield sql("op_holding", transactions=transactions, limit=limit)
+    return shape("kind name owner state seconds", rows)
 
 
-def times(plans: Plans, now: Any) -> Plan[tuple[Any, Any]]:
+def times() -> Plan[tuple[datetime, datetime | None]]:
     """The database's time, and the latest at which anything is said to have happened."""
-    ((latest,),) = yield sql(plans, "op_ahead_of_time")
-    moment_now = yield from moment(plans, now)  # later than what it is compared with
-    return moment_now, latest
+    ((latest,),) = yield sql("op_ahead_of_time")
+    now = yield from moment()  # later than what it is compared with
+    return now, instant(latest)
 
 
-def endless(plans: Plans, seconds: float, limit: int, now: Any) -> Plan[list[Row]]:
+def endless(seconds: float, limit: int) -> Plan[list[Row]]:
     """Leases that end more than so many seconds from now."""
-    after = yield from ago(plans, -seconds, now)
-    return shape(plans, "id queue worker until", (yield sql(plans, "op_endless", after=after, limit=limit)))
+    after = yield from ago(-seconds)
+    return shape("id queue worker until", (yield sql("op_endless", after=after, limit=limit)))
 
 
-def flow(plans: Plans, seconds: float, now: Any) -> Plan[list[Row]]:
+def flow(seconds: float) -> Plan[list[Row]]:
     """By queue: what came within so many seconds and is still there, what ended, and what of that had been there."""
-    since = yield from ago(plans, seconds, now)
-    rows = yield sql(plans, "op_flow", since=since, now=now)
-    return shape(plans, "queue arrived ended older", rows)
+    since = yield from ago(seconds)
+    rows = yield sql("op_flow", since=since)
+    return shape("queue arrived ended older", rows)
 
 
-def open_differs(plans: Plans, limit: int) -> Plan[list[Row]]:
-    return shape(plans, "queue stream open found", (yield sql(plans, "op_open_differs", limit=limit)))
+@single
+def open_differs(limit: int) -> Plan[list[Row]]:
+    return shape("queue stream open found", (yield sql("op_open_differs", limit=limit)))
 
 
-def stranded(plans: Plans, limit: int) -> Plan[list[Row]]:
-    return shape(plans, "queue stream open halted_by", (yield sql(plans, "op_stranded", limit=limit)))
+@single
+def stranded(limit: int) -> Plan[list[Row]]:
+    return shape("queue stream open halted_by", (yield sql("op_stranded", limit=limit)))
 
 
-def lapsed(plans: Plans, seconds: float, now: Any) -> Plan[Row]:
+def lapsed(seconds: float) -> Plan[Row]:
     """Leases that lapsed longer ago than that."""
-    before = yield from ago(plans, seconds, now)
-    return shape(plans, "count oldest_at", (yield sql(plans, "op_lapsed", before=before)))[0]
+    before = yield from ago(seconds)
+    return shape("count oldest_at", (yield sql("op_lapsed", before=before)))[0]
 
 
-def troubled(plans: Plans, seconds: float, limit: int, now: Any) -> Plan[list[Row]]:
+def troubled(seconds: float, limit: int) -> Plan[list[Row]]:
     """Workers that had trouble with their database within so many seconds."""
-    after = yield from ago(plans, seconds, now)
-    rows = yield sql(plans, "op_worker_trouble", after=after, limit=limit)
-    return shape(plans, "name trouble trouble_at timeouts restarts", rows)
+    after = yield from ago(seconds)
+    rows = yield sql("op_worker_trouble", after=after, limit=limit)
+    return shape("name trouble trouble_at timeouts restarts", rows)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import overload
+from dataclasses import dataclass
+from typing import Any, overload
+from uuid import UUID
 
 from ...model.work import Leased, Share
 from ..statement import Rows
 
+TIMER = "holdfast/timer"  # the queue of what is scheduled
 SEQ, ID, QUEUE, BODY, STREAM, POSITION, ATTEMPTS, EPOCH, RUN = 0, 1, 2, 4, 5, 6, 10, 17, 18
 
 
@@ -62,3 +65,28 @@ class Unread(Sequence[Leased]):
         if self._work is None:
             self._work, self._read = self._read(), list  # rows are let go
         return self._work
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """A dead letter on its way back. `place`: its old position at the front, -1 for the end, None out of the order."""
+
+    id: UUID
+    queue: str
+    number: int
+    stream: str | None
+    place: int | None
+    head: bool
+
+    @property
+    def key(self) -> tuple[UUID, str, int]:
+        return self.id, self.queue, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a batch of cleaning removed. `mark`: where the next one goes on."""
+
+    count: int
+    more: bool
+    mark: Any = None

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..statement import Plan
-from .engine import Plans, sql
-from .engine_postgres import PostgresPlans
+from ..statement import Plan, single, statements
 from .operator import advance
 from .queries import shape, stranded
 
 Decide = Callable[
     [int, int], int | None
 ]  # of the last number drawn and the highest stored: to which it is raised
+
+sql = statements("sequences")
 
 STREAMS_MAX = 1000  # in one transaction
 
@@ -42,54 +42,52 @@ class Mended:
     streams: tuple[tuple[str, str], ...] = ()
 
 
-def look(plans: Plans, *, quick: bool = False) -> Plan[list[Drawn]]:
+@single
+def look(*, quick: bool = False) -> Plan[list[Drawn]]:
     """All sequences. `quick`: the newest rows tell enough; else everything that is pending or dead is read."""
-    rows = yield sql(plans, "sequences_quick" if quick else "sequences")
+    rows = yield sql("sequences_quick" if quick else "sequences")
     return [Drawn(name, sequence, int(last), int(stored)) for name, sequence, last, stored in rows]
 
 
-def mend(plans: Plans, decide: Decide, now: Any, *, quick: bool = False) -> Plan[Mended]:
+def mend(decide: Decide, *, quick: bool = False) -> Plan[Mended]:
     """Raise the sequences that are behind, then put what was placed by them where it belongs.
 
     `quick`: nothing else is done unless a quick look finds one that is behind.
     """
     if quick:
-        found = yield from look(plans, quick=True)
+        found = yield from look(quick=True)
         if all(decide(each.last, each.stored) is None for each in found):
             return Mended()
-    if isinstance(plans, PostgresPlans):
-        yield plans.sql("sequence_lock")
+    yield sql("sequence_lock")
     raised = []
-    for each in (yield from look(plans)):
+    for each in (yield from look()):
         value = decide(each.last, each.stored)
         if value is not None:
-            if not isinstance(plans, PostgresPlans):
-                yield sql(plans, "sequence_add", sequence=each.sequence)
-            yield sql(plans, "sequence_raise", sequence=each.sequence, value=value)
+            yield sql("sequence_add", sequence=each.sequence)
+            yield sql("sequence_raise", sequence=each.sequence, value=value)
             raised.append((each.name, each.last, value))
-    streams = yield from _replace(plans)
-    for row in (yield from stranded(plans, STREAMS_MAX)):
+    streams = yield from _replace()
+    for row in (yield from stranded(STREAMS_MAX)):
         if row["halted_by"] is None:
-            yield from advance(plans, [(row["queue"], row["stream"], 0)], now)
+            yield from advance([(row["queue"], row["stream"], 0)])
             streams.append((row["queue"], row["stream"]))
     return Mended(tuple(raised), tuple(sorted(set(streams))))
 
 
-def before_head(plans: Plans, limit: int) -> Plan[list[dict[str, Any]]]:
+@single
+def before_head(limit: int) -> Plan[list[dict[str, Any]]]:
     """Streams of which messages stand before the head. On SQLite there are none: a place is a message's number."""
-    if not isinstance(plans, PostgresPlans):
-        return []
-    return shape(plans, "queue stream count", (yield plans.sql("op_before_head", limit=limit)))
+    return shape("queue stream count", (yield sql("op_before_head", limit=limit)))
 
 
-def _replace(plans: Plans) -> Plan[list[tuple[str, str]]]:
+def _replace() -> Plan[list[tuple[str, str]]]:
     """What stands before the head of its stream goes behind the others, as if published now, in the order it had."""
-    rows = yield from before_head(plans, STREAMS_MAX)
+    rows = yield from before_head(STREAMS_MAX)
     if not rows:
         return []
     queues, streams = [row["queue"] for row in rows], [row["stream"] for row in rows]
     # As everywhere, messages are held before the rows of their streams; whoever stands before the head has no lease.
-    held = [seq for (seq,) in (yield sql(plans, "op_before_lock", queues=queues, streams=streams))]
-    yield sql(plans, "op_before_row", queues=queues, streams=streams)
-    yield sql(plans, "op_before_place", seqs=held)
+    held = [seq for (seq,) in (yield sql("op_before_lock", queues=queues, streams=streams))]
+    yield sql("op_before_row", queues=queues, streams=streams)
+    yield sql("op_before_place", seqs=held)
     return list(zip(queues, streams, strict=True))

@@ -6,13 +6,14 @@ The holders of a limit are one small row with a version, written by compare and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from ..statement import Plan
+from ..statement import Plan, single, statements, stepwise
 from .breakers import TRIES
-from .engine import Plans, sql
+
+sql = statements("slots")
 
 Holders = list[tuple[int, int, float, tuple[str, ...]]]  # worker, held, lease, queues
 Decide = Callable[[Holders, Mapping[int, float]], Holders | None]
@@ -26,45 +27,48 @@ class SlotRow(NamedTuple):
     holders: Holders
 
 
-def look(plans: Plans, name: str) -> Plan[SlotRow]:
+@single
+def look(name: str) -> Plan[SlotRow]:
     """Who holds slots, or waits for one; some of them may be dead."""
-    rows = yield sql(plans, "slot_look", name=name)
+    rows = yield sql("slot_look", name=name)
     return SlotRow(rows[0][0], _holders.decode(rows[0][1])) if rows else SlotRow(0, [])
 
 
-def ages(plans: Plans, now: Any) -> Plan[dict[int, tuple[float, tuple[str, ...]]]]:
+@single
+def ages() -> Plan[dict[int, tuple[float, tuple[str, ...]]]]:
     """How many seconds ago each worker was seen, and its queues."""
     found = {}
-    for number, age, queues in (yield sql(plans, "worker_ages", now=now)):
+    for number, age, queues in (yield sql("worker_ages")):
         listed = msgspec.json.decode(queues) if isinstance(queues, str) else queues
         found[number] = (float(age), tuple(listed))
     return found
 
 
-def change(plans: Plans, name: str, decide: Decide, now: Any) -> Plan[bool]:
+@stepwise
+def change(name: str, decide: Decide) -> Plan[bool]:
     """Compare and swap the holders of a limit: what `decide` makes of them is written if nobody was faster.
 
     None or the same: nothing is written. False: others changed it all the time.
     """
     for _ in range(TRIES):
         # The ages after the holders, each time: one who registered in between would be a holder without an age, dead.
-        row = yield from look(plans, name)
-        seen = yield from ages(plans, now)
+        row = yield from look(name)
+        seen = yield from ages()
         after = decide(row.holders, {number: age for number, (age, _) in seen.items()})
         if after is None or after == row.holders:
             return True
-        if (yield from _swap(plans, name, row.version, after)):
+        if (yield from _swap(name, row.version, after)):
             return True
     return False
 
 
-def living(plans: Plans, name: str, now: Any) -> Plan[Holders]:
+def living(name: str) -> Plan[Holders]:
     """Who holds slots, and is alive."""
-    row = yield from look(plans, name)
-    seen = yield from ages(plans, now)
+    row = yield from look(name)
+    seen = yield from ages()
     return [each for each in row.holders if each[1] and each[0] in seen and seen[each[0]][0] < each[2]]
 
 
-def _swap(plans: Plans, name: str, version: int, holders: Holders) -> Plan[bool]:
+def _swap(name: str, version: int, holders: Holders) -> Plan[bool]:
     text = msgspec.json.encode(holders).decode()
-    return bool((yield sql(plans, "slot_swap", name=name, version=version, holders=text)))
+    return bool((yield sql("slot_swap", name=name, version=version, holders=text)))

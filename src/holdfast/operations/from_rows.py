@@ -1,0 +1,94 @@
+"""What an operator gets to see, made of the rows that the store answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, TypeVar
+
+from ..model.failure import FailureDescription, of_letter
+from ..model.message import Death, Reason, Trouble
+from .results import Action, Content, Delivery, Ended, Group, Letter, StreamState
+
+T = TypeVar("T")
+
+
+def reason_of(value: int | None) -> Reason | None:
+    if value is None:
+        return None
+    try:
+        return Reason(value)
+    except ValueError:  # written by a newer release
+        return Reason.UNKNOWN
+
+
+def delivery(row: Mapping[str, Any]) -> Delivery:
+    return _made(Delivery, {**row, "reason": reason_of(row["reason"])})
+
+
+def letter(row: Mapping[str, Any]) -> Letter:
+    reasons = {"reason": reason_of(row["reason"]), "last_reason": reason_of(row["last_reason"])}
+    return _made(Letter, {**row, **reasons})
+
+
+def content(row: Mapping[str, Any]) -> Content:
+    errors = tuple(
+        Trouble(datetime.fromisoformat(each["at"]), reason_of(each.get("reason")), each["text"])
+        for each in row["errors"] or ()
+    )
+    return Content(row["body"], row["headers"], row["dedupe"], errors, tuple(map(death, row["deaths"])))
+
+
+def death(row: Mapping[str, Any]) -> Death:
+    reasons = {"reason": reason_of(row["reason"]), "last_reason": reason_of(row["last_reason"])}
+    return _made(Death, {**row, **reasons})
+
+
+def group(row: Mapping[str, Any]) -> Group:
+    return _made(Group, {**row, "reason": reason_of(row["reason"])})
+
+
+def failure(letter: Letter, content: Content) -> FailureDescription:
+    """What went wrong with a dead letter, as hooks and programs get it."""
+    message = {field.name: getattr(letter, field.name) for field in fields(letter)}
+    message |= {"body": content.body, "headers": content.headers, "dedupe": content.dedupe}
+    return of_letter(
+        reason=letter.reason,
+        last_reason=letter.last_reason,
+        error=letter.error,
+        attempts=letter.attempts,
+        type=letter.type,
+        id=letter.id,
+        queue=letter.queue,
+        message=message,
+    )
+
+
+def stream_state(row: Mapping[str, Any]) -> StreamState:
+    failed = row["failed_at"]
+    return _made(
+        StreamState,
+        {
+            **row,
+            "head": row["head_id"],
+            "attempts": row["attempts"] or 0,
+            "failures": row["failures"] or 0,
+            "reason": reason_of(row["reason"]),
+            "failed_at": None if failed is None else datetime.fromisoformat(failed),
+        },
+    )
+
+
+def action(row: Mapping[str, Any]) -> Action:
+    return _made(
+        Action, {**row, "before": row["was"], "after": row["became"], "ids": tuple(row["ids"] or ())}
+    )
+
+
+def ended(row: Mapping[str, Any]) -> Ended:
+    return _made(Ended, row)
+
+
+def _made(kind: type[T], row: Mapping[str, Any]) -> T:
+    return kind(**{field.name: row[field.name] for field in fields(kind)})  # type: ignore[arg-type]

@@ -1,0 +1,436 @@
+"""The code of one instance: how arrivals reach it, what it may ask for, how it ends and how it is dropped.
+
+`Code` is what `Flow`, calls and the event loop talk to (`host.Host`). It knows nothing of turns and rows: it takes one
+arrival after the other, each new or with what the journal says the code asked for then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from datetime import datetime
+from typing import Any, assert_never
+
+from ..bodies.codec import Unreadable
+from ..bodies.codec import encode as encode_body
+from ..clock import from_micros
+from ..errors import UsageError
+from ..model.message import Reason
+from ..settings import Settings
+from .budget import Budget, OverBudget
+from .declared import Program
+from .failures import Failure, describe
+from .flow import ContinueAsNew, Flow
+from .host import NO_OPTIONS, Options
+from .journal import (
+    Again,
+    Answered,
+    Arrival,
+    Begun,
+    Call,
+    Cancel,
+    Cancelled,
+    Carried,
+    Child,
+    Command,
+    Complete,
+    Fail,
+    Fired,
+    Numbered,
+    Once,
+    Patched,
+    Row,
+    Signalled,
+    Start,
+    Started,
+    Timer,
+    Withdraw,
+    Woken,
+    fingerprint,
+)
+from .loop import Circles, Loop, NumberedTask
+from .outcome import Ask, End, Waits
+from .refusals import watch
+from .replay import Changed, Script, Stop
+from .signals import Box
+
+OPEN_MAX = 10_000
+STATUS_BYTES = 16 * 1024
+CLOSING_ROUNDS = 100  # in which tasks may refuse to be cancelled
+NEVER = 253_402_300_799_000_000  # the last microseconds that a datetime knows
+
+Waiter = asyncio.Future[Answered] | Callable[[], None]
+
+
+# Tasks that cannot be ended, since they catch every cancellation: kept, for the garbage collector must not wake them.
+_undead: list[NumberedTask[Any]] = []
+
+
+class Code:
+    """The function of an orchestration, running. `asks`, `withdrawn`, `status_text` are what is new in this turn."""
+
+    __slots__ = (
+        "_again", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_start", "_status",
+        "_too_late", "asks", "begin", "ended", "execution", "id", "loop", "parent", "program", "script", "seed",
+        "status_text", "swallowed", "used_once", "withdrawn",
+    )  # fmt: skip
+
+    def __init__(self, program: Program, id: str, execution: int, limits: Settings) -> None:
+        self.program, self.id, self.execution = program, id, execution
+        self.script = Script()
+        self.loop = Loop(self)  # type: ignore[abstract]  # the others are refused
+        self.ended: End | None = None
+        self.begin: Started | None = None  # that of row 0, until it is played
+        self.parent: str | None = None
+        self.seed = f"{id}/{execution}"
+        self.swallowed = 0
+        self._limits = limits
+        self._flow = Flow(self, self.loop)
+        self._main: NumberedTask[Any] | None = None
+        self._open: dict[int, tuple[Ask, Waiter]] = {}
+        self._boxes: dict[str, Box] = {}
+        self._patches: dict[str, bool] = {}
+        self._start: Started | None = None
+        self._again: tuple[Any, str | None] | None = None
+        self._cancels = 0
+        self._too_late = False
+        self._status: Any = None
+        self.begin_turn()
+
+    def begin_turn(self) -> None:
+        """Nothing was asked for yet."""
+        self.asks: list[Ask] = []
+        self.withdrawn: list[int] = []
+        self.status_text: str | None = None
+        self.used_once = False
+
+    def is_wanted(self, arrival: Arrival) -> bool:
+        """Whether the code can see it. What it cannot see is late: ended, counted, and not delivered."""
+        if self.ended is not None:
+            return False
+        match arrival:
+            case Started():
+                return self._start is None
+            case Answered() | Fired():
+                waiting = self._open.get(arrival.number)
+                is_timer = waiting is not None and isinstance(waiting[0].command, Timer)
+                return (
+                    waiting is not None
+                    and arrival.execution == self.execution
+                    and is_timer is isinstance(arrival, Fired)
+                )
+            case Signalled() | Cancelled():
+                return True
+            case Begun() | Woken():
+                return False
+            case _:
+                assert_never(arrival)
+
+    def deliver(self, arrival: Arrival, expected: Sequence[Command] | None, python: str) -> None:
+        self.loop.arrival(arrival.at)
+        self.script.begin(expected, self.loop.now, python)
+        match arrival:
+            case Started():
+                self._run(arrival)
+            case Begun():
+                begin, self.begin = self.begin, None
+                assert begin is not None
+                self._run(begin)
+            case Answered() | Fired():
+                self._wake(arrival)
+            case Signalled():
+                self.box(arrival.name).put(arrival.body)
+            case Cancelled():
+                self._cancels += 1
+                self._cancel(arrival.why or "cancelled from outside")
+            case Woken():
+                pass
+            case _:
+                assert_never(arrival)
+
+    def _run(self, start: Started) -> None:
+        self._start, self.parent, self.seed = start, start.parent, start.seed
+        for each in start.carried:
+            self.box(each.name).bodies.append(each.body)
+        if start.deadline is not None:
+            self.timer(min(start.deadline, NEVER), self._pass_deadline)
+        self._main = self.loop.create_task(self._code(start), name=self.program.name, context=Context())
+        if self._cancels:  # before it began: none of its code runs
+            self._main.cancel("cancelled before it started")
+
+    async def _code(self, start: Started) -> Any:
+        return await self.program.code(start.input, self._flow)
+
+    def _wake(self, arrival: Answered | Fired) -> None:
+        ask, waiter = self._open.pop(arrival.number, (None, None))
+        if waiter is None:
+            self.script.stray(None if ask is None else ask.command)
+        elif isinstance(arrival, Answered) and isinstance(waiter, asyncio.Future):
+            if not waiter.done():
+                waiter.set_result(arrival)
+        elif callable(waiter):
+            waiter()
+
+    def _cancel(self, why: str) -> None:
+        if self._main is not None:
+            if self._cancels > 1:
+                self.swallowed = self._cancels - 1
+            self._main.cancel(why)
+
+    def _pass_deadline(self) -> None:
+        self._too_late = True
+        self._cancel("the deadline has passed")
+
+    def finish(self) -> Changed | None:
+        """The code waits again, or has ended."""
+        main = self._main
+        if main is not None and main.done() and self.ended is None and self.script.changed is None:
+            command, end = self._ending(main)
+            try:
+                self.script.note(command)
+                self.withdrawn += self._open
+                self.ended = end
+            except Stop:
+                pass  # it is on the script
+        changed = self.script.finish()
+        if changed is not None:
+            self.loop.stopped = True
+        return changed
+
+    def _ending(self, main: NumberedTask[Any]) -> tuple[Command, End]:
+        error = main.exception() if not main.cancelled() else asyncio.CancelledError()
+        if self._again is not None and (error is None or _contains(error, ContinueAsNew)):
+            value, text = self._again
+            return Again(fingerprint(value)), End("continued", begin=self._next(text))
+        if error is None:
+            try:
+                value = main.result()
+                text = encode_body(value, self._limits)
+                return Complete(fingerprint(value)), End("completed", result=text)
+            except Exception as problem:  # a result that cannot be stored, or whose own methods fail
+                return self._failed(describe(problem, reason=Reason.SERIALIZATION_ERROR))
+        if isinstance(error, asyncio.CancelledError):
+            if self._too_late:
+                text = f"The deadline of the instance, {self.deadline}, has passed."
+                late = Failure("TimeoutError", text, Reason.TIMEOUT_EXCEEDED, "infrastructure")
+                return self._failed(late)
+            if self._cancels:
+                return Cancel(), End("cancelled")
+        if isinstance(error, Unreadable):
+            text = f"The input of {self.program.queue} cannot be read: {error}"
+            return self._failed(Failure("Unreadable", text, error.reason))
+        return self._failed(describe(error))
+
+    def _failed(self, failure: Failure) -> tuple[Command, End]:
+        return Fail(failure), End("failed", failure=failure)
+
+    def _next(self, input: str | None) -> Row:
+        """Row 0 of the next execution."""
+        assert self._start is not None
+        carried = [Carried(name, body) for name, box in self._boxes.items() for body in box.bodies]
+        begin = Started(
+            "", self.loop.now, input, f"{self.id}/{self.execution + 1}", self.parent, self._start.deadline,
+            tuple(carried),
+        )  # fmt: skip
+        return Row(id=self.id, execution=self.execution + 1, turn=0, at=self.loop.now, begin=begin)
+
+    # --- What the code asks for (host.Host) ---
+
+    @property
+    def deadline(self) -> datetime | None:
+        moment = None if self._start is None else self._start.deadline
+        return None if moment is None else from_micros(moment)
+
+    @property
+    def replaying(self) -> bool:
+        return self.script.replaying or self.script.off
+
+    def timer(self, due: int, fire: Callable[[], None]) -> int:
+        if not -NEVER <= due <= NEVER:
+            raise UsageError(
+                "A timer was asked for that is never due: give a time in seconds that a date can hold."
+            )
+        return self._ask(Timer(due), None, NO_OPTIONS, fire)
+
+    def call(self, name: str, value: Any, options: Options) -> tuple[int, asyncio.Future[Answered]]:
+        text = self._text(value)
+        future = self.loop.create_future()
+        return self._ask(Call(name, fingerprint(value)), text, options, future), future
+
+    def child(
+        self, name: str, id: str | None, value: Any, options: Options
+    ) -> tuple[int, asyncio.Future[Answered]]:
+        text = self._text(value)
+        future = self.loop.create_future()
+        own = id or f"{self.seed}.{self.script.number + 1}"
+        return self._ask(Child(name, own, fingerprint(value)), text, options, future), future
+
+    def start(self, name: str, id: str | None, value: Any, options: Options) -> str:
+        text = self._text(value)
+        own = id or f"{self.seed}.{self.script.number + 1}"
+        self._ask(Start(name, own, fingerprint(value)), text, options, None)
+        return own
+
+    def withdraw(self, number: int) -> None:
+        if self._open.pop(number, None) is None or self.script.off or self.script.changed is not None:
+            return
+        if events._get_running_loop() is not self.loop:
+            return  # the garbage collector found a coroutine of an instance that nobody closed
+        self.script.note(Withdraw(number))
+        if not self.script.replaying:
+            self.withdrawn.append(number)
+
+    def box(self, name: str) -> Box:
+        box = self._boxes.get(name)
+        if box is None:
+            box = self._boxes[name] = Box()
+        return box
+
+    def once(self, name: str, function: Callable[[], Any]) -> Once:
+        self._refuse_outside("flow.once")
+        recorded = self.script.recorded()
+        if self.script.replaying:
+            command = recorded if isinstance(recorded, Once) and recorded.name == name else Once(name)
+        elif self.script.off:
+            raise Stop
+        else:
+            command = self._run_once(name, function)
+        self.script.ask(command)
+        return command
+
+    def _run_once(self, name: str, function: Callable[[], Any]) -> Once:
+        self.used_once = True
+        watching = watch(False)  # it may do what the code may not
+        try:
+            value = function()
+            return Once(name, None if value is None else encode_body(value, self._limits))
+        except Exception as error:
+            return Once(name, None, describe(error))
+        finally:
+            watch(watching)
+
+    def patched(self, name: str) -> bool:
+        self._refuse_outside("flow.patched")
+        if asyncio.current_task() is not self._main:
+            raise UsageError(
+                f"flow.patched({name!r}) was called in a concurrent task, where the order of tasks would decide. "
+                "Call it in the orchestration's own task, and hand the answer over."
+            )
+        known = self._patches.get(name)
+        if known is None:
+            known = not self.script.replaying or self.script.recorded() == Patched(name)
+            if known:
+                self.script.ask(Patched(name))
+            self._patches[name] = known
+        return known
+
+    def again(self, value: Any) -> None:
+        self._refuse_outside("flow.again")
+        if asyncio.current_task() is not self._main:
+            raise UsageError(
+                "flow.again was called in a concurrent task: call it in the orchestration's own task."
+            )
+        self._again = (value, self._text(value))
+
+    @property
+    def status(self) -> Any:
+        return self._status
+
+    @status.setter
+    def status(self, value: Any) -> None:
+        self._refuse_outside("flow.status")
+        text = encode_body(value, self._limits)
+        if len(text) > STATUS_BYTES:
+            raise UsageError(
+                f"flow.status has {len(text):,} bytes of JSON, and {STATUS_BYTES:,} are allowed: "
+                "keep it to what people read."
+            )
+        self._status = value
+        if not self.replaying:
+            self.status_text = text
+
+    def _text(self, value: Any) -> str | None:
+        return None if value is None else encode_body(value, self._limits)
+
+    def _ask(self, command: Numbered, input: str | None, options: Options, waiter: Waiter | None) -> int:
+        self._refuse_outside("A call")
+        if waiter is not None and len(self._open) >= OPEN_MAX:
+            raise UsageError(
+                f"Instance {self.id!r} waits for {OPEN_MAX:,} calls and timers already, which is the limit: "
+                "use flow.map(..., at_once=100), or children."
+            )
+        try:
+            number = self.script.ask(command)
+        except Stop:
+            if waiter is None:
+                raise
+            # Code that catches everything would ask again at once, for ever: it waits instead, for nothing.
+            self.loop.stopped = self.script.changed is not None
+            return 0
+        ask = Ask(number, command, input, options)
+        if waiter is not None:
+            self._open[number] = (ask, waiter)
+        if not self.script.replaying:
+            self.asks.append(ask)
+        return number
+
+    def _refuse_outside(self, what: str) -> None:
+        if events._get_running_loop() is not self.loop:
+            raise UsageError(
+                f"{what} of instance {self.id!r} was used outside its own code: only its turns may."
+            )
+
+    # --- For people, and the end ---
+
+    def waits(self) -> Waits:
+        """What the code waits for."""
+        signals = tuple(name for name, box in self._boxes.items() if box.is_awaited)
+        return Waits(tuple(ask for ask, _ in self._open.values()), signals)
+
+    def close(self, budget: Budget) -> None:
+        """Drop it: cancel its tasks with commands switched off, so that nothing is left to the garbage collector."""
+        self.script.off = True
+        self.script.expected = None
+        self.loop.stopped = False
+        self.loop.enter()
+        try:
+            budget.begin()
+            try:
+                self._cancel_all(budget)
+            finally:
+                budget.end()
+        except (OverBudget, Circles):
+            budget.end()
+        finally:
+            self.loop.leave()
+            self.loop.ready.clear()
+            self._forget_tasks()
+            self._open.clear()
+            self._boxes.clear()
+
+    def _cancel_all(self, budget: Budget) -> None:
+        for _ in range(CLOSING_ROUNDS):
+            left = [each for each in self.loop.tasks if not each.done()]
+            for each in left:
+                each.cancel()
+            if not left:
+                break
+            self.loop.arrival(0)
+            self.loop.drain(None, budget)
+        self.loop.close_generators()
+
+    def _forget_tasks(self) -> None:
+        for each in self.loop.tasks:
+            if not each.done():
+                _undead.append(each)
+            elif not each.cancelled():
+                each.exception()  # read, so that asyncio does not report it
+        self.loop.tasks = []
+
+
+def _contains(error: BaseException, kind: type[BaseException]) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_contains(each, kind) for each in error.exceptions)
+    return isinstance(error, kind)

@@ -1,0 +1,57 @@
+"""Turns inside a running asyncio loop: from a plain callback, and replay in slices.
+
+Python 3.14 refuses to run a task of one loop inside a task of another, so a coroutine of the worker never runs a turn
+itself: it asks its loop for a callback, and waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from ..clock import Monotonic
+from .journal import Arrival
+from .outcome import Overrun, Turn
+from .replay import Changed
+from .turn import Instance
+
+T = TypeVar("T")
+SLICE = 0.010  # seconds of replay before others have their turn
+
+
+async def from_callback(function: Callable[[], T]) -> T:
+    """What the function gives, called from a plain callback of the running loop."""
+    host = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = host.create_future()
+
+    def run() -> None:
+        if answer.cancelled():
+            return
+        try:
+            result = function()
+        except (KeyboardInterrupt, SystemExit):
+            answer.cancel()
+            raise
+        except BaseException as error:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    host.call_soon(run)
+    return await answer
+
+
+async def run_turn(
+    instance: Instance, arrivals: Sequence[Arrival], now: datetime, clock: Monotonic, *, more: bool = False
+) -> Turn | Changed | Overrun:
+    """Replay what is loaded, in slices of 10 ms, and run the turn."""
+    while not await from_callback(lambda: instance.catch_up(_after(clock, SLICE))):
+        pass
+    return await from_callback(lambda: instance.turn(arrivals, now, more=more))
+
+
+def _after(clock: Monotonic, seconds: float) -> Callable[[], bool]:
+    until = clock.monotonic() + seconds
+    return lambda: clock.monotonic() >= until

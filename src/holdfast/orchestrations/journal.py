@@ -1,0 +1,287 @@
+"""The journal of an instance as values: what reached its code, and what the code asked for because of it.
+
+A row is what one turn (or one part of it) adds, with the key (id, execution, turn, part). It holds entries: one arrival
+each, and the commands that the code asked for until it waited again. Where rows begin and end means nothing to replay:
+only the order of the entries does. Commands hold a fingerprint of their input and not the input, which is in the
+message that carries it.
+
+The JSON is compact: arrivals and commands are lists that begin with their kind. New fields come last, with a default.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID, uuid5
+
+import msgspec
+
+from ..bodies.codec import represent
+from ..errors import HoldfastError
+from .failures import Failure
+
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+FORMAT = 1
+NAMESPACE = UUID("8c6e1f0a-5d0b-5a38-9f6b-6f0f6a7f2f16")
+
+
+class JournalUnreadable(HoldfastError):
+    """A stored journal row cannot be read. The instance must end as poison, or wait for the release that wrote it."""
+
+
+# --- What reaches the code ----------------------------------------------------------------------------------
+
+
+class Carried(msgspec.Struct, frozen=True, array_like=True):
+    """A signal that nobody had taken when its execution ended: the next one gets it."""
+
+    name: str
+    body: str | None
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
+    """The instance begins. Times are microseconds since 1970; `input` and all other bodies are JSON text.
+
+    `seed` is what uuid(), random and jitter are drawn from. It stays the same when a journal is rewound.
+    """
+
+    message: str
+    at: int
+    input: str | None
+    seed: str
+    parent: str | None = None
+    deadline: int | None = None
+    carried: tuple[Carried, ...] = ()
+
+
+class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
+    """The start that row 0 of this execution holds (continue-as-new) was played."""
+
+    message: str
+    at: int
+
+
+class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
+    """An activity or a child ended: `value` is its result; with `failure` it ended badly.
+
+    `message` is empty for an inline activity, whose answer came in no message.
+    """
+
+    message: str
+    at: int
+    execution: int
+    number: int
+    value: str | None = None
+    failure: Failure | None = None
+
+
+class Fired(msgspec.Struct, frozen=True, array_like=True, tag="fired"):
+    """A timer is due."""
+
+    message: str
+    at: int
+    execution: int
+    number: int
+
+
+class Signalled(msgspec.Struct, frozen=True, array_like=True, tag="signalled"):
+    """Somebody outside sent a signal."""
+
+    message: str
+    at: int
+    name: str
+    body: str | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
+    """Somebody outside wants the instance to end."""
+
+    message: str
+    at: int
+    why: str = ""
+
+
+class Woken(msgspec.Struct, frozen=True, array_like=True, tag="woken"):
+    """Nothing but a reason to run: the message that follows a continue-as-new. It is ended and leaves no entry."""
+
+    message: str
+    at: int
+
+
+Arrival = Started | Begun | Answered | Fired | Signalled | Cancelled | Woken
+
+# --- What the code asks for ---------------------------------------------------------------------------------
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
+    """Run an activity."""
+
+    name: str
+    fingerprint: str
+
+
+class Timer(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
+    """Wake me at this time."""
+
+    due: int
+
+
+class Child(msgspec.Struct, frozen=True, array_like=True, tag="child"):
+    """Start an orchestration and wait for its result."""
+
+    name: str
+    id: str
+    fingerprint: str
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
+    """Start an orchestration and forget about it."""
+
+    name: str
+    id: str
+    fingerprint: str
+
+
+class Once(msgspec.Struct, frozen=True, array_like=True, tag="once"):
+    """The result of a side effect that replay must not repeat."""
+
+    name: str
+    value: str | None = None
+    failure: Failure | None = None
+
+
+class Patched(msgspec.Struct, frozen=True, array_like=True, tag="patched"):
+    """This instance runs the new side of a change."""
+
+    name: str
+
+
+class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):
+    """The call, child or timer of this number is not waited for any more."""
+
+    number: int
+
+
+class Complete(msgspec.Struct, frozen=True, array_like=True, tag="complete"):
+    """The function returned."""
+
+    fingerprint: str
+
+
+class Fail(msgspec.Struct, frozen=True, array_like=True, tag="fail"):
+    """An exception left the function."""
+
+    failure: Failure
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+    """The function ended because it was cancelled."""
+
+
+class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
+    """Continue as new: this execution ends, the next one begins with a new input and an empty journal."""
+
+    fingerprint: str
+
+
+Numbered = Call | Timer | Child | Start | Once | Patched
+Ending = Complete | Fail | Cancel | Again
+Command = Numbered | Withdraw | Ending
+
+# --- Rows ---------------------------------------------------------------------------------------------------
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One arrival, and what the code asked for until it waited again."""
+
+    arrival: Arrival
+    asked: tuple[Command, ...] = ()
+
+
+class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
+    format: int
+    python: str
+    at: int
+    entries: tuple[Entry, ...] = ()
+    late: tuple[str, ...] = ()
+    begin: Started | None = None
+    final: bool = True
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the journal. `turn` counts from 1; row 0 holds the start of an execution after continue-as-new.
+
+    `late` names messages that were ended without reaching the code. `final` is False for a part of a turn that goes
+    on: the messages of its run are not settled yet, and a run handed out again goes on with the next part.
+    """
+
+    id: str
+    execution: int
+    turn: int
+    part: int = 0
+    at: int
+    entries: tuple[Entry, ...] = ()
+    late: tuple[str, ...] = ()
+    begin: Started | None = None
+    final: bool = True
+    python: str = PYTHON
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        return self.id, self.execution, self.turn, self.part
+
+    @property
+    def consumed(self) -> tuple[str, ...]:
+        """The messages that this row ends."""
+        arrived = (each.arrival.message for each in self.entries)
+        return (*(each for each in arrived if each), *self.late)
+
+
+_WRITER = msgspec.json.Encoder()
+_READER = msgspec.json.Decoder(_Body)
+# Fields, keys and sets are sorted: the fingerprint depends neither on the process nor on the order of declaration.
+_STABLE = msgspec.json.Encoder(enc_hook=represent, order="sorted")
+
+
+def encode(row: Row) -> str:
+    """The row without its key, as JSON text."""
+    body = _Body(FORMAT, row.python, row.at, row.entries, row.late, row.begin, row.final)
+    return _WRITER.encode(body).decode()
+
+
+def decode(id: str, execution: int, turn: int, part: int, text: str | bytes) -> Row:
+    """The reverse, or JournalUnreadable."""
+    try:
+        body = _READER.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise JournalUnreadable(
+            f"The journal of instance {id!r} cannot be read: execution {execution}, turn {turn}, part {part} is not a "
+            f"row of format {FORMAT} ({type(error).__name__}). Run the release that wrote it, or "
+            "terminate the instance."
+        ) from error
+    if body.format != FORMAT:
+        raise JournalUnreadable(
+            f"The journal of instance {id!r} has format {body.format}, and this release reads {FORMAT}: "
+            "run the release that wrote it."
+        )
+    return Row(
+        id=id, execution=execution, turn=turn, part=part, at=body.at, entries=body.entries, late=body.late,
+        begin=body.begin, final=body.final, python=body.python,
+    )  # fmt: skip
+
+
+def merged(rows: Iterable[Row]) -> tuple[Entry, ...]:
+    """The entries of rows in their order: two journals that are equal here are equal to any code."""
+    return tuple(entry for row in rows for entry in row.entries)
+
+
+def fingerprint(value: Any) -> str:
+    """Sixteen hexadecimal digits that differ if the value differs, and not from process to process."""
+    return "" if value is None else blake2b(_STABLE.encode(value), digest_size=8).hexdigest()
+
+
+def message_id(instance: str, execution: int, number: int) -> UUID:
+    """The id of the message of a command: the same however often the turn is run."""
+    return uuid5(NAMESPACE, f"{execution}/{number}/{instance}")

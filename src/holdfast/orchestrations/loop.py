@@ -1,0 +1,289 @@
+"""The event loop of one instance: real asyncio Tasks and Futures, no selector, no clock, no threads.
+
+Whatever the code sees is decided by the order of arrivals: callbacks run in the order in which they were scheduled,
+tasks hash by their creation number (so the sets in which asyncio keeps them have one order), time is that of the last
+arrival, and `call_at` asks for a durable timer. The loop runs until nothing is ready, and then the code waits.
+
+A loop runs inside the thread's own one, from a plain callback of it: `enter` makes ours the running one, `leave`
+puts the other back. So nothing here is ever awaited by the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio import events
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import Any, NoReturn, TypeVar
+
+from ..telemetry.logs import Log
+from .budget import Budget
+from .host import Host
+from .refusals import METHODS, refuse_callers, watch
+
+log = Log("holdfast.orchestrations")
+
+T = TypeVar("T")
+PASSES_MAX = 100_000  # of the loop for one arrival
+CHECK_EVERY = 64  # callbacks between two looks at whether replay should make room for others
+
+
+class Circles(Exception):
+    """The code goes round in circles: it keeps the loop busy for one arrival without end."""
+
+
+class Handle:
+    """A callback that waits to be run."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
+        self.callback, self.args, self.context = callback, args, context
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+
+class TimerHandle(Handle):
+    """A callback that waits for a durable timer. Cancelling it withdraws the timer."""
+
+    __slots__ = ("_when", "loop", "number")
+
+    def __init__(
+        self,
+        loop: Loop,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context,
+    ) -> None:
+        super().__init__(callback, args, context)
+        self.loop, self._when = loop, when
+        self.number = loop.host.timer(round(when * 1_000_000), self._fire)
+
+    def _fire(self) -> None:
+        self.loop.ready.append(self)
+
+    def when(self) -> float:
+        return self._when
+
+    def cancel(self) -> None:
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            self.loop.host.withdraw(self.number)
+
+
+class NumberedTask(asyncio.Task[T]):
+    """A task that hashes by the number of its creation: sets of tasks have the same order in every run."""
+
+    def __init__(
+        self, number: int, coro: Coroutine[Any, Any, T], loop: Loop, name: Any, context: Context | None
+    ) -> None:
+        self._number = number  # first: asyncio hashes the task while it is made
+        super().__init__(coro, loop=loop, name=name or f"task-{number}", context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """See the module. `now` is in microseconds since 1970."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.now = 0
+        self.ready: deque[Handle] = deque()
+        self.stopped = False  # nothing more is run: the code has changed, or its time is spent
+        self.tasks: list[NumberedTask[Any]] = []
+        self.generators: list[AsyncGenerator[Any, Any]] = []
+        self.created = 0
+        self._keep = 16
+        self._passes = 0
+        self._outside: tuple[Any, ...] | None = None
+
+    # --- Running ---
+
+    def enter(self) -> None:
+        """Ours is the running loop of this thread from here on."""
+        hooks = sys.get_asyncgen_hooks()
+        self._outside = (events._get_running_loop(), hooks, watch(True))
+        events._set_running_loop(self)
+        sys.set_asyncgen_hooks(self._first_iteration, self._finalize)
+
+    def leave(self) -> None:
+        """The other one is again."""
+        assert self._outside is not None
+        loop, hooks, watching = self._outside
+        self._outside = None
+        sys.set_asyncgen_hooks(*hooks)
+        events._set_running_loop(loop)
+        watch(watching)
+
+    def drain(self, pause: Callable[[], bool] | None = None, budget: Budget | None = None) -> bool:
+        """Run until nothing is ready; False: stopped before, because of `pause`. Raises Circles."""
+        ready = self.ready
+        until_check = CHECK_EVERY
+        while ready:
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle.is_cancelled:
+                    continue
+                try:
+                    handle.context.run(handle.callback, *handle.args)
+                except SystemExit:
+                    pass  # the task has it, too: whoever awaits it decides
+                except Exception as error:
+                    self.call_exception_handler({"message": "a callback failed", "exception": error})
+                if self.stopped or (budget is not None and budget.spent):
+                    return True
+                until_check -= 1
+                if not until_check:
+                    until_check = CHECK_EVERY
+                    if pause is not None and pause():
+                        return False
+            self._count_pass()
+        self._forget_done()
+        return True
+
+    def arrival(self, at: int) -> None:
+        """Time goes on, and never back."""
+        self.now = max(self.now, at)
+        self._passes = 0
+
+    def _count_pass(self) -> None:
+        self._passes += 1
+        if self._passes > PASSES_MAX:
+            busy = self.ready[0].callback if self.ready else None
+            name = getattr(busy, "__qualname__", None) or type(busy).__name__
+            raise Circles(
+                f"The code goes round in circles: {PASSES_MAX:,} passes of the event loop for one arrival; "
+                f"last: {name}. Look for `await asyncio.sleep(0)` in a loop, and for a loop that catches "
+                "CancelledError inside a cancel scope of anyio, which cancels again in each pass: use asyncio.timeout."
+            )
+
+    def _forget_done(self) -> None:
+        if len(self.tasks) > self._keep:
+            self.tasks = [each for each in self.tasks if not each.done()]
+            self._keep = max(16, 2 * len(self.tasks))
+        if len(self.generators) > 16:
+            self.generators = [
+                each for each in self.generators if getattr(each, "ag_frame", None) is not None
+            ]
+
+    # --- What asyncio asks of a loop ---
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        handle = Handle(callback, args, copy_context() if context is None else context)
+        self.ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        refuse_callers(sys._getframe(1))
+        return self._at(self.time() + delay, callback, args, context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        refuse_callers(sys._getframe(1))
+        return self._at(when, callback, args, context)
+
+    def _at(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> Handle:
+        own = copy_context() if context is None else context
+        return TimerHandle(self, max(when, self.time()), callback, args, own)
+
+    def time(self) -> float:
+        return self.now / 1_000_000
+
+    def create_future(self) -> asyncio.Future[Any]:
+        caller = sys._getframe(1)
+        if caller.f_code.co_filename in _WAITING:
+            refuse_callers(caller)
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+        **options: Any,
+    ) -> NumberedTask[T]:
+        refuse_callers(sys._getframe(1))
+        if options.get("eager_start"):
+            raise METHODS["set_task_factory"].error()
+        self.created += 1
+        task = NumberedTask(self.created, coro, self, name, context)
+        self.tasks.append(task)
+        return task
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self._outside is not None
+
+    def is_closed(self) -> bool:
+        return False
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Logged without texts, which may hold payloads; once, so not in replay."""
+        if self.host.replaying:
+            return
+        error = context.get("exception")
+        log.warning(
+            "orchestration.stray_error",
+            "Instance %(instance)s: %(what)s (%(kind)s)",
+            instance=self.host.id, what=str(context.get("message", "")), kind=type(error).__name__,
+        )  # fmt: skip
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    # --- Async generators: held until the instance ends, so that the garbage collector decides nothing ---
+
+    def _first_iteration(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self.generators.append(generator)
+
+    def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Only what has ended is let go; nothing is left to do for it."""
+
+    def close_generators(self) -> None:
+        """End the generators that are still open, the youngest first. They may clean up, but not wait."""
+        for generator in reversed(self.generators):
+            closing = generator.aclose()
+            try:
+                closing.send(None)
+            except BaseException:  # noqa: S112 - StopIteration, mostly; whatever it is, the generator has ended
+                continue
+            closing.close()
+        self.generators = []
+
+
+_WAITING = frozenset((asyncio.tasks.__file__, asyncio.queues.__file__))
+
+
+def _refused(name: str) -> Callable[..., NoReturn]:
+    def method(self: Loop, *args: Any, **options: Any) -> NoReturn:
+        raise METHODS[name].error()
+
+    method.__name__ = name
+    return method
+
+
+for _name in METHODS:
+    setattr(Loop, _name, _refused(_name))

@@ -1,0 +1,83 @@
+"""What a store is, whatever its database: the rest of the package knows no more of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from ..clock import Clock
+from .statement import Bound, Engine, Plan, Runnable
+
+T = TypeVar("T")
+
+Run: TypeAlias = Callable[[Runnable[Any]], Any]
+Arun: TypeAlias = Callable[[Runnable[Any]], Awaitable[Any]]
+
+
+class Store(Protocol):
+    """Runs plans on connections of its own, and binds those that run in the caller's transaction.
+
+    `has_one_writer`: whoever is in a transaction keeps all others from writing, so whatever is needed for a publish is
+    done in it. `is_embedded`: it needs no ceremony, its tables are made when they are missed.
+    """
+
+    clock: Clock
+    has_one_writer: bool
+    is_embedded: bool
+
+    @property
+    def engine(self) -> Engine[Any]: ...
+
+    @property
+    def where(self) -> str:
+        """Where the database is, for people."""
+
+    def run(self, plan: Runnable[T]) -> T:
+        """Do a plan in a transaction of its own and block until it is committed."""
+
+    async def arun(self, plan: Runnable[T]) -> T: ...
+
+    def read(self, plan: Runnable[T]) -> T:
+        """Do a plan that only reads."""
+
+    def bound(self, plan: Runnable[T]) -> Bound[T]:
+        """The plan in the SQL of this database, at this time: for a handle of the caller's."""
+
+    # -- a handler's own transaction
+
+    def turn(self) -> AbstractContextManager[Any]: ...
+
+    def aturn(self) -> AbstractAsyncContextManager[Any]: ...
+
+    def transaction(self) -> AbstractContextManager[tuple[Any, Run]]: ...
+
+    def atransaction(self) -> AbstractAsyncContextManager[tuple[Any, Arun]]: ...
+
+    # -- hints
+
+    async def wait(self, seconds: float, woken: asyncio.Event) -> None:
+        """Return after so long, or earlier when woken."""
+
+    async def listen(self, woken: asyncio.Event) -> None: ...
+
+    # -- life
+
+    def elsewhere(self) -> Plan[str | None]:
+        """Where the connection that runs this is, if it is known not to be at this database."""
+
+    def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
+        """Whether tables and subscriptions are there and committed, as far as that can be seen without waiting."""
+
+    def migration(self) -> Plan[list[int]]:
+        """What brings the database to the version of this release; the answer lists the steps taken."""
+
+    def migrate(self) -> list[int]: ...
+
+    def check(self) -> None:
+        """Refuse a database without our tables, or with those of another version."""
+
+    def close(self) -> None: ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,2 @@
+   -- A text stands in the error history.
+   and exists (select 1 from json_each(d.errors) e where instr(lower(json_extract(e.value, '$.text')), lower(:text)) > 0)

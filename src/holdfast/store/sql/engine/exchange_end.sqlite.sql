@@ -1,0 +1,2 @@
+-- Nothing to wait for: there is one writer.
+select null limit 0

@@ -1,0 +1,1 @@
+insert into holdfast.subscription (pattern, queue, created_at) values (:pattern, :queue, :now) on conflict do nothing

@@ -1,0 +1,2 @@
+-- The planner uses the index by itself.
+select null limit 0

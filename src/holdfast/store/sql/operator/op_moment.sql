@@ -1,0 +1,2 @@
+-- The database's time.
+select :now

@@ -1,4 +1,0 @@
--- The time, and one breaker if it is known.
-select coalesce(:now::timestamptz, clock_timestamp()), b.name, b.version, b.era, b.state, b.forced, b.calls, b.trials_left,
-       b.successes, b.opened_at, b.until, b.changed_at, b.why
-  from (select 1) one left join holdfast.breaker b on b.name = :name::text

@@ -1,8 +1,0 @@
--- Ids with these last characters, among the newest million pending and the newest million dead: ids are ordered by time,
--- so an index is walked from its end, and no index of last characters makes every publish dearer.
-select m.id from (select id from holdfast.message order by id desc limit 1000000) m
- where pg_catalog.right(m.id::text, pg_catalog.length(:tail::text)) = :tail::text
- union
-select d.id from (select id from holdfast.dead order by id desc limit 1000000) d
- where pg_catalog.right(d.id::text, pg_catalog.length(:tail::text)) = :tail::text
- limit :limit

@@ -1,0 +1,2 @@
+-- There are none: a place is a message's number here.
+select null, null, null limit 0

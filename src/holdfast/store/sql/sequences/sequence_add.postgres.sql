@@ -1,0 +1,2 @@
+-- A sequence has its row from the start.
+select null::int limit 0

@@ -1,0 +1,2 @@
+-- One at a time in any case: there is one writer.
+select null limit 0

@@ -1,4 +1,0 @@
--- Deaths since a moment, by queue and reason, counted up to a limit, whatever became of the dead letters since.
-select x.queue, x.reason, count(*) from (
-    select queue, coalesce(last_reason, reason) as reason from holdfast_death where died_at > :since limit :limit) x
- group by x.queue, x.reason order by 3 desc, 1, 2

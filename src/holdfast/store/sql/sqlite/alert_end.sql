@@ -1,3 +1,0 @@
--- An episode is over, if it is still the one that was read. No row: somebody else has ended it.
-delete from holdfast_alert where name = :name and subject = :subject and version = :version and episode = :number
-returning version

@@ -1,3 +1,0 @@
--- Pending messages that have failed so often that they may be poison: how many, and the first few.
-select count(*) over (), id, queue, type, attempts from holdfast_message
- where attempts >= :attempts and status & 32768 = 32768 order by attempts desc, seq limit :few

@@ -1,2 +1,0 @@
--- The same action has changed more.
-update holdfast_audit set count = count + :count, became = :became, ids = :ids where number = :number

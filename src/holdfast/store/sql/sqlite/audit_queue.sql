@@ -1,2 +1,0 @@
--- What an operator may change about a queue.
-select paused_at, paused_why from holdfast_queue where name = :name

@@ -1,2 +1,0 @@
--- What an operator may change about a stream.
-select open, halted_by, halted_at from holdfast_stream where queue = :queue and name = :stream

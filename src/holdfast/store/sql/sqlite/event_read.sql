@@ -1,3 +1,0 @@
--- The events of a stream behind a version, in order.
-select version, id, type, subject, created_at, headers, body from holdfast_event
- where stream = :stream and version > :after order by version limit :count

@@ -1,2 +1,0 @@
--- How many dead letters there are. What is asked for is put behind it.
-select count(*) from holdfast_dead d

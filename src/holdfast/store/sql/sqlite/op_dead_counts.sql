@@ -1,2 +1,0 @@
--- Dead letters by queue, and the newest death.
-select queue, count(*), max(died_at) from holdfast_dead group by queue

@@ -1,2 +1,0 @@
--- Dead letters for what follows. What is asked for is put behind it.
-with found as (select d.* from holdfast_dead d

@@ -1,3 +1,0 @@
--- All deaths of messages, the first ones first.
-select d.id, d.queue, d.died_at, d.seq, d.type, d.reason, d.last_reason, d.fingerprint, d.worker, d.error, d.body
-  from holdfast_death d where d.id in (select value from json_each(:ids)) order by d.died_at, d.queue, d.seq

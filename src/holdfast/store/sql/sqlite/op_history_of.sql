@@ -1,3 +1,0 @@
--- How the deliveries of one message ended.
-select queue, type, stream, subject, outcome, ended_at, started_at, due_at, attempts, failures, status, why
-  from holdfast_history where id = :id order by ended_at, queue limit 1000

@@ -1,2 +1,0 @@
--- Leases that lapsed long ago and that nobody has ended.
-select count(*), min(until) from holdfast_lease where until < :before

@@ -1,2 +1,0 @@
--- Where a message stands. No row: it has ended.
-select queue, stream, position from holdfast_message where seq = :seq

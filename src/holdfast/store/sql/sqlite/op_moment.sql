@@ -1,2 +1,0 @@
--- The time.
-select :now

@@ -1,6 +1,0 @@
--- When the message of the oldest dedupe key ended that is to be removed: before a moment, and without a delivery left.
-select k.ended_at from holdfast_dedupe k
- where k.ended_at < :before
-   and not exists (select 1 from holdfast_message m where m.id = k.id)
-   and not exists (select 1 from holdfast_dead x where x.id = k.id)
- order by k.ended_at limit 1

@@ -1,2 +1,0 @@
--- A queue in which nothing is pending is forgotten. No row: there was none of that name.
-delete from holdfast_queue where name = :queue returning name

@@ -1,4 +1,0 @@
--- How many messages of a queue stand under a live lease of their own, counted up to a limit.
-select count(*) from (
-    select 1 from holdfast_lease l join holdfast_message m on m.seq = l.seq
-     where m.queue = :queue and l.until >= :now limit :limit) x

@@ -1,4 +1,0 @@
--- Leases on messages of a queue, live ones first.
-select l.until >= :now, l.until, coalesce(w.name, 'worker ' || l.worker), m.id
-  from holdfast_lease l join holdfast_message m on m.seq = l.seq left join holdfast_worker w on w.id = l.worker
- where m.queue = :queue order by l.until desc limit 1

@@ -1,6 +1,0 @@
--- Whether anything is pending in a queue, and its dead letters.
-select (select count(*) from (select 1 from holdfast_message where queue = :queue and head and vanished = 0 limit :cap) x)
-     + (select count(*) from (select 1 from holdfast_message where queue = :queue and head and vanished > 0 limit :cap) x)
-     + (select count(*) from (select 1 from holdfast_message where queue = :queue and position is not null and not head
-                               limit :cap) x),
-       (select count(*) from holdfast_dead where queue = :queue)

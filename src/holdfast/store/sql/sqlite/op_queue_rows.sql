@@ -1,2 +1,0 @@
--- Queues that are known by name, and which of them are paused.
-select name, paused_at, paused_why from holdfast_queue order by name

@@ -1,2 +1,0 @@
--- The streams of a queue in which nothing is pending are forgotten, halted ones too.
-delete from holdfast_stream where queue = :queue and open = 0

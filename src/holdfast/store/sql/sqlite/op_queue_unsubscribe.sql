@@ -1,2 +1,0 @@
--- New messages do not go to this queue any more.
-delete from holdfast_subscription where queue = :queue returning pattern

@@ -1,1 +1,0 @@
-select name, ordered from holdfast_queue

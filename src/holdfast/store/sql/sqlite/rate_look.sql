@@ -1,2 +1,0 @@
--- How many tokens a bucket had, and when. No row: nobody has taken from it.
-select tokens, at from holdfast_rate where name = :name

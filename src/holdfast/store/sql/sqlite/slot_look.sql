@@ -1,2 +1,0 @@
--- The holders of a limit, if anybody has asked for its slots.
-select version, holders from holdfast_slot where name = :name

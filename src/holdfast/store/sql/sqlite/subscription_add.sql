@@ -1,1 +1,0 @@
-insert into holdfast_subscription (pattern, queue, created_at) values (:pattern, :queue, :now) on conflict do nothing

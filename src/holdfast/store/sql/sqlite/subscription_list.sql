@@ -1,1 +1,0 @@
-select pattern, queue from holdfast_subscription

@@ -1,1 +1,0 @@
-select seq, epoch from holdfast_lease where worker = :worker

@@ -1,0 +1,252 @@
+"""What a transport is: the way to a message broker, as narrow as it can be.
+
+A **connector** is what users make, once: `RabbitMQ(url)`, `MemoryBroker()`. It holds settings and secrets, and no
+connection. It makes a **sender** for each destination and a **receiver** for each inbox of a process. Both are
+transports: each has one connection of its own, is used from one asyncio loop, and can be opened again after it broke.
+
+Every transport
+---------------
+- `await open()` connects, and declares or checks what it needs (exchanges, queues). It raises `TransportBroken` if that
+  fails; nothing stays open then. Open again after a pause: transports do not reconnect by themselves. To open an open
+  transport closes it first.
+- `await close()` never raises, takes at most a few seconds, and may be called twice, also on one that never was open.
+- `broken()` says why nothing can be sent or received now, or None. It asks nobody, costs nothing, and may be called as
+  often as one likes. `Broken.everyone` is True for what holds for every process (the broker is blocked, the password is
+  refused, an exchange is missing) and False for what may be this process's own trouble (connection lost, no route).
+- `limits` says what may be sent. It may change with `open()`, when the broker has told its own.
+
+Sender
+------
+- `await send(batch, sent)` writes the whole batch before it waits for anything, in the order of the batch: so two sends
+  that were begun one after the other arrive in that order. At most `limits.in_flight` messages may be under way.
+- `sent(i, fate)` is called once at most for each index, as the answers come, in any order, and never after `send` has
+  returned. **What was not told is unknown**: it may have arrived or not, and is to be sent again with the same id.
+- `send` returns when every fate is told, or when no more will come: the connection was lost, the broker is blocked or
+  has not confirmed in time. It does not raise for that; `broken()` says why. If it is cancelled, what was not told is
+  unknown as well.
+- The fates:
+    Confirmed    the broker has stored it. The only proof that it was sent.
+    Rejected     the broker refused this message (a full queue, no permission), or it cannot be sent as it is.
+    TooLarge     it is larger than the broker allows, and will always be.
+    Unroutable   no queue or exchange takes it at this address now; a later binding may mend that.
+    Unknown      no answer, and the transport knows why. The same as not being told.
+- One bad message must not condemn its neighbours. If it costs them their connection or channel, they are unknown, and
+  the transport finds the culprit itself, so that repeated sends of what is unknown come to an end.
+- A sender never sends again what was confirmed. To find a culprit it may send again what was not answered, in the order
+  of the batch.
+
+Receiver
+--------
+- After `open()` it receives. `await receive(most)` waits for at least one message and gives up to `most`, in the order
+  of the broker. It raises `TransportBroken` when the connection is lost: what was not settled will come again.
+- `settle(stored)` acknowledges messages that are stored and committed: always the oldest that are not settled, in their
+  order. Messages of a former connection are ignored: they come again anyway.
+- `await stop()` receives no more and gives everything that is not settled back to the broker, in its old place; the
+  connection stays. `await start()` goes on. A receiver never refuses a message and never asks for a new place for it:
+  that would break the order.
+- What it holds is bounded by count and bytes (`Source`); one message may be larger.
+
+No secret may stand in `repr`, errors, logs or `broken()` of any of them. `holdfast.testing.transports` has the tests
+that every transport must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from ..errors import HoldfastError
+from .cloudevents import Binding
+
+
+class TransportBroken(HoldfastError):
+    """A broker cannot be used now. Nothing is lost: what is stored here stays, and is sent later."""
+
+    retryable = True
+
+    def __init__(self, why: str, *, everyone: bool = False) -> None:
+        super().__init__(why)
+        self.why, self.everyone = why, everyone
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Why a transport cannot be used, and whether that holds for every process."""
+
+    why: str
+    everyone: bool = False
+
+
+# --- Fates --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The broker has stored the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The broker refused the message, or it cannot be sent as it is."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The message is larger than the broker allows."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unroutable:
+    """Nobody takes the message at its address."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Whether the broker has the message cannot be told."""
+
+    reason: str
+
+
+Fate = Confirmed | Rejected | TooLarge | Unroutable | Unknown
+Sent = Callable[[int, Fate], None]
+CONFIRMED = Confirmed()
+
+
+# --- Messages -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message for a broker. Headers are text; those of CloudEvents are among them."""
+
+    to: str  # exchange, subject, stream or URL
+    body: bytes
+    id: str
+    type: str
+    key: str = ""  # routing key, partition key
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str | None = "application/json"
+    time: datetime | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message from a broker, as it came. Header values are what the broker has: text, numbers, bytes, lists."""
+
+    body: bytes
+    headers: Mapping[str, object]
+    receipt: object = field(repr=False)  # the transport's own, for `settle`
+    id: str | None = None
+    type: str | None = None
+    content_type: str | None = None
+    time: datetime | None = None
+    to: str = ""
+    key: str = ""
+    redelivered: bool = False
+    death: str | None = None  # why the broker had given it up, of a dead letter queue (V29)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be sent."""
+
+    body_bytes: int = 1024 * 1024
+    header_bytes: int = 64 * 1024  # names and values of all headers together
+    address_bytes: int = 255  # of `to` and of `key`
+    in_flight: int = 1000  # messages that are not confirmed yet
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an inbox reads."""
+
+    queue: str
+    bind: Mapping[str, Sequence[str]] = field(default_factory=dict)  # exchange to routing keys
+    prefetch: int = 2000
+    prefetch_bytes: int = 8 * 1024 * 1024
+    ordered: bool = False  # one receiver at a time, in all processes
+
+
+# --- Protocols ----------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """One connection to a broker, which may break and be opened again."""
+
+    @property
+    def limits(self) -> Limits: ...
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    def broken(self) -> Broken | None: ...
+
+
+@runtime_checkable
+class Sender(Transport, Protocol):
+    """Sends the messages of one destination."""
+
+    async def send(self, batch: Sequence[Outgoing], sent: Sent) -> None: ...
+
+
+@runtime_checkable
+class Receiver(Transport, Protocol):
+    """Receives the messages of one inbox."""
+
+    async def receive(self, most: int) -> Sequence[Incoming]: ...
+    def settle(self, stored: Sequence[Incoming]) -> None: ...
+    async def stop(self) -> None: ...
+    async def start(self) -> None: ...
+
+
+@runtime_checkable
+class SendingConnector(Protocol):
+    """A broker that messages can be sent to."""
+
+    name: str  # of the kind, for people: `rabbitmq`
+    binding: Binding  # how CloudEvents are written there
+
+    def sender(self, addresses: Collection[str] = ()) -> Sender:
+        """For a destination. Its fixed addresses are checked by `open()`; what a template makes is not."""
+        ...
+
+
+@runtime_checkable
+class Connector(SendingConnector, Protocol):
+    """A broker that messages can be sent to and received from."""
+
+    def receiver(self, source: Source) -> Receiver: ...
+
+
+# --- For those who write a transport ------------------------------------------------------------------------
+
+NOT_OPEN = Broken("it is not open")
+HEADER_EXTRA = 8  # bytes that a header costs beside its name and value
+
+
+def refusal(message: Outgoing, limits: Limits) -> Rejected | TooLarge | None:
+    """The fate of a message that is not to be sent at all. Every sender asks this first."""
+    if len(message.body) > limits.body_bytes:
+        return TooLarge(f"its body has {len(message.body)} bytes, and the broker takes {limits.body_bytes}")
+    try:
+        for what, text in (("address", message.to), ("key", message.key)):
+            if (size := len(text.encode())) > limits.address_bytes:
+                return Rejected(f"its {what} has {size} bytes, and {limits.address_bytes} are allowed")
+        size = sum(len(name) + len(value.encode()) + HEADER_EXTRA for name, value in message.headers.items())
+    except UnicodeEncodeError:
+        return Rejected("its address, key or a header has a lone surrogate, which cannot be sent")
+    if size > limits.header_bytes:
+        return TooLarge(f"its headers have {size} bytes, and {limits.header_bytes} can be sent")
+    return None

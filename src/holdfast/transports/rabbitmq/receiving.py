@@ -1,0 +1,218 @@
+"""Receives from a RabbitMQ queue: one consumer on one channel, bounded by count and by bytes, acknowledged in order.
+
+RabbitMQ bounds what it sends ahead by count only. The bound by bytes is held here: when too much is held, the socket is
+not read. Nothing is ever refused with basic.nack, which would give a message a new place in its queue; to give messages
+back, the channel is closed and opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ..contract import NOT_OPEN, Broken, Incoming, Limits, Source, TransportBroken
+from .link import ChannelClosed, Link, closed_by
+from .topology import Topology
+
+if TYPE_CHECKING:
+    from . import RabbitMQ
+
+
+class RabbitReceiver:
+    """One connection for one inbox."""
+
+    def __init__(self, broker: RabbitMQ, topology: Topology, source: Source) -> None:
+        self._broker, self._topology, self._source = broker, topology, source
+        self._link: Link | None = None
+        self._broken: Broken | None = NOT_OPEN
+        self._channel: Any = None
+        self._consumer: str | None = None
+        self._forget()
+        self._arrived: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"RabbitReceiver({self._source.queue!r}, {self._broker!r})"
+
+    @property
+    def limits(self) -> Limits:
+        return self._broker.limits
+
+    async def open(self) -> None:
+        await self.close()
+        link = Link(self._broker, lambda why: self._lose(link, why))
+        await link.open(self._topology)
+        self._link, self._broken = link, None
+        try:
+            await self.start()
+        except TransportBroken:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        link, self._link, self._broken = self._link, None, NOT_OPEN
+        self._forget()
+        self._channel = None
+        self._wake()
+        if link is not None:
+            await link.close()
+
+    def broken(self) -> Broken | None:
+        return self._broken
+
+    def _lose(self, link: Link, why: Broken) -> None:
+        if link is self._link:
+            self._broken = why
+            self._forget()
+            self._wake()
+
+    def _forget(self) -> None:
+        """What was received and not settled will come again."""
+        self._buffer: deque[Incoming] = deque()
+        self._unsettled: deque[tuple[int, int]] = deque()  # (number, bytes), in order
+        self._held_bytes = 0
+
+    # Consuming.
+
+    async def start(self) -> None:
+        if self._link is None or self._broken is not None:
+            raise self._unusable()
+        if self._channel is not None:
+            return
+        link = self._link
+        try:
+            channel = await link.channel()
+            self._channel = channel
+            channel.add_on_close_callback(self._on_channel_closed)
+            channel.add_on_cancel_callback(self._on_cancelled)
+            await link.call(channel, "basic_qos", prefetch_count=self._source.prefetch)
+            self._consumer = channel.basic_consume(self._source.queue, self._on_message)
+        except ChannelClosed as ended:
+            self._channel = None
+            raise TransportBroken(
+                f"Queue {self._source.queue!r} of RabbitMQ cannot be read: {ended.closed.code} {ended.closed.text}.",
+                everyone=ended.closed.code != 0,
+            ) from None
+
+    async def stop(self) -> None:
+        """Cancels, and closes the channel: what was not settled goes back to its place."""
+        link, channel, self._channel = self._link, self._channel, None
+        self._forget()
+        if link is None or channel is None:
+            return
+        link.hold_reading(False)
+        with contextlib.suppress(ChannelClosed):
+            if self._consumer is not None:
+                await link.call(channel, "basic_cancel", consumer_tag=self._consumer)
+            await link.close_channel(channel)
+
+    def _on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        if channel is not self._channel:
+            return  # of a channel that was closed: it comes again
+        self._buffer.append(_incoming(channel, method, properties, body))
+        self._unsettled.append((method.delivery_tag, len(body)))
+        self._held_bytes += len(body)
+        if self._held_bytes >= self._source.prefetch_bytes and self._link is not None:
+            self._link.hold_reading(True)
+        self._wake()
+
+    def _on_cancelled(self, _: Any) -> None:
+        """The broker ended the consumer: the queue was deleted, or has a new leader."""
+        if self._link is not None:
+            self._link.break_off(
+                Broken(f"RabbitMQ stopped reading queue {self._source.queue!r}: was it deleted?")
+            )
+
+    def _on_channel_closed(self, channel: Any, error: BaseException) -> None:
+        if channel is self._channel and self._link is not None:
+            closed = closed_by(error)
+            self._link.break_off(
+                Broken(f"RabbitMQ closed the channel ({closed.code} {closed.text})", closed.code == 404)
+            )
+
+    # For the inbox.
+
+    async def receive(self, most: int) -> Sequence[Incoming]:
+        while not self._buffer:
+            if self._broken is not None:
+                raise self._unusable()
+            self._arrived = asyncio.get_running_loop().create_future()
+            await self._arrived
+        return [self._buffer.popleft() for _ in range(min(most, len(self._buffer)))]
+
+    def settle(self, stored: Sequence[Incoming]) -> None:
+        channel = self._channel
+        numbers = [
+            receipt[1]
+            for each in stored
+            if isinstance(receipt := each.receipt, tuple) and receipt[0] is channel
+        ]
+        if not numbers or not self._unsettled or channel is None or not channel.is_open:
+            return
+        last = max(numbers)
+        if last < self._unsettled[0][0]:
+            return  # settled before; the broker would close the channel over it
+        channel.basic_ack(last, multiple=True)
+        while self._unsettled and self._unsettled[0][0] <= last:
+            self._held_bytes -= self._unsettled.popleft()[1]
+        if self._link is not None and self._held_bytes < max(1, self._source.prefetch_bytes // 2):
+            self._link.hold_reading(False)
+
+    def _wake(self) -> None:
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    def _unusable(self) -> TransportBroken:
+        broken = self._broken or NOT_OPEN
+        return TransportBroken(
+            f"Queue {self._source.queue!r} of RabbitMQ cannot be read: {broken.why}.",
+            everyone=broken.everyone,
+        )
+
+
+def _incoming(channel: Any, method: Any, properties: Any, body: bytes) -> Incoming:
+    headers: Mapping[str, object] = properties.headers or {}
+    return Incoming(
+        body,
+        headers,
+        receipt=(channel, method.delivery_tag),
+        id=_text(properties.message_id),
+        type=_text(properties.type),
+        content_type=_text(properties.content_type),
+        time=_moment(properties.timestamp),
+        to=_text(method.exchange) or "",
+        key=_text(method.routing_key) or "",
+        redelivered=bool(method.redelivered),
+        death=death_reason(headers),
+    )
+
+
+def _text(value: object) -> str | None:
+    """pika gives bytes for what is not UTF-8."""
+    return (
+        value.decode("utf-8", "replace")
+        if isinstance(value, bytes)
+        else value
+        if isinstance(value, str)
+        else None
+    )
+
+
+def _moment(value: object) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(value, UTC) if isinstance(value, int) else None
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def death_reason(headers: Mapping[str, object]) -> str | None:
+    """Why the broker gave a message up the first time: 'unknown' if it did and does not say (V29); None: it did not."""
+    if isinstance(first := headers.get("x-first-death-reason"), str):
+        return first
+    deaths = headers.get("x-death")
+    if isinstance(deaths, list) and deaths and isinstance(deaths[-1], dict):
+        return str(deaths[-1].get("reason") or "unknown")
+    return "unknown" if "x-death" in headers else None

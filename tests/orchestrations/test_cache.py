@@ -1,0 +1,197 @@
+"""Instances in memory: bounded, checked by their turn, and closed when they leave, whatever their code does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import warnings
+
+import pytest
+
+from holdfast.orchestrations.budget import Alarm
+from holdfast.orchestrations.cache import Cache
+from holdfast.orchestrations.code import _undead
+from holdfast.orchestrations.declared import activity, orchestration
+from holdfast.orchestrations.flow import Flow
+from holdfast.orchestrations.journal import Call, Entry, Row, Started, fingerprint
+from holdfast.orchestrations.outcome import Turn
+from holdfast.orchestrations.replay import Changed
+from holdfast.orchestrations.turn import Instance
+from tests.orchestrations.engine import START, Engine
+
+cleaned: list[tuple[str, int]] = []
+
+
+@activity()
+def pack(item: str) -> str:
+    return item
+
+
+@orchestration()
+async def parked(name: str, flow: Flow) -> str:
+    async def side() -> None:
+        try:
+            await pack("side")
+        finally:
+            cleaned.append((name, threading.get_ident()))
+            flow.log.error("not seen")
+            await pack("while it is closed")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(side())
+        try:
+            return await pack(name)
+        finally:
+            await pack("while it is closed")
+
+
+def park(name: str, size: int = 10) -> Instance:
+    instance = Instance(parked.program, name)
+    turn = instance.turn([Started("m", 1, f'"{name}"', f"{name}/0")], START)
+    assert isinstance(turn, Turn)
+    instance.size = size
+    return instance
+
+
+def test_the_least_recently_used_leaves_first() -> None:
+    cache = Cache(count=2)
+    cleaned.clear()
+    for name in "abc":
+        cache.put(park(name))
+    assert [name for name, _ in cleaned] == ["a"]
+    assert (len(cache), cache.evicted) == (2, 1)
+    held = cache.take("b", 0, 1)
+    assert held is not None
+    cache.put(held)
+    cache.put(park("d"))
+    assert [name for name, _ in cleaned] == ["a", "c"]
+    cache.clear()
+    assert (len(cache), cache.bytes) == (0, 0)
+
+
+def test_bytes_of_journals_are_bounded() -> None:
+    cache = Cache(size=100)
+    for name in "abcd":
+        cache.put(park(name, size=40))
+    assert (len(cache), cache.bytes) == (2, 80)
+    cache.put(park("large", size=101))
+    assert (len(cache), cache.bytes) == (2, 80)
+    cache.clear()
+
+
+@pytest.mark.parametrize(("execution", "turns"), [(0, 0), (0, 2), (1, 1)])
+def test_an_instance_at_another_turn_is_dropped(execution: int, turns: int) -> None:
+    cache = Cache()
+    cache.put(park("a"))
+    cleaned.clear()
+    assert cache.take("a", execution, turns) is None
+    assert [name for name, _ in cleaned] == ["a"]
+    assert cache.take("a", 0, 1) is None
+    assert (cache.hits, cache.misses) == (0, 2)
+
+
+def test_closing_cleans_up_on_this_thread_and_leaves_nothing_to_the_garbage_collector() -> None:
+    """H16: suspended coroutines with `finally`, evicted while the collector runs all the time."""
+    cleaned.clear()
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cache = Cache(count=5)
+            for number in range(100):
+                cache.put(park(str(number)))
+            cache.clear()
+            gc.collect()
+    finally:
+        gc.set_threshold(*threshold)
+    assert {thread for _, thread in cleaned} == {threading.get_ident()}
+    assert len(cleaned) == 100
+
+
+def test_tasks_that_were_stopped_in_the_middle_are_ended() -> None:
+    """Tasks that were created and had not begun when the turn was stopped."""
+    ended: list[int] = []
+
+    async def member(number: int) -> None:
+        try:
+            await pack(str(number))
+        finally:
+            ended.append(number)
+
+    @orchestration()
+    async def stopped(flow: Flow) -> None:
+        tasks = [asyncio.create_task(member(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(member(number)) for number in range(3, 6)]
+        await pack("another")
+        raise AssertionError(tasks)
+
+    before = len(_undead)
+    recorded = Row(id="i", execution=0, turn=1, at=1, entries=(Entry(Started("m", 1, None, "i/0"), CALLS),))
+    instance = Instance(stopped.program, "i")
+    instance.load([recorded])
+    instance.catch_up()
+    assert isinstance(instance.turn([], START), Changed)
+    instance.close()
+    assert ended == [0, 1, 2]  # the others had not begun
+    assert len(_undead) == before
+
+
+CALLS = (*(Call("pack", fingerprint(str(number))) for number in range(3)), Call("pack", fingerprint("other")))
+
+
+def test_closing_is_silent_and_asks_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[str] = []
+
+    @orchestration()
+    async def cleans_up(flow: Flow) -> None:
+        try:
+            await pack("a")
+        finally:
+            flow.log.error("not seen")
+            try:
+                flow.once(lambda: said.append("once"), name="once")
+            finally:
+                pack_at_last.start("b")
+
+    instance = Instance(cleans_up.program, "i")
+    instance.turn([Started("m", 1, None, "i/0")], START)
+    instance.close()
+    assert (said, caplog.records, instance.waits().asks) == ([], [], ())
+
+
+@orchestration()
+async def pack_at_last(item: str) -> None:
+    await pack(item)
+
+
+def test_closing_asks_for_nothing_and_ends_code_that_refuses() -> None:
+    @orchestration()
+    async def refuses(flow: Flow) -> None:
+        while True:
+            try:
+                await pack("a")
+            except BaseException:
+                continue
+
+    alarm = Alarm(0.05).install()
+    try:
+        instance = Instance(refuses.program, "i", budget=alarm)
+        turn = instance.turn([Started("m", 1, None, "i/0")], START)
+        assert isinstance(turn, Turn)
+        instance.close()
+    finally:
+        alarm.uninstall()
+
+
+def test_an_instance_that_ended_is_not_kept() -> None:
+    @orchestration()
+    async def short() -> int:
+        return 1
+
+    engine = Engine(short)
+    engine.start(short)
+    engine.run()
+    assert len(engine.cache) == 0

@@ -1,0 +1,89 @@
+"""Random orchestrations: live, with a worker that forgets, replayed, and with other batches: all equal."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.clock import from_micros
+from holdfast.orchestrations.cache import Cache
+from holdfast.orchestrations.journal import Row, merged
+from holdfast.orchestrations.outcome import Turn
+from holdfast.orchestrations.turn import Instance
+from tests.orchestrations.engine import Engine
+from tests.orchestrations.plans import draw, interpret, work
+
+
+def played(seed: int, forget: float, cache: Cache | None = None) -> Engine:
+    dice = Random(f"outside/{seed}")
+    engine = Engine(interpret, activities=[work], seed=seed, forget=forget, cache=cache)
+    engine.start(interpret, draw(seed))
+    for _ in range(dice.randint(0, 6)):
+        engine.signal(
+            "i", dice.choice("abc"), dice.randint(0, 9), after=dice.choice((0, 0.5, 5, 40)) * dice.random()
+        )
+    if dice.random() < 0.3:
+        engine.cancel("i", after=dice.choice((0.1, 1, 10)) * dice.random())
+    return engine.run()
+
+
+def everything(engine: Engine) -> Any:
+    """All that must be equal: how instances ended, their journals, the effects."""
+    journals = {
+        id: [merged(record.rows(id, execution)) for execution in range(record.execution + 1)]
+        for id, record in engine.records.items()
+    }
+    return {id: (r.end, r.status) for id, r in engine.records.items()}, journals, engine.calls, engine.paused
+
+
+def rebatched(engine: Engine, id: str, execution: int, seed: int) -> list[Row]:
+    """The same arrivals, in turns of other sizes."""
+    record = engine.records[id]
+    rows = record.rows(id, execution)
+    dice = Random(f"batches/{seed}")
+    arrivals = [entry.arrival for entry in merged(rows) if entry.arrival.message]
+    instance = Instance(record.program, id, execution)
+    instance.load(row for row in rows if row.begin is not None)
+    found: list[Row] = []
+    while arrivals or not found:  # the start of a later execution is in its row 0
+        size = dice.choice((1, 2, 3, len(arrivals)))
+        turn = instance.turn(arrivals[:size], from_micros(0))
+        assert isinstance(turn, Turn)
+        assert (turn.row.late, turn.unread) == ((), ())
+        del arrivals[:size]
+        found.append(turn.row)
+    instance.close()
+    return found
+
+
+def check(seed: int) -> Engine:
+    live = played(seed, forget=0)
+    assert live.paused == {}
+    assert everything(played(seed, forget=0.5)) == everything(live)
+    assert everything(played(seed, forget=1)) == everything(live)
+    assert everything(played(seed, forget=0, cache=Cache(count=1))) == everything(live)
+    for id, record in live.records.items():
+        for execution in range(record.execution + 1):
+            entries = merged(record.rows(id, execution))
+            assert merged(rebatched(live, id, execution, seed)) == entries
+    return live
+
+
+@pytest.mark.covers("X59")
+@pytest.mark.parametrize("seed", range(40))
+def test_forgetting_replaying_and_batches_change_nothing(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.faults("simulation")
+@pytest.mark.covers("X59")
+def test_two_thousand_seeds() -> None:
+    ends: dict[str, int] = {}
+    for seed in range(1000, 3000):
+        for record in check(seed).records.values():
+            state = "waiting" if record.end is None else record.end.state
+            ends[state] = ends.get(state, 0) + 1
+    # The plans are worth something: they end in every way.
+    assert all(ends.get(state, 0) > 50 for state in ("completed", "failed", "cancelled")), ends
