@@ -31,8 +31,9 @@ from uuid import UUID
 
 
 class HoldfastError(Exception):
-    """Something in Holdfast went wrong."""
+    """Something in Holdfast went wrong. `details`: lines behind its text, such as the candidates for an id."""
 
+    details: tuple[str, ...] = ()
     category: ClassVar[str] = "infrastructure"
     retryable: bool = False
 
@@ -204,11 +205,10 @@ class PoisonError(HoldfastError):
     ) -> None:
         self.attempt_count, self.max_attempts = attempt_count, max_attempts
         self.message_type, self.message_id, self.message = message_type, message_id, message
-        allowed = "more than" if max_attempts is None else f"at most {max_attempts}"
-        super().__init__(
-            f"Message {message_id} of type {message_type} is poison: "
-            f"{attempt_count} attempts, {allowed} allowed."
-        )
+        tried = f"{attempt_count} attempts, more than allowed"
+        if max_attempts is not None:  # it may have been handed out once more, to be given up
+            tried = f"{min(attempt_count, max_attempts)} of {max_attempts} attempts are used up"
+        super().__init__(f"Message {message_id} of type {message_type} is poison: {tried}.")
 
     def to_dict(self) -> dict[str, object]:
         """Everything about the error as plain values; `PoisonError(**error.to_dict())` gives it back."""

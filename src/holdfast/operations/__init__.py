@@ -11,25 +11,27 @@ Answers are frozen dataclasses without presentation. An order that would break a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from ..alerting.sinks import Sink
 from ..bodies.keys import Keys
 from ..errors import UsageError
 from ..handlers.consumer import Consumer
+from ..limits.breakers import Breakers, BreakerState
 from ..model.message import Death, Trouble
 from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
-from ..store.plans import audit, engine, queries
-from . import doctor, from_rows
+from ..store.plans import audit, engine, operator, queries
+from . import doctor, from_rows, incident
 from .alerts import Alerts
 from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
 from .desk import Desk, as_id
 from .explain import why
 from .files import Archived, Imported, LetterFiles
+from .incident import Cause, Paused, Status, Tripped
 from .keyring import Keyring
 from .messages import Messages
 from .queues import Queues
@@ -60,7 +62,6 @@ from .results import (
     Repaired,
     RetryBacklog,
     State,
-    Status,
     StreamOrder,
     StreamState,
     Stuck,
@@ -76,6 +77,7 @@ __all__ = [
     "Archived",
     "Blocking",
     "Canary",
+    "Cause",
     "Changed",
     "Content",
     "DeadLetters",
@@ -95,6 +97,7 @@ __all__ = [
     "Many",
     "Messages",
     "Operations",
+    "Paused",
     "QueueState",
     "Queues",
     "Raised",
@@ -109,14 +112,13 @@ __all__ = [
     "StreamState",
     "Streams",
     "Stuck",
+    "Tripped",
     "Trouble",
     "Unrouted",
     "WorkerState",
 ]
 
 RATE_SECONDS = 60.0
-LATE_SECONDS = 300.0
-STUCK_ATTEMPTS = 3  # of a head: fewer are no sign of anything
 SHOWN = 100
 ADOPTED_MAX = 1000  # in one round
 ARCHIVED_FILES = 10
@@ -176,6 +178,14 @@ class Operations:
 
     # -- at a glance
 
+    def now(self) -> datetime:
+        """The database's time."""
+        return self._desk.ask(operator.moment())
+
+    def breakers(self) -> list[BreakerState]:
+        """Every breaker that has been used, by name."""
+        return Breakers(self._desk.store).list()
+
     def status(self) -> Status:
         """Everything at a glance."""
         desk = self._desk
@@ -192,6 +202,7 @@ class Operations:
             states["unrouted"] = sum(each.count for each in unrouted)
         oldest = min((each.oldest_at for each in queues if each.oldest_at is not None), default=None)
         blocked = self.streams.blocked(limit=SHOWN)
+        breakers = incident.tripped(desk, queues)
         return Status(
             at=at,
             queues=tuple(queues),
@@ -204,7 +215,21 @@ class Operations:
             workers=tuple(workers),
             ended=ended,
             unrouted=tuple(unrouted),
-            problems=tuple(_problems(at, queues, blocked, unrouted, self.poison_count())),
+            breakers=tuple(breakers),
+            paused=tuple(incident.paused(desk, queues)),
+            causes=tuple(incident.causes(desk, queues)),
+            problems=tuple(
+                incident.problems(
+                    at,
+                    queues,
+                    workers,
+                    blocked,
+                    unrouted,
+                    breakers,
+                    self.poison_count(),
+                    len(desk.handlers) > 0,
+                )
+            ),
         )
 
     def unrouted(self) -> list[Unrouted]:
@@ -307,44 +332,3 @@ class Operations:
     def overdue(self) -> dict[str, float]:
         """How many seconds housekeeping is behind with lines of history and dedupe keys."""
         return overdue(self._desk)
-
-
-def late(at: datetime, since: datetime | None) -> bool:
-    return since is not None and at - since > timedelta(seconds=LATE_SECONDS)
-
-
-def _problems(
-    at: datetime,
-    queues: Sequence[QueueState],
-    blocked: Sequence[StreamState],
-    unrouted: Sequence[Unrouted],
-    loops: int,
-) -> list[str]:
-    """What makes the whole unhealthy. Dead letters do not: they are where failures are meant to end."""
-    found = []
-    for queue in queues:
-        if queue.depth and not queue.workers and queue.subscriptions:
-            found.append(
-                f"No live worker takes from queue {queue.name}, in which {queue.depth} messages wait."
-            )
-        if queue.oldest_at is not None and late(at, queue.oldest_at):
-            minutes = (at - queue.oldest_at).total_seconds() / 60
-            paused = ", which is paused" if queue.paused_at is not None else ""
-            found.append(
-                f"The oldest message of queue {queue.name}{paused} has been due for {minutes:.0f} minutes."
-            )
-    for stream in blocked:
-        if stream.halted_by is not None:
-            found.append(f"Stream {stream.stream} of queue {stream.queue} is halted; {stream.waiting} wait.")
-        elif stream.is_growing and (stream.attempts >= STUCK_ATTEMPTS or late(at, stream.since)):
-            found.append(
-                f"Stream {stream.stream} of queue {stream.queue} is blocked and grows: nothing of it is handled, and "
-                f"{stream.waiting} wait behind {stream.head}."
-            )
-    if loops:
-        found.append(
-            f"{loops} messages seem to be in a retry loop: they have failed {POISON_ATTEMPTS} times or more."
-        )
-    for each in unrouted:
-        found.append(f"Nobody subscribes to {each.type}: {each.count} messages wait.")
-    return found

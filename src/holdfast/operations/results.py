@@ -305,7 +305,10 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue. `is_orphaned`: nobody takes from it although workers live, or no subscription leads to it either."""
+    """A queue. `is_orphaned`: no live worker takes from it, and no handler of the application has it.
+
+    Without an application: although workers live, or no subscription leads to it either.
+    """
 
     name: str
     states: Mapping[str, int]
@@ -326,24 +329,6 @@ class Unrouted:
     type: str
     count: int
     oldest_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Everything at a glance. `ended` counts the outcomes of the last minute; `problems` make it unhealthy."""
-
-    at: datetime
-    queues: tuple[QueueState, ...]
-    states: Mapping[str, int]
-    depth: int
-    dead: int
-    oldest_at: datetime | None
-    oldest_age: float | None
-    blocked: tuple[StreamState, ...]
-    workers: tuple[WorkerState, ...]
-    ended: Mapping[str, int]
-    unrouted: tuple[Unrouted, ...]
-    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

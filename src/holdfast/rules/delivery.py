@@ -512,7 +512,7 @@ class _Judge:
             )
         last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
         end = " The last worker never came back." if vanished else ""
-        text = f"{STARTS_SPENT} {self.leased.attempt} times, at most {allowed} allowed.{end}"
+        text = f"{STARTS_SPENT} as often as allowed ({allowed}).{end}"
         return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False)
 
     def dead(

@@ -80,7 +80,7 @@ class Endings:
             if isinstance(ending, StartsSpent):
                 log.warning(
                     "message.poison", "Message %(message_id)s of type %(type)s is poison in %(queue)s: "
-                    "attempt %(attempt)d, %(attempts_max)d allowed",
+                    "its %(attempts_max)d attempts are used up",
                     **named(leased), attempts_max=consumer.policy.retry.starts_max,
                 )  # fmt: skip
             return ending

@@ -286,6 +286,13 @@ def unrouted(limit: int) -> Plan[list[Row]]:
 
 
 @single
+def retrying(queue: str) -> Plan[list[tuple[int | None, str | None, UUID]]]:
+    """Why the next messages of a queue that wait for a retry have failed: reason, error, id. A bounded number."""
+    rows = yield sql("op_retrying", queue=queue)
+    return [(reason, error, as_id(id)) for reason, error, id in rows]
+
+
+@single
 def retry_distribution() -> Plan[list[tuple[int, int]]]:
     rows = yield sql("op_retry_distribution")
     return [(int(attempts), int(count)) for attempts, count in rows]
