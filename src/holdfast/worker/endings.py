@@ -157,7 +157,7 @@ class Endings:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
         return left
 
-    def end(self, lane: Lane, leased: Leased, ending: Ending) -> None:
+    def end(self, lane: Lane, leased: Leased, ending: Ending, took: float | None = None) -> None:
         if self.board is not None:
             self.board.ended(leased.message.seq, leased.attempt + 1 >= self._fewest_starts(lane.queue))
         settlement = self.concluded(leased, ending)
@@ -167,7 +167,7 @@ class Endings:
             log_failure(leased, settlement, settlement.error)
         if self.watch is not None:
             self.watch.end(leased, settlement)
-        self.pacing.end(lane, settlement)
+        self.pacing.end(lane, settlement, took)
 
     def _fewest_starts(self, queue: str) -> int:
         consumer = self.consumers[queue]
