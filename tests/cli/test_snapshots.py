@@ -32,6 +32,7 @@ SHOWN = {
     "init": "init",
     "migrate": "migrate",
     "repair": "repair --leap --why failover",
+    "grants": "grants",
     "status": "status",
     "why": "why {waiting}",
     "why dead": "why {dead}",
