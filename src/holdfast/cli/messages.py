@@ -158,11 +158,18 @@ def _with_content(each: object, content: object) -> dict[str, object]:
     return show.fields(each) | told
 
 
-def show_content(content: object) -> None:
+def show_traceback(text: str | None) -> None:
+    """Line by line: it was made safe when it was stored, but a file or a hand may have brought another."""
+    for line in (text or "").splitlines():
+        show.plain(f"    {show.clean(line)}")
+
+
+def show_content(content: Content) -> None:
     told = show.fields(content)
     show.pairs([("dedupe", told["dedupe"]), ("headers", told["headers"]), ("body", told["body"])])
     for error in told["errors"]:  # type: ignore[attr-defined]
         show.plain(f"  {show.clean(error.at)}  {show.clean(error.reason)}: {show.clean(error.text)}")
+    show_traceback(content.traceback)
     for death in told["deaths"]:  # type: ignore[attr-defined]
         cause = f" (cause {show.clean(death.fingerprint)})" if death.fingerprint else ""
         show.plain(f"  died {show.clean(death.died_at)}  {show.clean(death.reason)}{cause}")

@@ -9,6 +9,7 @@ import typer
 
 from ..errors import UsageError
 from . import show
+from .messages import show_traceback
 from .show import Id, Json
 from .target import App, Target, Url, opened, operations
 
@@ -106,15 +107,26 @@ def metrics(target: Target = None, app: App = None, url: Url = None, json: Json 
             show.plain(found.metrics_text().rstrip("\n"))
 
 
-def why(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:
+def why(
+    id: Id,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With the last traceback, if it failed.")
+    ] = False,
+    app: App = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
     """Why a message is where it is: a sentence for each of its deliveries."""
     with operations(app, url) as found:
         sentences = found.why(id)
+        traces = found.tracebacks(id) if verbose else []
     if json:
-        show.document({"id": id, "why": sentences})
+        show.document({"id": id, "why": sentences} | ({"tracebacks": traces} if verbose else {}))
     else:
         for sentence in sentences:
             show.plain(show.clean(sentence))
+        for trace in traces:
+            show_traceback(trace)
     if sentences[0].startswith("Unknown"):
         raise typer.Exit(show.FAILED)
 

@@ -56,15 +56,22 @@ class Log:
         text: str,
         fields: Mapping[str, Any],
         exc_info: BaseException | None = None,
+        traceback: str | None = None,
     ) -> None:
+        """`traceback`: one that is text already, masked. Formatters show it where they show those of exceptions."""
         if self.logger.isEnabledFor(level):
             told = {name: _plain(value) for name, value in fields.items() if value is not None}
             # A name in the text whose field is left out is shown as None.
             filled = {**dict.fromkeys(fields), **told}
             arguments = (filled,) if filled else ()  # logging takes an empty mapping for an argument too many
-            self.logger.log(
-                level, text, *arguments, extra={"event": event, **told}, stacklevel=3, exc_info=exc_info
-            )
+            extra = {"event": event, **told}
+            if traceback is None:
+                self.logger.log(level, text, *arguments, extra=extra, stacklevel=3, exc_info=exc_info)
+                return
+            name, (file, line, function, _) = self.logger.name, self.logger.findCaller(stacklevel=2)
+            record = self.logger.makeRecord(name, level, file, line, text, arguments, None, function, extra)
+            record.exc_text = traceback
+            self.logger.handle(record)
 
 
 def _plain(value: Any) -> Any:
@@ -94,6 +101,8 @@ class JsonFormatter(logging.Formatter):
         fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             fields["exception"] = redact(self.formatException(record.exc_info))
+        elif record.exc_text:
+            fields["traceback"] = record.exc_text
         return msgspec.json.encode(line | fields, enc_hook=str).decode()
 
 

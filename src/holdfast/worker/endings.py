@@ -6,7 +6,6 @@ The rule itself is in `rules/delivery.py`. Around it texts are masked, copies se
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -45,12 +44,15 @@ from ..rules.delivery import (
     is_doubtful,
     unfit,
 )
+from ..rules.fingerprint import fingerprint
 from ..rules.lanes import Lane, Stop
 from ..rules.pacing import Pacing
 from ..rules.redact import ROOM, Masking, looked_at
+from ..rules.traces import Place, Told
 from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .board import Board
+from .traces import Traces, error_of, place_of, placed
 from .transactions import Completions
 
 log = Log("holdfast.worker")
@@ -71,6 +73,7 @@ class Endings:
     ) -> None:
         self.consumers, self.pacing, self.completions = consumers, pacing, completions
         self.clock, self.time, self.board, self.watch = clock, time, board, watch
+        self.traces, self.told = Traces(), Told()
         self._starts: dict[str, int] = {}  # by the consumer's name: the fewest that any failure allows
 
     def before(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
@@ -130,9 +133,8 @@ class Endings:
             case Stop.LOST:
                 return Lost()
             case Stop.TIMEOUT:
-                return ending_of(error, flags, ran) or TimedOut(
-                    consumer.limits(lane.queue).timeout, flags, ran
-                )
+                timeout = consumer.limits(lane.queue).timeout
+                return ending_of(error, flags, ran) or TimedOut(timeout, flags, ran, error)
             case Stop.CANCELLED:
                 return Cancelled(flags, ran)
             case Stop.LAPSED | Stop.GRACE:
@@ -145,13 +147,15 @@ class Endings:
         left = await self.completions.verify(context, ending)
         if left is None:
             if isinstance(ending, Raised):
-                log.error(
+                kind, masking = type(ending.error).__name__, self.consumers[lane.queue].masking
+                log.log(
+                    logging.ERROR,
                     "message.raised_late",
                     "The handler of message %(message_id)s in %(queue)s raised %(error)s after the message had been "
-                    "settled, at:\n%(trace)s",
-                    **named(leased), error=type(ending.error).__name__,
-                    trace="".join(traceback.format_tb(ending.error.__traceback__)),
-                )  # fmt: skip
+                    "settled",
+                    {**named(leased), "error": kind},
+                    traceback=self.traces.text(ending.error, kind, masking),
+                )
             self.forget([leased.message.seq])
             if self.watch is not None:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
@@ -160,14 +164,30 @@ class Endings:
     def end(self, lane: Lane, leased: Leased, ending: Ending) -> None:
         if self.board is not None:
             self.board.ended(leased.message.seq, leased.attempt + 1 >= self._fewest_starts(lane.queue))
+        if type(ending) is not Returned:
+            ending = placed(ending)
         settlement = self.concluded(leased, ending)
         if settlement is None:
             self.forget([leased.message.seq])
         elif settlement.error is not None:
-            log_failure(leased, settlement, settlement.error)
+            self._log_failure(leased, ending, settlement, settlement.error)
         if self.watch is not None:
             self.watch.end(leased, settlement)
         self.pacing.end(lane, settlement)
+
+    def _log_failure(self, leased: Leased, ending: Ending, settlement: Settlement, error: str) -> None:
+        """One line with the place; the whole traceback once for each cause and minute."""
+        level = logging.ERROR if settlement.outcome is Outcome.DEAD else logging.WARNING
+        if not log.tells(level):
+            return
+        place, trace = place_of(ending), settlement.traceback
+        if trace is not None:
+            where = None if place is None else place.name
+            cause = settlement.fingerprint or fingerprint(error, _reason(settlement), where)
+            if not self.told.is_due(cause, self.clock.monotonic()):
+                trace = None
+        event, text, told = failure_told(leased, settlement, error, place)
+        log.log(level, event, text, told, traceback=trace)
 
     def _fewest_starts(self, queue: str) -> int:
         consumer = self.consumers[queue]
@@ -183,7 +203,7 @@ class Endings:
         if type(ending) is Returned:  # only failures look at the time and roll dice
             return conclude(leased, ending, policy, EPOCH, 0.0)
         now, roll = self.time.now(), self.clock.roll()
-        return concluded(leased, ending, policy, consumer.masking, consumer.keys, now, roll)
+        return concluded(leased, ending, policy, consumer.masking, consumer.keys, self.traces, now, roll)
 
     def forget(self, seqs: Iterable[int]) -> None:
         """The store knows what became of these."""
@@ -209,6 +229,7 @@ def concluded(
     policy: HandlerPolicy,
     masking: Masking,
     keys: Keys | None,
+    traces: Traces,
     now: datetime,
     roll: float,
 ) -> Settlement | None:
@@ -216,7 +237,14 @@ def concluded(
     if masking.functions:
         ending = masked(ending, masking, policy.error_chars)
     settlement = conclude(leased, ending, policy, now, roll)
-    return settlement if settlement is None or keys is None else sealed(settlement, keys)
+    if settlement is None:
+        return None
+    if keys is not None:
+        settlement = sealed(settlement, keys)
+    if policy.tracebacks and settlement.error is not None and (error := error_of(ending)) is not None:
+        text = traces.text(error, settlement.error, masking)
+        settlement = structs.replace(settlement, traceback=text)
+    return settlement
 
 
 def masked(ending: Ending, masking: Masking, chars: int) -> Ending:
@@ -255,22 +283,28 @@ def sealed(settlement: Settlement, keys: Keys) -> Settlement:
     return structs.replace(settlement, emits=tuple(emits), copy=None)
 
 
-def log_failure(leased: Leased, settlement: Settlement, error: str) -> None:
-    told = {**named(leased), "error": error.partition(":")[0], "outcome": settlement.outcome}
+def failure_told(
+    leased: Leased, settlement: Settlement, error: str, place: Place | None
+) -> tuple[str, str, dict[str, Any]]:
+    """The event of a failure, its text and its fields."""
+    at = "" if place is None else f" at {place}"
+    told = {**named(leased), "error": error.partition(":")[0], "outcome": settlement.outcome, "at": at}
+    told |= {"reason": _reason(settlement), "place": None if place is None else str(place)}
     if settlement.outcome is Outcome.DEAD:
-        log.error(
-            "message.died",
+        text = (
             "Message %(message_id)s of type %(type)s is a dead letter in %(queue)s after attempt %(attempt)d: "
-            "%(error)s (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)",
-            **told, reason=_reason(settlement), died_of=settlement.reason, fingerprint=settlement.fingerprint,
-        )  # fmt: skip
-    else:
-        log.warning(
-            "message.failed",
-            "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: %(error)s, "
-            "%(outcome)s (reason %(reason)d)",
-            **told, reason=_reason(settlement),
-        )  # fmt: skip
+            "%(error)s%(at)s (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)"
+        )
+        return (
+            "message.died",
+            text,
+            told | {"died_of": settlement.reason, "fingerprint": settlement.fingerprint},
+        )
+    text = (
+        "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: %(error)s%(at)s, "
+        "%(outcome)s (reason %(reason)d)"
+    )
+    return "message.failed", text, told
 
 
 def _reason(settlement: Settlement) -> Reason:
