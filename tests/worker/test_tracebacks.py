@@ -342,3 +342,11 @@ def test_a_worker_by_hand_keeps_it_too(lab: Lab) -> None:
     ((_, content),) = app.operations.messages.show(id).pending
     assert content.traceback is not None
     assert "in charge" in content.traceback
+
+
+@pytest.mark.covers("X62")
+def test_a_producer_cannot_set_it(lab: Lab) -> None:
+    app = lab.app()
+    app.prepare()
+    with pytest.raises(Exception, match="leave out traceback"):
+        lab.query("insert into {message} (type, body, traceback) values ('a', '1', 'x')")

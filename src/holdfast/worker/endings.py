@@ -287,13 +287,13 @@ def failure_told(
     leased: Leased, settlement: Settlement, error: str, place: Place | None
 ) -> tuple[str, str, dict[str, Any]]:
     """The event of a failure, its text and its fields."""
-    at = "" if place is None else f" at {place}"
-    told = {**named(leased), "error": error.partition(":")[0], "outcome": settlement.outcome, "at": at}
-    told |= {"reason": _reason(settlement), "place": None if place is None else str(place)}
+    at = "" if place is None else " at %(place)s"
+    told = {**named(leased), "error": error.partition(":")[0], "outcome": settlement.outcome}
+    told |= {"reason": _reason(settlement)} | ({} if place is None else {"place": str(place)})
     if settlement.outcome is Outcome.DEAD:
         text = (
             "Message %(message_id)s of type %(type)s is a dead letter in %(queue)s after attempt %(attempt)d: "
-            "%(error)s%(at)s (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)"
+            f"%(error)s{at} (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)"
         )
         return (
             "message.died",
@@ -301,7 +301,8 @@ def failure_told(
             told | {"died_of": settlement.reason, "fingerprint": settlement.fingerprint},
         )
     text = (
-        "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: %(error)s%(at)s, "
+        "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: "
+        f"%(error)s{at}, "
         "%(outcome)s (reason %(reason)d)"
     )
     return "message.failed", text, told
