@@ -361,6 +361,5 @@ async def test_a_failure_has_its_traceback_as_the_conventions_say(
     for event in events:
         told = dict(event.attributes or {})
         assert told["exception.type"] == "ValueError"
-        assert told["exception.message"] == "cannot reach https://shop:***@bank/"
         assert "in test_a_failure_has_its_traceback" in str(told["exception.stacktrace"])
-        assert "shop:***@bank" in str(told["exception.stacktrace"])
+        assert str(told["exception.stacktrace"]).endswith("\nValueError")  # and not what it says

@@ -38,11 +38,11 @@ class Log:
     def info(self, event: str, text: str, /, **fields: Any) -> None:
         self.log(logging.INFO, event, text, fields)
 
-    def warning(self, event: str, text: str, /, **fields: Any) -> None:
-        self.log(logging.WARNING, event, text, fields)
+    def warning(self, event: str, text: str, /, *, traceback: str | None = None, **fields: Any) -> None:
+        self.log(logging.WARNING, event, text, fields, traceback=traceback)
 
-    def error(self, event: str, text: str, /, **fields: Any) -> None:
-        self.log(logging.ERROR, event, text, fields)
+    def error(self, event: str, text: str, /, *, traceback: str | None = None, **fields: Any) -> None:
+        self.log(logging.ERROR, event, text, fields, traceback=traceback)
 
     def critical(
         self, event: str, text: str, /, *, exc_info: BaseException | None = None, **fields: Any
@@ -68,7 +68,7 @@ class Log:
             if traceback is None:
                 self.logger.log(level, text, *arguments, extra=extra, stacklevel=3, exc_info=exc_info)
                 return
-            name, (file, line, function, _) = self.logger.name, self.logger.findCaller(stacklevel=2)
+            name, (file, line, function, _) = self.logger.name, self.logger.findCaller(stacklevel=3)
             record = self.logger.makeRecord(name, level, file, line, text, arguments, None, function, extra)
             record.exc_text = traceback
             self.logger.handle(record)

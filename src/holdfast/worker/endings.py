@@ -147,15 +147,12 @@ class Endings:
         left = await self.completions.verify(context, ending)
         if left is None:
             if isinstance(ending, Raised):
-                kind, masking = type(ending.error).__name__, self.consumers[lane.queue].masking
-                log.log(
-                    logging.ERROR,
+                log.error(
                     "message.raised_late",
                     "The handler of message %(message_id)s in %(queue)s raised %(error)s after the message had been "
                     "settled",
-                    {**named(leased), "error": kind},
-                    traceback=self.traces.text(ending.error, kind, masking),
-                )
+                    **named(leased), error=type(ending.error).__name__, traceback=self.traces.bare(ending.error),
+                )  # fmt: skip
             self.forget([leased.message.seq])
             if self.watch is not None:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
@@ -172,22 +169,28 @@ class Endings:
         elif settlement.error is not None:
             self._log_failure(leased, ending, settlement, settlement.error)
         if self.watch is not None:
-            self.watch.end(leased, settlement)
+            seen = settlement
+            if settlement is not None and settlement.traceback is not None:
+                seen = structs.replace(settlement, traceback=self._bare(ending))
+            self.watch.end(leased, seen)
         self.pacing.end(lane, settlement)
+
+    def _bare(self, ending: Ending) -> str | None:
+        """The traceback for logs and traces, which never quote a payload: without what exceptions say."""
+        error = error_of(ending)
+        return None if error is None else self.traces.bare(error)
 
     def _log_failure(self, leased: Leased, ending: Ending, settlement: Settlement, error: str) -> None:
         """One line with the place; the whole traceback once for each cause and minute."""
-        level = logging.ERROR if settlement.outcome is Outcome.DEAD else logging.WARNING
-        if not log.tells(level):
+        if not log.tells(logging.ERROR if settlement.outcome is Outcome.DEAD else logging.WARNING):
             return
-        place, trace = place_of(ending), settlement.traceback
-        if trace is not None:
+        place, trace = place_of(ending), None
+        if settlement.traceback is not None:
             where = None if place is None else place.name
             cause = settlement.fingerprint or fingerprint(error, _reason(settlement), where)
-            if not self.told.is_due(cause, self.clock.monotonic()):
-                trace = None
-        event, text, told = failure_told(leased, settlement, error, place)
-        log.log(level, event, text, told, traceback=trace)
+            if self.told.is_due(cause, self.clock.monotonic()):
+                trace = self._bare(ending)
+        log_failure(leased, settlement, error.partition(":")[0], place, trace)
 
     def _fewest_starts(self, queue: str) -> int:
         consumer = self.consumers[queue]
@@ -283,29 +286,26 @@ def sealed(settlement: Settlement, keys: Keys) -> Settlement:
     return structs.replace(settlement, emits=tuple(emits), copy=None)
 
 
-def failure_told(
-    leased: Leased, settlement: Settlement, error: str, place: Place | None
-) -> tuple[str, str, dict[str, Any]]:
-    """The event of a failure, its text and its fields."""
-    at = "" if place is None else " at %(place)s"
-    told = {**named(leased), "error": error.partition(":")[0], "outcome": settlement.outcome}
-    told |= {"reason": _reason(settlement)} | ({} if place is None else {"place": str(place)})
+def log_failure(
+    leased: Leased, settlement: Settlement, kind: str, place: Place | None, trace: str | None
+) -> None:
+    told = {**named(leased), "error": kind, "outcome": settlement.outcome}
+    at, where = ("", None) if place is None else (" at %(place)s", str(place))
     if settlement.outcome is Outcome.DEAD:
-        text = (
-            "Message %(message_id)s of type %(type)s is a dead letter in %(queue)s after attempt %(attempt)d: "
-            f"%(error)s{at} (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)"
-        )
-        return (
+        log.error(
             "message.died",
-            text,
-            told | {"died_of": settlement.reason, "fingerprint": settlement.fingerprint},
-        )
-    text = (
-        "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: "
-        f"%(error)s{at}, "
-        "%(outcome)s (reason %(reason)d)"
-    )
-    return "message.failed", text, told
+            "Message %(message_id)s of type %(type)s is a dead letter in %(queue)s after attempt %(attempt)d: "
+            f"%(error)s{at} (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)",
+            **told, reason=_reason(settlement), died_of=settlement.reason, fingerprint=settlement.fingerprint,
+            place=where, traceback=trace,
+        )  # fmt: skip
+    else:
+        log.warning(
+            "message.failed",
+            "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: "
+            f"%(error)s{at}, %(outcome)s (reason %(reason)d)",
+            **told, reason=_reason(settlement), place=where, traceback=trace,
+        )  # fmt: skip
 
 
 def _reason(settlement: Settlement) -> Reason:

@@ -79,12 +79,15 @@ class Traces:
     def __init__(self) -> None:
         self._known: dict[Walk, list[str]] = {}
 
-    def text(self, error: BaseException, told: str, masking: Masking) -> str | None:
+    def bare(self, error: BaseException) -> str | None:
+        """The traceback of `error` without what exceptions say of themselves: of each only its type."""
+        return self.text(error, type(error).__name__, None)
+
+    def text(self, error: BaseException, told: str, masking: Masking | None) -> str | None:
         """The traceback of `error`, about which `told` is what is stored, masked. None: it has none."""
         sections = []
         for link in traces.chain(error):
-            is_last = link.error is error
-            said = told if is_last else kept(describe(link.error, 4 * TEXT_CHARS), TEXT_CHARS, masking)
+            said = told if link.error is error else _said(link.error, masking)
             frames = self._frames(traces.walk(link.error, LIBRARIES))
             lines = [traces.safe_lines(said), *_notes(link.error, masking)]
             if isinstance(link.error, BaseExceptionGroup):
@@ -95,12 +98,11 @@ class Traces:
         # A joint stands before the later one of two.
         return traces.composed([Section(*each) for each in sections])
 
-    def _members(self, group: BaseExceptionGroup[BaseException], masking: Masking) -> list[str]:
+    def _members(self, group: BaseExceptionGroup[BaseException], masking: Masking | None) -> list[str]:
         found, lines = traces.members(group), []
         for each in found[: traces.MEMBERS_SHOWN]:
             frames = self._frames(traces.walk(each, LIBRARIES))[-MEMBER_FRAMES:]
-            said = traces.safe_lines(kept(describe(each, 4 * TEXT_CHARS), TEXT_CHARS, masking))
-            lines += [*frames, said, "-"]
+            lines += [*frames, traces.safe_lines(_said(each, masking)), "-"]
         if (more := len(found) - traces.MEMBERS_SHOWN) > 0:
             beyond = " or more" if len(found) == traces.MEMBERS_READ else ""
             lines.append(f"... and {more}{beyond} others")
@@ -132,9 +134,15 @@ def _source(frame: Frame) -> str:
         return ""
 
 
-def _notes(error: BaseException, masking: Masking) -> list[str]:
+def _said(error: BaseException, masking: Masking | None) -> str:
+    if masking is None:
+        return type(error).__name__[:TEXT_CHARS]
+    return kept(describe(error, 4 * TEXT_CHARS), TEXT_CHARS, masking)
+
+
+def _notes(error: BaseException, masking: Masking | None) -> list[str]:
     found = getattr(error, "__notes__", None)
-    if not isinstance(found, list):
+    if masking is None or not isinstance(found, list):
         return []
     notes = [str(each[: 4 * TEXT_CHARS]) for each in found[:NOTES_SHOWN] if isinstance(each, str)]
     return [f"    {traces.safe_lines(kept(each, TEXT_CHARS, masking))}" for each in notes]
