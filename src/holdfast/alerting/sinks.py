@@ -46,7 +46,7 @@ class LogSink:
     name = "log"
 
     def send(self, alert: Alert) -> None:
-        fields = {
+        fields: dict[str, Any] = {
             "alert": alert.name,
             "subject": alert.subject or None,
             "episode": alert.episode,
