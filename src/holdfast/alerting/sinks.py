@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
