@@ -29,7 +29,7 @@ from .store.plans import engine, sequences
 from .telemetry.logs import Log
 from .worker.endings import concluded
 from .worker.loop import tell_mended
-from .worker.traces import Traces, placed
+from .worker.traces import Traces
 
 log = Log("holdfast.worker")
 
@@ -96,7 +96,7 @@ class ByHand:
         policy = self._policy(leased.message.queue)
         settlement = concluded(
             leased,
-            placed(ending),
+            self.traces.placed(ending),
             policy,
             self.masking,
             self.keys,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 CHARS_READ = 1000
 LENGTH = 12
@@ -43,6 +44,7 @@ def cause(error: str) -> str:
     return f"{kind}: {text.strip()}" if kind else text.strip()
 
 
+@lru_cache(maxsize=256)  # failures come in crowds
 def fingerprint(error: str, reason: int, place: str | None = None) -> str:
     """The name of a cause: twelve hexadecimal digits. `place`: the innermost function of the user's code, if known."""
     where = "" if place is None else f" at {place}"

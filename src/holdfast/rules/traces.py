@@ -151,7 +151,7 @@ def members(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 def composed(sections: Sequence[Section], room: int = BYTES_MAX) -> str:
     """The text of a traceback, in at most `room` bytes. If that is too little, each section gives up frames."""
     whole = "\n".join(_section(each, None) for each in sections)
-    if len(whole.encode()) <= room:
+    if len(whole) * 4 <= room or len(whole.encode()) <= room:
         return whole
     share = room // len(sections) - 1
     return "\n".join(_section(each, share) for each in sections)

@@ -52,7 +52,7 @@ from ..rules.traces import Place, Told
 from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .board import Board
-from .traces import Traces, error_of, place_of, placed
+from .traces import Traces, error_of, place_of
 from .transactions import Completions
 
 log = Log("holdfast.worker")
@@ -162,7 +162,7 @@ class Endings:
         if self.board is not None:
             self.board.ended(leased.message.seq, leased.attempt + 1 >= self._fewest_starts(lane.queue))
         if type(ending) is not Returned:
-            ending = placed(ending)
+            ending = self.traces.placed(ending)
         settlement = self.concluded(leased, ending)
         if settlement is None:
             self.forget([leased.message.seq])

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 
 from ..model.text import visible
 from ..rules import traces
@@ -25,6 +26,7 @@ NOTES_SHOWN = 3
 PATH_CHARS, SOURCE_CHARS = 250, 200
 REMEMBERED = 256  # tracebacks whose frames are text already
 MEMBER_FRAMES = 4
+FRAMES_KNOWN = 50  # frames of a traceback that is remembered
 
 
 def _libraries() -> tuple[str, ...]:
@@ -34,20 +36,6 @@ def _libraries() -> tuple[str, ...]:
 
 
 LIBRARIES = _libraries()
-
-
-def placed(ending: Ending) -> Ending:
-    """The same ending with the place in the user's code that its exception came from."""
-    match ending:
-        case BatchFailed(alone):
-            inside = placed(alone)
-            assert isinstance(inside, type(alone))
-            return BatchFailed(inside)
-        case Raised(error) | TrialFailed(error) | Unreadable(error):
-            return replace(ending, place=traces.place_of(error, LIBRARIES))
-        case TimedOut(error=BaseException() as error):
-            return replace(ending, place=traces.place_of(error, LIBRARIES))
-    return ending
 
 
 def error_of(ending: Ending) -> BaseException | None:
@@ -78,6 +66,42 @@ class Traces:
 
     def __init__(self) -> None:
         self._known: dict[Walk, list[str]] = {}
+        # By the ids of code objects, which the list keeps alive, and lines: to hash code is slow.
+        self._walks: dict[tuple[int, ...], tuple[Walk, list[CodeType]]] = {}
+
+    def placed(self, ending: Ending) -> Ending:
+        """The same ending with the place in the user's code that its exception came from."""
+        match ending:
+            case BatchFailed(alone):
+                inside = self.placed(alone)
+                assert isinstance(inside, type(alone))
+                return BatchFailed(inside)
+            case Raised(error) | TrialFailed(error) | Unreadable(error):
+                return replace(ending, place=self._place(error))
+            case TimedOut(error=BaseException() as error):
+                return replace(ending, place=self._place(error))
+        return ending
+
+    def _place(self, error: BaseException) -> Place | None:
+        if isinstance(error, BaseExceptionGroup):
+            return traces.place_of(error, LIBRARIES)
+        return self._walk(error).place
+
+    def _walk(self, error: BaseException) -> Walk:
+        key: list[int] = []
+        codes: list[CodeType] = []
+        trace = error.__traceback__
+        while trace is not None and len(codes) < FRAMES_KNOWN:
+            codes.append(trace.tb_frame.f_code)
+            key += (id(codes[-1]), trace.tb_lineno)
+            trace = trace.tb_next
+        if trace is not None:  # too deep to be remembered
+            return traces.walk(error, LIBRARIES)
+        if (known := self._walks.get(tuple(key))) is None:
+            if len(self._walks) >= REMEMBERED:
+                self._walks.clear()
+            known = self._walks[tuple(key)] = traces.walk(error, LIBRARIES), codes
+        return known[0]
 
     def bare(self, error: BaseException) -> str | None:
         """The traceback of `error` without what exceptions say of themselves: of each only its type."""
@@ -88,7 +112,7 @@ class Traces:
         sections = []
         for link in traces.chain(error):
             said = told if link.error is error else _said(link.error, masking)
-            frames = self._frames(traces.walk(link.error, LIBRARIES))
+            frames = self._frames(self._walk(link.error))
             lines = [traces.safe_lines(said), *_notes(link.error, masking)]
             if isinstance(link.error, BaseExceptionGroup):
                 lines += self._members(link.error, masking)
@@ -101,7 +125,7 @@ class Traces:
     def _members(self, group: BaseExceptionGroup[BaseException], masking: Masking | None) -> list[str]:
         found, lines = traces.members(group), []
         for each in found[: traces.MEMBERS_SHOWN]:
-            frames = self._frames(traces.walk(each, LIBRARIES))[-MEMBER_FRAMES:]
+            frames = self._frames(self._walk(each))[-MEMBER_FRAMES:]
             lines += [*frames, traces.safe_lines(_said(each, masking)), "-"]
         if (more := len(found) - traces.MEMBERS_SHOWN) > 0:
             beyond = " or more" if len(found) == traces.MEMBERS_READ else ""
