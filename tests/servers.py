@@ -173,7 +173,7 @@ def debian_binaries() -> Binaries:
         )
     release = platform_release()
     target = cache_folder() / f"{release}-postgresql"
-    make_folder_once(target, fetch_debian_packages)
+    make_folder_once(target, fetch_postgresql)
     for folder in sorted(target.glob("usr/lib/postgresql/*/bin")):
         libraries = ":".join(str(each) for each in sorted(library_folders(target)))
         if version := version_of(folder, libraries):
@@ -204,8 +204,24 @@ def library_folders(tree: Path) -> set[Path]:
 NOT_NEEDED = ("perl", "libperl", "libllvm", "libz3", "ssl-cert", "ucf", "debconf", "postgresql-common")
 
 
-def fetch_debian_packages(target: Path) -> None:
-    say("fetching the distribution's PostgreSQL with apt (once; unpacked into the cache, not installed)")
+def fetch_postgresql(target: Path) -> None:
+    fetch_debian_packages(
+        target, f"postgresql-{WANTED_OLD_MAJOR}", "postgresql"
+    )  # else whatever major there is
+    for each in target.glob(
+        "usr/lib/postgresql/*/lib/llvmjit*.so"
+    ):  # without its LLVM it would break queries
+        each.unlink()
+    if not list(target.glob("usr/lib/postgresql/*/bin/postgres")):
+        raise ServerMissing(
+            f"this distribution has no PostgreSQL older than {NEW_MAJOR}; name one with HOLDFAST_TEST_POSTGRES, "
+            "or run the tests with --pg=new"
+        )
+
+
+def fetch_debian_packages(target: Path, package: str, instead: str = "") -> None:
+    """A package and what it needs, unpacked into a folder. `instead`: one that is taken if that is not known."""
+    say(f"fetching the distribution's {package} with apt (once; unpacked into the cache, not installed)")
     with tempfile.TemporaryDirectory(prefix="holdfast-apt-") as name:
         state = Path(name)
         state.chmod(0o755)
@@ -225,23 +241,13 @@ def fetch_debian_packages(target: Path) -> None:
         ]
         apt = ["apt-get", "-q", *itertools.chain(*(("-o", f"{key}={value}") for key, value in options))]
         run_or_miss([*apt, "update"])
-        package = f"postgresql-{WANTED_OLD_MAJOR}"
         known = ["apt-cache", *apt[2:], "show", package]
-        if subprocess.run(known, capture_output=True).returncode:
-            package = "postgresql"  # then whatever major this distribution has
+        if instead and subprocess.run(known, capture_output=True).returncode:
+            package = instead
         run_or_miss([*apt, "install", "--yes", "--no-install-recommends", "--download-only", package])
         for each in sorted((state / "archives").glob("*.deb")):
             if not each.name.startswith(NOT_NEEDED):
                 run_or_miss(["dpkg", "-x", str(each), str(target)])
-    for each in target.glob(
-        "usr/lib/postgresql/*/lib/llvmjit*.so"
-    ):  # without its LLVM it would break queries
-        each.unlink()
-    if not list(target.glob("usr/lib/postgresql/*/bin/postgres")):
-        raise ServerMissing(
-            f"this distribution has no PostgreSQL older than {NEW_MAJOR}; name one with HOLDFAST_TEST_POSTGRES, "
-            "or run the tests with --pg=new"
-        )
 
 
 def run_or_miss(command: list[str]) -> None:
@@ -249,8 +255,9 @@ def run_or_miss(command: list[str]) -> None:
     if done.returncode:
         last = done.stdout.strip().splitlines()[-1:] or ["it said nothing"]
         raise ServerMissing(
-            f"no PostgreSQL older than {NEW_MAJOR} here and fetching one failed ({command[0]}: {last[0]}); "
-            f"install it (as root: apt-get install postgresql), set HOLDFAST_TEST_POSTGRES, or use --pg=new"
+            f"no PostgreSQL older than {NEW_MAJOR}, or no PgBouncer, here, and fetching it failed ({command[0]}: "
+            f"{last[0]}); install it (as root: apt-get install postgresql pgbouncer), set HOLDFAST_TEST_POSTGRES, "
+            "or use --pg=new"
         )
 
 

@@ -23,6 +23,7 @@ ORDER = [
     ["settings", "clock"],
     ["rules", "store"],
     ["telemetry"],
+    ["webhooks"],
     ["bodies"],
     ["limits"],
     ["handlers"],

@@ -206,10 +206,22 @@ class Holdfast:
         return function
 
     def alert_webhook(
-        self, url: str, secret: str, *, allow_http: bool = False, timeout: float = 10.0
+        self,
+        url: str,
+        secret: str | Sequence[str],
+        *,
+        allow_http: bool = False,
+        allow_private: bool = False,
+        timeout: float = 10.0,
     ) -> None:
-        """Send every alert to this address, as JSON, signed with the secret (docs/alerts.md)."""
-        self._add_sink(Webhook(url, secret, allow_http=allow_http, timeout=timeout))
+        """Send every alert to this address, as JSON, signed (docs/alerts.md).
+
+        `secret`: one, or two while one is replaced, the new one first. `allow_private`: it may be an address of your
+        own network. `timeout` is for the whole call.
+        """
+        self._add_sink(
+            Webhook(url, secret, allow_http=allow_http, allow_private=allow_private, timeout=timeout)
+        )
 
     def _add_sink(self, sink: Sink) -> None:
         if any(each.name == sink.name for each in self._sinks):

@@ -80,6 +80,10 @@ class NotMigrated(HoldfastError):
     category = "configuration"
 
 
+class NotPermitted(HoldfastError):
+    """The role of the connection may not do this; `holdfast grants` prints what each kind of role needs."""
+
+
 class StoreUnavailable(HoldfastError):
     """The database did not answer, or refuses what was asked at this moment."""
 

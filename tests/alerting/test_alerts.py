@@ -450,7 +450,12 @@ def test_what_is_stored_and_logged_of_a_webhook_has_none_of_its_path(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Chat services put the secret there."""
-    sink = Webhook("http://127.0.0.1:1/T000/TOKEN?a=TOKEN", "0123456789abcdef", allow_http=True)
+    sink = Webhook(
+        "http://127.0.0.1:1/T000/TOKEN?a=TOKEN",
+        "0123456789abcdef01234567",
+        allow_http=True,
+        allow_private=True,
+    )
     seen = Operations(world.store, Settings().but(alert_dead=1, alert_silent=1e9), sinks=[sink]).alerts
     die(world, 1)
     round_of(seen)

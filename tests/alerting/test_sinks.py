@@ -72,7 +72,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def webhook(receiver: Receiver, path: str = "/alerts?team=shop", **options: float) -> Webhook:
-    return Webhook(receiver.url + path, SECRET, allow_http=True, **options)
+    return Webhook(receiver.url + path, SECRET, allow_http=True, allow_private=True, **options)
 
 
 @pytest.mark.covers("X20")
@@ -116,7 +116,9 @@ def test_the_id_is_the_same_however_often_it_is_sent(receiver: Receiver) -> None
 
 def test_a_secret_in_base64(receiver: Receiver) -> None:
     key = b"0123456789abcdef0123456789abcdef"
-    Webhook(receiver.url, f"whsec_{base64.b64encode(key).decode()}", allow_http=True).send(RAISED)
+    Webhook(
+        receiver.url, f"whsec_{base64.b64encode(key).decode()}", allow_http=True, allow_private=True
+    ).send(RAISED)
     ((_, headers, body),) = receiver.got
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
@@ -142,7 +144,7 @@ def test_nobody_waits_for_long(receiver: Receiver) -> None:
 
 def test_nobody_there() -> None:
     with pytest.raises(NotTaken, match="did not answer: ConnectionRefusedError"):
-        Webhook("http://127.0.0.1:1/", SECRET, allow_http=True).send(RAISED)
+        Webhook("http://127.0.0.1:1/", SECRET, allow_http=True, allow_private=True).send(RAISED)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,8 @@ def test_nobody_there() -> None:
         ("https://", SECRET, "must be a URL"),
         ("https://example.com:99999/", SECRET, "must be a URL"),
         ("https://user:pass@example.com/", SECRET, "no user or password"),
-        ("https://example.com/", "short", "at least 16"),
+        ("https://example.com/", "short", "at least 24"),
+        ("https://example.com/", "whsec_c2hvcnQgc2VjcmV0", "at least 24"),
         ("https://example.com/", "whsec_not base 64 at all", "Base64"),
     ],
 )

@@ -296,8 +296,15 @@ def test_worker_and_demo_are_handed_over(
     calls: list[Any] = []
 
     def run_worker(
-        app: object, target: str, *, processes: int, queues: list[str] | None, metrics: str | None
+        app: object,
+        target: str,
+        *,
+        processes: int,
+        queues: list[str] | None,
+        metrics: str | None,
+        metrics_open: bool,
     ) -> int:
+        assert metrics_open is False
         calls.append((type(app).__name__, target, processes, queues, metrics))
         return 0
 

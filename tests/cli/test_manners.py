@@ -138,6 +138,8 @@ def test_targets_that_cannot_be_meant(holdfast: Shell, shop: str, arguments: lis
     [
         "postgresql://ann:hunter2@db/x",
         "postgresql://ann@db/x?password=hunter2",
+        "postgresql://ann@db/x?sslkey=k.pem&sslpassword=hunter2",
+        "postgresql://ann@db/x?SSLPassword=hunter2",
         "postgresql://[ann:hunter2@db/x",
     ],
 )

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.cli.show import raw
 from holdfast.errors import ArchiveFailed, UsageError
 from holdfast.model.message import Flag, Reason
 from holdfast.operations import Filter
@@ -278,3 +279,31 @@ def test_an_import_that_waits_for_a_redrive_sees_what_it_did(world: World) -> No
     assert world.operations.dead.count() == 0
     assert world.claimed() == [id]
     world.healthy()
+
+
+@pytest.mark.covers("X63")
+@pytest.mark.parametrize("depth", [20, 900, 100_000])
+def test_a_line_that_is_nested_deep_is_refused_by_its_number(world: World, depth: int) -> None:
+    some_letters(world)
+    good = exported(world).splitlines()[0]
+    nested = b"[" * depth + b"]" * depth
+    bad = good.replace(b'"errors":[{', b'"errors":[{"x":' + nested + b",", 1)
+    assert bad != good
+    before = world.sql("select count(*) from holdfast.dead")
+    with pytest.raises(UsageError, match=r"Line 2 is not a dead letter.*nested too deep"):
+        load(world, good + b"\n" + bad + b"\n")
+    assert world.sql("select count(*) from holdfast.dead") == before
+
+
+@pytest.mark.parametrize("body", ["[" * 100_000 + "]" * 100_000, '{"holdfast/sealed":' + "[" * 100_000])
+def test_a_letter_with_a_deep_body_is_imported_and_shown(world: World, body: str) -> None:
+    """What a plain INSERT could store must come back; and must not stop whoever looks at it."""
+    (_, plain) = some_letters(world)
+    line = json.loads(exported(world).splitlines()[1])
+    world.operations.dead.discard(plain, "to be imported")
+    world.sql("delete from holdfast.history")
+    world.sql("delete from holdfast.death")
+    line["body"], line["deaths"] = body, []
+    assert load(world, json.dumps(line).encode()).stored == 1
+    ((_, content),) = world.operations.dead.show(plain)
+    assert raw(content.body) == body

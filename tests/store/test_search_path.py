@@ -346,6 +346,7 @@ def everything(box: Box) -> None:
     ] == [True, False]
     box.send("later", stream="s", delay=60.0)
     box.publish(new("event", stream="log", event=True))
+    box.publish(new("own", id=UUID(int=60), id_is_given=True))
     publish_as_a_user(box)
     box.send("unrouted", type="nobody.yet", stream="u")
     for name in ("first", "second"):  # of one id: the second is a dead letter when they are adopted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +11,8 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.processes.exporter import CLIENT_SECONDS, CLIENTS, listen, server
+from holdfast.errors import InvalidSettings
+from holdfast.processes.exporter import CLIENT_SECONDS, CLIENTS, TOKEN_VARIABLE, listen, server, token
 from tests.worker.lab import PATIENCE, until
 
 SCRAPE = b"GET /metrics HTTP/1.0\r\n\r\n"
@@ -18,9 +20,14 @@ BEGUN = b"GET /metrics HTTP/1.0\r\nX: "  # and the rest never comes
 
 
 @contextmanager
-def serving(clock: MovableClock, text: Callable[[], str] = lambda: "x 1\n") -> Iterator[int]:
-    listening = listen("127.0.0.1:0")
-    made = server(listening, text, clock)
+def serving(
+    clock: MovableClock,
+    text: Callable[[], str] = lambda: "x 1\n",
+    token: str | None = None,
+    address: str = "127.0.0.1:0",
+) -> Iterator[int]:
+    listening = listen(address, token=token)
+    made = server(listening, text, clock, token)
     thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
@@ -147,3 +154,84 @@ def answer_or_reset(asking: socket.socket) -> bytes:
         return answer(asking)
     except ConnectionError:
         return b""
+
+
+TOKEN = "t" * 24
+
+
+def asked(port: int, *headers: str, method: str = "GET") -> bytes:
+    said = "".join(f"{each}\r\n" for each in headers)
+    with client(port, f"{method} /metrics HTTP/1.1\r\n{said}Connection: close\r\n\r\n".encode()) as asking:
+        return answer(asking)
+
+
+@pytest.mark.covers("X63")
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
+def test_beyond_loopback_there_is_a_token_or_nothing_is_served(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S1."""
+    with pytest.raises(InvalidSettings, match=f"{TOKEN_VARIABLE}.*--i-understand-this-is-unauthenticated"):
+        listen(address)
+    listen(address, token=TOKEN).close()
+    assert caplog.records == []
+    with caplog.at_level(logging.WARNING):
+        listen(address, is_open=True).close()
+    assert "without a token" in caplog.text
+
+
+@pytest.mark.covers("X63")
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        ((f"Authorization: Bearer {TOKEN}",), True),
+        ((), False),
+        (("Authorization: Bearer ",), False),
+        ((f"Authorization: Bearer {TOKEN}t",), False),
+        ((f"Authorization: Basic {TOKEN}",), False),
+        ((f"Authorization: Bearer {TOKEN[:-1]}\u00e4",), False),
+    ],
+)
+def test_who_does_not_know_the_token_gets_nothing(said: tuple[str, ...], taken: bool, method: str) -> None:
+    gathered = []
+    with serving(MovableClock(), lambda: gathered.append(1) or "x 1\n", TOKEN, "0.0.0.0:0") as port:  # type: ignore[func-returns-value]
+        got = asked(port, "Host: metrics.example", *said, method=method)
+    assert got.startswith(b"HTTP/1.0 200" if taken else b"HTTP/1.0 401")
+    assert len(gathered) == taken
+    assert taken or b"WWW-Authenticate: Bearer" in got
+    assert TOKEN.encode() not in got
+
+
+@pytest.mark.covers("X63")
+@pytest.mark.parametrize(
+    ("host", "taken"),
+    [
+        ("localhost", True),
+        ("localhost:9464", True),
+        ("127.0.0.1:9464", True),
+        ("[::1]:9464", True),
+        ("[::1]", True),
+        ("10.1.2.3", True),
+        ("evil.example", False),
+        ("evil.example:9464", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example:9464", False),
+    ],
+)
+def test_a_web_page_cannot_ask_by_a_name_of_its_own(host: str, taken: bool) -> None:
+    """S3: DNS rebinding."""
+    with serving(MovableClock()) as port:
+        got = asked(port, f"Host: {host}")
+    assert got.startswith(b"HTTP/1.0 200" if taken else b"HTTP/1.0 403")
+    assert (b"x 1" in got) is taken
+
+
+@pytest.mark.parametrize("short", ["x" * 23, "\u00e4" * 24, "x" * 24 + "\n"])
+def test_a_token_that_is_none(monkeypatch: pytest.MonkeyPatch, short: str) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, short)
+    with pytest.raises(InvalidSettings, match="at least 24") as refused:
+        token()
+    assert short not in str(refused.value)
+    monkeypatch.setenv(TOKEN_VARIABLE, "")
+    assert token() is None

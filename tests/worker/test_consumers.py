@@ -16,7 +16,7 @@ from holdfast.model.work import Delta, Leased
 from holdfast.rules.delivery import HandlerPolicy
 from holdfast.rules.redact import DEFAULT, Masking
 from holdfast.rules.retry import RetryPolicy
-from holdfast.store.plans.engine_sqlite import SqlitePlans
+from holdfast.store.plans.engine_sqlite import SqliteEngine
 from tests.store.test_deltas import APPLIER
 from tests.worker.lab import Lab, settled
 
@@ -65,8 +65,8 @@ async def test_a_delta_that_is_refused_fails_its_message_alone(lab: Lab) -> None
         app = lab.app()
         turns: Consumer = Turns(queue=f"fulfil@{batch}", batch=batch)
         app.handlers.add(turns)
-        if isinstance(app.store.plans, SqlitePlans):
-            app.store.plans.appliers["notes"] = (
+        if isinstance(app.store.engine, SqliteEngine):
+            app.store.engine.appliers["notes"] = (
                 "insert into note (n, text) select value ->> 'n', value ->> 'text' from json_each(:rows)"
             )
         texts = [{"n": 100 * batch + n, "text": "no" if n == 7 else "yes"} for n in range(20)]

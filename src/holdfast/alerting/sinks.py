@@ -1,35 +1,26 @@
-"""Where alerts go: the log, a webhook, a function of yours. A sink that raises is tried again later.
-
-A webhook is signed as Standard Webhooks has it: `webhook-id` is the same however often it is sent, `webhook-timestamp`
-is when, and `webhook-signature` is `v1,` and the Base64 of HMAC-SHA256 over `id.timestamp.body` with the secret.
-"""
+"""Where alerts go: the log, a webhook, a function of yours. A sink that raises is tried again later."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import hashlib
-import hmac
 import inspect
-import urllib.error
-import urllib.request
-from collections.abc import Awaitable, Callable
-from http.client import HTTPException
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from ..clock import wall_clock
+from ..clock import SystemClock, wall_clock
 from ..errors import HoldfastError, InvalidSettings
 from ..model.alert import Alert
 from ..telemetry.logs import Log
+from ..webhooks import signing
+from ..webhooks.calling import NoAnswer, NotPublic, post
 
 log = Log("holdfast.alerts")
 
 TIMEOUT = 10.0
-PREFIX = "whsec_"  # of a secret that is written in Base64
 
 
 Listener = Callable[[Alert], None] | Callable[[Alert], Awaitable[None]]
@@ -90,9 +81,20 @@ class FunctionSink:
 
 
 class Webhook:
-    """An address that takes JSON by POST. No redirect is followed: what is signed goes where it was meant to."""
+    """An address that takes JSON by POST, signed (`webhooks/signing.py`): what is signed goes where it was meant to.
 
-    def __init__(self, url: str, secret: str, *, allow_http: bool = False, timeout: float = TIMEOUT) -> None:
+    `timeout` is for the whole call. `allow_private`: an address that is not on the public internet will do.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        secret: str | Sequence[str],
+        *,
+        allow_http: bool = False,
+        allow_private: bool = False,
+        timeout: float = TIMEOUT,
+    ) -> None:
         parts = _checked(url)
         if parts.scheme != "https" and not allow_http:
             raise InvalidSettings(
@@ -101,46 +103,36 @@ class Webhook:
             )
         if not timeout > 0:
             raise InvalidSettings(f"timeout={timeout!r} of a webhook must be positive.")
-        self.url, self.timeout, self._key = url, timeout, _key(secret)
+        self.url, self.timeout, self.allow_private = url, timeout, allow_private
+        self._parts, self._keys = parts, signing.keys(secret, "A webhook of alerts")
         self.name = _name(parts)
-        # Nor through a proxy that the environment happens to name.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
 
     def send(self, alert: Alert) -> None:
         body = msgspec.json.encode(alert)
-        request = urllib.request.Request(  # noqa: S310 - http and https only, checked above
-            self.url, data=body, headers=self._headers(alert, body), method="POST"
-        )
-        try:
-            with self._opener.open(request, timeout=self.timeout) as answer:
-                status = answer.status
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise NotTaken(f"answered {error.code}") from None
-        except (OSError, HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise NotTaken(f"did not answer: {type(reason).__name__}") from None
-        if not 200 <= status < 300:
-            raise NotTaken(f"answered {status}")
-
-    def _headers(self, alert: Alert, body: bytes) -> dict[str, str]:
-        id, stamp = f"holdfast-alert-{alert.number}", str(int(wall_clock().timestamp()))
-        return {
+        id = f"holdfast-alert-{alert.number}"
+        headers = {
             "content-type": "application/json",
             "user-agent": "holdfast",
-            "webhook-id": id,
-            "webhook-timestamp": stamp,
-            "webhook-signature": signature(self._key, id, stamp, body),
+            **signing.headers(self._keys, id, wall_clock().timestamp(), body),
         }
-
-
-def signature(key: bytes, id: str, stamp: str, body: bytes) -> str:
-    """What a receiver compares with, in constant time."""
-    signed = hmac.new(key, f"{id}.{stamp}.".encode() + body, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(signed).decode()}"
+        try:
+            status = post(
+                self._parts,
+                body,
+                headers,
+                seconds=self.timeout,
+                clock=SystemClock(),
+                allow_private=self.allow_private,
+            )
+        except NotPublic as error:
+            raise NotTaken(f"was not called: {error}") from None
+        except NoAnswer as error:
+            raise NotTaken(f"did not answer: {error}") from None
+        if not 200 <= status < 300:
+            raise NotTaken(f"answered {status}")
 
 
 def _checked(url: str) -> SplitResult:
@@ -164,21 +156,3 @@ def _name(parts: SplitResult) -> str:
     rest = parts._replace(scheme="", netloc="").geturl()
     digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
     return f"webhook {parts.scheme}://{parts.netloc.rpartition('@')[2].lower()} ({digest})"
-
-
-def _key(secret: str) -> bytes:
-    if len(secret) < 16:
-        raise InvalidSettings(
-            "A webhook of alerts needs a secret of at least 16 characters, to be signed with."
-        )
-    if not secret.startswith(PREFIX):
-        return secret.encode()
-    try:
-        return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
-    except binascii.Error:
-        raise InvalidSettings(f"A secret that begins with {PREFIX} must go on in Base64.") from None
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None

@@ -174,7 +174,7 @@ def key_of(text: str) -> str | None:
         return None
     try:
         return msgspec.json.decode(text, type=Envelope).key
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 
@@ -213,7 +213,7 @@ def _envelope(id: UUID, text: str) -> Envelope:
         if envelope.cipher == CIPHER:
             return envelope
         why = f"cipher {envelope.cipher[:20]!r} is not known here"
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         why = "its envelope cannot be read"
     raise BodySealed(f"The body of message {id} is sealed and cannot be opened: {why}.")
 

@@ -237,10 +237,15 @@ def why(id: Id, target: Target) -> None:
         raise typer.Exit(show.FAILED)
 
 
-def doctor(target: NamedTarget) -> None:
+def doctor(
+    target: NamedTarget,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read and compare everything that is stored; takes its time.")
+    ] = False,
+) -> None:
     """Look for what is wrong or will be, and say what to do. Changes nothing. Exits with 3 unless all is well."""
     with target.operations() as found:
-        findings = found.doctor()
+        findings = found.doctor(deep=deep)
     colours = {"error": "red", "warning": "yellow", "note": None}
     if target.json:
         show.document(findings)

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import HoldfastError, UsageError
-from . import alerts, audit, breakers, dead, keys, messages, overview, queues, running, streams
+from . import alerts, audit, breakers, dead, grants, keys, messages, overview, queues, running, streams
 from .options import command
 from .show import FAILED, WRONG, complain, plain
 
@@ -57,6 +57,7 @@ for each in (
     running.init,
     running.migrate,
     running.repair,
+    grants.grants,
     running.worker,
     overview.status,
     overview.why,

@@ -125,9 +125,17 @@ def worker(
     metrics: Annotated[
         str | None,
         typer.Option(
-            "--metrics", metavar="HOST:PORT", help="Where Prometheus may ask, such as 127.0.0.1:9464."
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Where Prometheus may ask, such as 127.0.0.1:9464; beyond loopback with $HOLDFAST_METRICS_TOKEN.",
         ),
     ] = None,
+    metrics_open: Annotated[
+        bool,
+        typer.Option(
+            "--i-understand-this-is-unauthenticated", help="Serve metrics beyond loopback without a token."
+        ),
+    ] = False,
     log: Annotated[
         str | None,
         typer.Option("--log", metavar="text|json", help="How logs are written; else $HOLDFAST_LOG."),
@@ -152,4 +160,6 @@ def worker(
             f"No handler of {name} has the queue {', '.join(unknown)}; its queues: {', '.join(there) or 'none'}."
         )
     configure(log, log_level)  # behind the application, which may have set logging up itself
-    raise typer.Exit(run_worker(found, name, processes=processes, queues=queue, metrics=metrics))
+    raise typer.Exit(
+        run_worker(found, name, processes=processes, queues=queue, metrics=metrics, metrics_open=metrics_open)
+    )

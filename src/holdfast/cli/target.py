@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import typer
 
 from ..errors import NotFound, UsageError
+from ..model.names import is_secret
 from ..processes.loading import load_app
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def chosen(app: str | None, url: str | None, target: str | None = None) -> tuple
 def has_password(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return bool(parts.password) or any(name == "password" for name, _ in parse_qsl(parts.query))
+        return bool(parts.password) or any(is_secret(name) for name, _ in parse_qsl(parts.query))
     except ValueError:
         return True  # whatever it is, it is not passed on
 

@@ -198,7 +198,7 @@ def schema_name(value: object) -> str:
 # --- Databases ----------------------------------------------------------------------------------------------
 
 SCHEMES = "`sqlite:///file.db`, `sqlite:////absolute/file.db`, `sqlite:///:memory:` or `postgresql://user@host/database`"
-SECRET = re.compile(r"((?i:password)\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)")
+SECRET = re.compile(r"((?i:password|oauth_client_secret)\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)")
 
 
 def database_url(value: object) -> tuple[str, str]:
@@ -261,6 +261,23 @@ def postgres_url(url: str, rest: str) -> tuple[str, str]:
     return clean, schema_name(schemas[0]) if schemas else "holdfast"
 
 
+def pooler(url: str) -> tuple[str, bool]:
+    """A URL without `pooler=`, and whether a pooler stands before the database.
+
+    >>> pooler("postgresql://h/d?pooler=transaction&sslmode=require")
+    ('postgresql://h/d?sslmode=require', True)
+    """
+    address, _, query = url.partition("?")
+    pairs = query.split("&") if query else []
+    said = [pair.partition("=")[2] for pair in pairs if pair.startswith("pooler=")]
+    if said not in ([], ["transaction"]):
+        raise bad_url(
+            url, "`pooler` is `transaction`, which fits poolers in session mode as well, or is left out"
+        )
+    kept = "&".join(pair for pair in pairs if not pair.startswith("pooler="))
+    return address + (f"?{kept}" if kept else ""), bool(said)
+
+
 def check_host(url: str, host: str) -> None:
     name, colon, port = (host, "", "") if host.endswith("]") else host.rpartition(":")
     if not colon:
@@ -275,11 +292,20 @@ def bad_url(url: str, why: str) -> InvalidSettings:
     return InvalidSettings(f"The database URL {display_url(url)!r} cannot be used: {why}.")
 
 
+def is_secret(parameter: str) -> bool:
+    """Whether a parameter of a database URL is a secret: the password, or that of the key of a client certificate.
+
+    >>> is_secret("sslpassword"), is_secret("sslkey")
+    (True, False)
+    """
+    return parameter.lower() in ("password", "sslpassword", "oauth_client_secret")
+
+
 def passwords(url: str) -> list[str]:
     """The secrets in a database URL, as they stand there and as they are meant."""
     try:
         parts = urlsplit(url)
-        found = [parts.password or "", *(each for name, each in parse_qsl(parts.query) if name == "password")]
+        found = [parts.password or "", *(each for name, each in parse_qsl(parts.query) if is_secret(name))]
     except ValueError:
         return []
     return [each for secret in found if secret for each in {secret, unquote(secret)}]

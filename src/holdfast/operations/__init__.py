@@ -245,9 +245,12 @@ class Operations:
         """Why a message is where it is: a sentence for each of its deliveries."""
         return why(self._desk, as_id(id))
 
-    def doctor(self) -> list[Finding]:
-        """What is wrong or will be, and what to do about it. Changes nothing."""
-        return doctor.examine(self._desk, self.status, self.stuck)
+    def doctor(self, *, deep: bool = False) -> list[Finding]:
+        """What is wrong or will be, and what to do about it. Changes nothing.
+
+        `deep`: everything that is stored is read and compared, in small pieces, while all others go on.
+        """
+        return doctor.examine(self._desk, self.status, self.stuck, deep=deep)
 
     def repair(self, *, leap: bool = False, why: str | None = None) -> Repaired:
         """Raise the sequences that a switch-over or a restore has left behind what is stored. Never lowers anything.

@@ -11,6 +11,7 @@ from ..store.installed import compare, other, words
 from ..store.plans import alerts, queries
 from ..store.plans import dead_queries as letters
 from . import database, repair
+from . import deep as deeply
 from .cleaning import overdue
 from .desk import Desk
 from .incident import Status
@@ -27,14 +28,16 @@ TROUBLE_SECONDS = 86_400.0
 GROWS = 1.1  # times as many come as end
 
 
-def examine(desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence[Stuck]]) -> list[Finding]:
-    """All findings, errors first. Nothing else is asked when there are no tables."""
+def examine(
+    desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence[Stuck]], *, deep: bool = False
+) -> list[Finding]:
+    """All findings, errors first. Nothing else is asked when there are no tables. `deep`: all that is stored."""
     findings = list(_schema(desk))
     if any(each.severity == "error" for each in findings):
         return findings
     findings += database.examine(desk)
     findings += repair.examine(desk)
-    findings += _order(desk)
+    findings += deeply.examine(desk) if deep else _order(desk)
     status = look()
     findings += _work(status)
     findings += _letters(desk, status)

@@ -358,6 +358,10 @@ def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 def _read(number: int, line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     try:
         return read_line(line)
+    except RecursionError:
+        raise UsageError(
+            f"Line {number} is not a dead letter, so nothing was imported: it is nested too deep."
+        ) from None
     except (InvalidMessage, msgspec.DecodeError, ValueError) as error:
         raise UsageError(f"Line {number} is not a dead letter, so nothing was imported: {error}") from None
 

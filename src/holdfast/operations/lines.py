@@ -13,6 +13,7 @@ from ..errors import InvalidMessage
 from ..rules.delivery import NUMBER_MAX
 
 VERSION = 1
+DEPTH_MAX = 16  # of the error history: ours are two deep
 LINE_MAX = 64 * 1024 * 1024  # bytes: a body of 1 MiB with its copies in earlier deaths is far below
 
 # What a counter, a status and a place can be. Beyond, no worker could count it up, or bring it back to its place.
@@ -106,6 +107,8 @@ def read_line(line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             else 'it has no "holdfast": 1, which begins each dead letter.'
         )
     found = _reader.decode(line)
+    if not _is_shallow(found.errors or [], DEPTH_MAX):
+        raise InvalidMessage("its error history is nested too deep.")
     msgspec.convert(found.errors or [], list[_Trouble], strict=False)
     # What a plain INSERT could store must come back, so names are not judged here; but NUL no database keeps as it is.
     if b"\\u0000" in line and any("\x00" in each for each in _texts(msgspec.to_builtins(found))):
@@ -120,6 +123,13 @@ def read_line(line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         for each in found.deaths
     ]
     return row | {"id": str(found.id)}, earlier
+
+
+def _is_shallow(value: Any, depth: int) -> bool:
+    if not isinstance(value, dict | list):
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_is_shallow(each, depth - 1) for each in parts)
 
 
 def _texts(value: Any) -> Iterator[str]:

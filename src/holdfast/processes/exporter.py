@@ -2,10 +2,15 @@
 
 Each worker process counts in memory that this one can read (`telemetry/sheet.py`), also when the worker is dead. The
 address is bound by the supervisor before anything begins, so that one that cannot be had is refused at once.
+
+Beyond loopback whoever asks must know the token (HOLDFAST_METRICS_TOKEN, sent as `Authorization: Bearer ...`). On
+loopback without a token only requests for `localhost` or an address are answered: a web page whose name was made to
+lead to this machine (DNS rebinding) asks for its own name.
 """
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 import signal
@@ -34,10 +39,23 @@ log = Log("holdfast.supervisor")
 CLIENTS = 8  # at once, each in a thread; others wait until they are accepted
 CLIENT_SECONDS = 5.0  # to ask, and again to take the answer, however slowly it comes and goes
 LOOK_SECONDS = 0.1  # while all threads are taken
+TOKEN_VARIABLE, TOKEN_BYTES = "HOLDFAST_METRICS_TOKEN", 24
+OVERRIDE = "--i-understand-this-is-unauthenticated"
 
 
-def listen(address: str) -> socket.socket:
-    """Bind `HOST:PORT`, or a port of the loopback address; or InvalidSettings."""
+def token() -> str | None:
+    """What whoever asks for metrics must know; None: nothing. Never an argument: those can be seen by all."""
+    said = os.environ.get(TOKEN_VARIABLE) or None
+    if said is not None and not (said.isascii() and said.isprintable() and len(said) >= TOKEN_BYTES):
+        raise InvalidSettings(
+            f"Metrics cannot be served: {TOKEN_VARIABLE} must have at least {TOKEN_BYTES} printable ASCII characters. "
+            "Make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`."
+        )
+    return said
+
+
+def listen(address: str, *, token: str | None = None, is_open: bool = False) -> socket.socket:
+    """Bind `HOST:PORT`, or a port of the loopback address; or InvalidSettings. `is_open`: anybody may ask."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
@@ -55,13 +73,23 @@ def listen(address: str) -> socket.socket:
         raise InvalidSettings(
             f"Metrics cannot be served at {address!r}: {error.strerror or error}. Take another address or port."
         ) from None
-    if not ipaddress.ip_address(place[0]).is_loopback:
+    if token is None and not is_loopback(listening):
+        if not is_open:
+            listening.close()
+            raise InvalidSettings(
+                f"Metrics cannot be served at {address!r} to whoever can reach it: put a token into {TOKEN_VARIABLE}, "
+                f"which Prometheus sends with `authorization`, or use 127.0.0.1. To go without: {OVERRIDE}."
+            )
         log.warning(
             "metrics.exposed",
-            "Metrics are served at %(address)s to whoever can reach it, without a password",
+            "Metrics are served at %(address)s to whoever can reach it, without a token",
             address=address,
         )
     return listening
+
+
+def is_loopback(listening: socket.socket) -> bool:
+    return ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def serve(app: Holdfast, listening: socket.socket, sheets: Sequence[Sheet], alive: int) -> NoReturn:
@@ -73,16 +101,18 @@ def serve(app: Holdfast, listening: socket.socket, sheets: Sequence[Sheet], aliv
         signal.signal(number, signal.SIG_IGN)
     try:
         threading.Thread(target=_watch_supervisor, args=(alive,), daemon=True).start()
-        server(listening, lambda: app.metrics_text(sheets), app.clock).serve_forever()
+        server(listening, lambda: app.metrics_text(sheets), app.clock, token()).serve_forever()
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(1)
 
 
-def server(listening: socket.socket, text: Callable[[], str], clock: Clock) -> HTTPServer:
+def server(
+    listening: socket.socket, text: Callable[[], str], clock: Clock, token: str | None = None
+) -> HTTPServer:
     """A few clients at once, and none for long: one that is slow, or means harm, must not blind the others."""
-    return _Server(listening, text, clock)
+    return _Server(listening, text, clock, token)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -91,6 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if not self.server.stop_waiting(self.connection):
             return  # cut off: what came is half a question
+        if (refusal := self._refusal()) is not None:
+            self._refuse(*refusal)
+            return
         if self.path.partition("?")[0] not in ("/metrics", "/"):
             self._refuse(404, "Metrics are at /metrics")
             return
@@ -111,9 +144,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
+    def _refusal(self) -> tuple[int, str] | None:
+        """Why whoever asks gets no answer, if so."""
+        if self.server.token is not None:
+            said = self.headers.get("Authorization", "").encode()
+            right = f"Bearer {self.server.token}".encode()
+            return None if hmac.compare_digest(said, right) else (401, "A token is needed")
+        if self.server.is_loopback and not is_local(self.headers.get("Host", "")):
+            return 403, "Ask for localhost or an address"
+        return None
+
     def _refuse(self, status: int, text: str | None = None) -> None:
         self.server.wait_for(self.connection)
-        self.send_error(status, text)
+        answer = f"{text or 'Not now'}\n".encode()
+        self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -128,10 +179,13 @@ class _Server(HTTPServer):
     A timeout of the socket would be for each read: who sends a byte every few seconds would stay for ever.
     """
 
-    def __init__(self, listening: socket.socket, text: Callable[[], str], clock: Clock) -> None:
+    def __init__(
+        self, listening: socket.socket, text: Callable[[], str], clock: Clock, token: str | None
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
+        self.token, self.is_loopback = token, is_loopback(listening)
         self._text, self._clock, self._gathering = text, clock, threading.Lock()
         self._threads = ThreadPoolExecutor(CLIENTS, thread_name_prefix="holdfast-metrics")
         self._free = threading.Semaphore(CLIENTS)
@@ -181,6 +235,18 @@ class _Server(HTTPServer):
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
         self._threads.shutdown()
+
+
+def is_local(host: str) -> bool:
+    """Whether the Host of a request is `localhost` or an address, with a port or without; or is not said."""
+    name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
+    if name.lower() in ("", "localhost") or name.lower().endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _watch_supervisor(alive: int) -> None:

@@ -33,7 +33,7 @@ from ..telemetry.sheet import Sheet
 from ..worker.board import Board
 from ..worker.exchanges import PAUSE_MAX, PAUSE_MIN
 from .child import Task, WorkerDeath, run, tell_deaths
-from .exporter import listen, serve
+from .exporter import listen, serve, token
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -368,9 +368,13 @@ def run_worker(
     processes: int = 1,
     queues: Sequence[str] | None = None,
     metrics: str | None = None,
+    metrics_open: bool = False,
 ) -> int:
-    """Run a supervised worker in this process until it is told to stop. `metrics`: an address to be scraped at."""
-    listening = None if metrics is None else listen(metrics)
+    """Run a supervised worker in this process until it is told to stop.
+
+    `metrics`: an address to be scraped at; `metrics_open`: by anybody, also beyond loopback without a token.
+    """
+    listening = None if metrics is None else listen(metrics, token=token(), is_open=metrics_open)
     served = sorted(queues or (each.queue for each in app.handlers))
     begun = app.clock.monotonic()
     announce(

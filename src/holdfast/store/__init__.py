@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..clock import Clock
 from ..errors import InvalidSettings
-from ..model.names import display_url, passwords
+from ..model.names import display_url, passwords, pooler
 from ..settings import Settings
 from .contract import Store
 from .sqlite import SqliteStore
@@ -23,6 +23,7 @@ def open_store(url: str, settings: Settings, clock: Clock, schema: str = DEFAULT
 
     from .postgres import PostgresStore
 
+    url, pooled = pooler(url)
     try:
         conninfo_to_dict(url)
     except ProgrammingError as error:
@@ -30,4 +31,4 @@ def open_store(url: str, settings: Settings, clock: Clock, schema: str = DEFAULT
         for secret in passwords(url):  # libpq quotes what it does not understand
             why = why.replace(secret, "***")
         raise InvalidSettings(f"The database URL {display_url(url)!r} cannot be used: {why}.") from None
-    return PostgresStore(url, settings, clock, schema)
+    return PostgresStore(url, settings, clock, schema, pooled=pooled)

@@ -2,6 +2,10 @@
 
 A plan of one statement is one round trip and one implicit transaction; a plan of several gets BEGIN and COMMIT.
 Connections are few and kept; one that is in any doubt is closed, never reused.
+
+Behind a pooler in transaction mode (`?pooler=transaction`) a session belongs to nobody: there are no settings at the
+start of a connection, no prepared statements and no LISTEN. Every plan gets BEGIN and COMMIT, and the limits that only
+the server can keep stand at the beginning of each transaction.
 """
 
 from __future__ import annotations
@@ -37,21 +41,19 @@ except ImportError as missing:  # pragma: no cover - shown by a test that hides 
     raise ImportError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from missing
 
 from ..clock import Clock
-from ..errors import HoldfastError, NotMigrated, StoreTooSlow, StoreUnavailable
+from ..errors import InvalidSettings
 from ..model.names import display_url
 from ..settings import Settings
 from . import installed
 from .handed_postgres import AsyncHandedOut, HandedOut, is_open
 from .migrate import migrate
-from .moments import moment
-from .plans import queries
+from .plans import guards, queries
 from .plans.engine_postgres import PostgresEngine
+from .refusals import POOLER, STALE, Told, as_ours, cut_off
 from .statement import Bound, Plan, Row, Rows, Runnable, Statement, adrive, bound, drive, stands_alone
 from .text import DEFAULT_SCHEMA, compile
 
 T = TypeVar("T")
-
-Told = Callable[[psycopg.Error, str], Exception]
 
 IDLE_SPARE = 4  # connections kept beyond those of handlers: exchanges, heartbeats, publishers
 
@@ -62,8 +64,16 @@ class PostgresStore:
     has_one_writer = False
     is_embedded = False
 
-    def __init__(self, url: str, settings: Settings, clock: Clock, schema: str = DEFAULT_SCHEMA) -> None:
-        self.url, self.clock, self.schema = url, clock, schema
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        clock: Clock,
+        schema: str = DEFAULT_SCHEMA,
+        *,
+        pooled: bool = False,
+    ) -> None:
+        self.url, self.clock, self.schema, self.pooled = url, clock, schema, pooled
         self.engine = PostgresEngine(schema, settings.errors_kept)
         self._lease = settings.lease
         self._idle: list[HandedOut] = []
@@ -90,19 +100,36 @@ class PostgresStore:
     def run(self, plan: Runnable[T]) -> T:
         """Do a plan in a transaction of its own. One that stands alone needs no BEGIN."""
         with self._connection() as connection:
-            if stands_alone(plan):
+            if stands_alone(plan) and not self.pooled:
                 return drive(self.bound(plan), lambda s: execute(connection, s))
-            with connection.transaction():
+            with self._begun(connection):
                 return drive(self.bound(plan), lambda s: execute(connection, s))
 
     read = run
 
     async def arun(self, plan: Runnable[T]) -> T:
         async with self._aconnection() as connection:
-            if stands_alone(plan):
+            if stands_alone(plan) and not self.pooled:
                 return await adrive(self.bound(plan), lambda s: aexecute(connection, s))
-            async with connection.transaction():
+            async with self._abegun(connection):
                 return await adrive(self.bound(plan), lambda s: aexecute(connection, s))
+
+    @contextmanager
+    def _begun(self, connection: HandedOut) -> Iterator[None]:
+        with connection.transaction():
+            if self.pooled:
+                execute(connection, self._guards())
+            yield
+
+    @asynccontextmanager
+    async def _abegun(self, connection: AsyncHandedOut) -> AsyncIterator[None]:
+        async with connection.transaction():
+            if self.pooled:
+                await aexecute(connection, self._guards())
+            yield
+
+    def _guards(self) -> Statement:
+        return self.engine.bind(guards.set_limits(self._lease), self.now())
 
     @contextmanager
     def _connection(self, told: Told | None = None) -> Iterator[HandedOut]:
@@ -110,7 +137,9 @@ class PostgresStore:
         try:
             if connection is None:
                 connection = HandedOut.connect(self.url, autocommit=True, **self._options())
-                tune(connection)
+                tune(connection, self.pooled)
+                if self.pooled:
+                    connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
             yield connection
         except psycopg.Error as error:
             if connection is not None and error.sqlstate in STALE:
@@ -148,7 +177,9 @@ class PostgresStore:
                 connection = None
             if connection is None:
                 connection = await AsyncHandedOut.connect(self.url, autocommit=True, **self._options())
-                tune(connection)
+                tune(connection, self.pooled)
+                if self.pooled:
+                    await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
             yield connection
         except psycopg.Error as error:
             if connection is not None and error.sqlstate in STALE:
@@ -193,6 +224,8 @@ class PostgresStore:
             "connect_timeout": 10,
         }
         chosen = {name: value for name, value in defaults.items() if name not in given}
+        if self.pooled:
+            return chosen
         return {**chosen, "options": f"{given.get('options') or ''} {ours}".strip()}
 
     # -- hints
@@ -207,6 +240,8 @@ class PostgresStore:
 
     async def listen(self, woken: asyncio.Event) -> None:
         """Wake whenever a message is announced. Only a hint: polling finds what it misses."""
+        if self.pooled:
+            await asyncio.Event().wait()
         while True:
             try:
                 connection = await psycopg.AsyncConnection.connect(
@@ -247,7 +282,7 @@ class PostgresStore:
 
         with self._connection(cut_off) as connection:
             try:
-                with connection.transaction():
+                with self._begun(connection):
                     connection.hand_out()
                     try:
                         yield connection, run
@@ -272,7 +307,7 @@ class PostgresStore:
 
         async with self._aconnection(cut_off) as connection:
             try:
-                async with connection.transaction():
+                async with self._abegun(connection):
                     connection.hand_out()
                     try:
                         yield connection, run
@@ -304,6 +339,15 @@ class PostgresStore:
         """Refuse a database without our tables, or with those of a version that this release does not work with."""
 
         installed.check(*self.run(queries.version()))
+        self._check_guards()
+
+    def _check_guards(self) -> None:
+        """A pooler that drops the settings of a connection in silence would leave a stopped worker's locks for ever."""
+        if 0 in self.run(guards.limits()).values():
+            raise InvalidSettings(
+                "The settings of this connection did not reach the server: there is a pooler such as PgBouncer in "
+                f"between that drops them. {POOLER}"
+            )
 
     def close(self) -> None:
         with self._lock:
@@ -333,8 +377,8 @@ class Instants(TimestamptzBinaryLoader):
             return (datetime.max if late else datetime.min).replace(tzinfo=UTC)
 
 
-def tune(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    connection.prepare_threshold = 2
+def tune(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], pooled: bool = False) -> None:
+    connection.prepare_threshold = None if pooled else 2
     # Lists of text in binary form: as text, each element is searched for what must be quoted.
     connection.adapters.register_dumper(list, ListBinaryDumper)
     connection.adapters.register_loader("timestamptz", Instants)
@@ -415,49 +459,3 @@ def literal(values: list[Any]) -> object:
     if values and type(values[0]) is int and None not in values:
         return "{" + msgspec.json.encode(values)[1:-1].decode() + "}"
     return values
-
-
-MISSING = (
-    psycopg.errors.UndefinedTable,
-    psycopg.errors.UndefinedFunction,
-    psycopg.errors.InvalidSchemaName,
-    psycopg.errors.UndefinedColumn,
-)
-
-
-def as_ours(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
-    """What the engine's own statements raise. What passes by itself is StoreUnavailable."""
-    if isinstance(error, MISSING) and schema in str(error):
-        return NotMigrated(
-            f"The database has no Holdfast tables of this version in schema {schema}: run `holdfast migrate`."
-        )
-    if (ours := cut_off(error, schema)) is not error:
-        return ours
-    match moment(error.sqlstate or ""):
-        case "wait":
-            return StoreUnavailable(f"The database refuses this at the moment: {first_line(error)}.")
-        case "smaller":
-            return StoreTooSlow(
-                f"The database gave a statement up, for it took too long or was cancelled: {first_line(error)}."
-            )
-    return error
-
-
-# A session that may stay as it is for ever: one on a standby, one with a prepared statement of an older schema.
-STALE = frozenset(("25006", "0A000", "XX000"))
-
-# A lost connection, a server that goes or comes or has no room; and a transaction that the server has ended.
-CUT_OFF = ("08", "57P", "53", "25P03", "25P04")
-
-
-def cut_off(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
-    """What statements of a handler raise stays as it is, unless the connection is lost."""
-    if error.sqlstate is None:  # the server said nothing
-        is_lost = isinstance(error, psycopg.InterfaceError | psycopg.OperationalError)
-    else:
-        is_lost = error.sqlstate.startswith(CUT_OFF)
-    return StoreUnavailable(f"The database did not answer: {first_line(error)}.") if is_lost else error
-
-
-def first_line(error: psycopg.Error) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,12 +1,13 @@
 -- Store new messages in the caller's transaction. Answers the duplicates only: their number in the call and the id
 -- of the message that had the key first. Places are given when the transaction commits (place_mine), or here when it
 -- is our own and ends with this call (`p_place`). A time that a test gave is kept until the commit.
+-- Like all that a producer may call it runs with the rights of the owner: a producer may publish, and see or change nothing.
 create or replace function holdfast.append(
     p_id uuid[], p_type text[], p_body text[], p_stream text[], p_subject text[], p_headers text[], p_dedupe text[],
     p_due timestamptz[], p_delay float8[], p_deadline timestamptz[], p_queue text[], p_status int[],
     p_place boolean, p_now timestamptz)
 returns table (n bigint, id uuid)
-language plpgsql set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -18,6 +19,12 @@ declare
 begin
     if p_now is not null then
         perform set_config('holdfast.now', p_now::text, true);
+    end if;
+    if p_status is not null then
+        if exists (select from unnest(p_status) s where s not in (1, 3)) then
+            raise exception using errcode = 'invalid_parameter_value',
+                message = 'holdfast: a new message can have no flag but that of an event';
+        end if;
     end if;
     if p_dedupe is not null then
         -- step: append_dedupe

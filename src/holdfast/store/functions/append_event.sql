@@ -3,7 +3,7 @@
 create or replace function holdfast.append_event(
     p_stream text, p_id uuid, p_type text, p_subject text, p_headers text, p_body text, p_expect bigint,
     p_must boolean, p_now timestamptz, out version bigint, out stored boolean)
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 begin
     insert into holdfast.event_stream as s (name, version) values (p_stream, 0) on conflict (name) do nothing;

@@ -3,7 +3,7 @@
 create or replace function holdfast.append_plain(
     p_id uuid[], p_type text, p_body text[], p_subject text[], p_headers text[], p_now timestamptz)
 returns void
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_queues text[] := array(select r.queue from holdfast.route(p_type) r (queue));

@@ -2,7 +2,7 @@
 -- message has come into the stream since, the guess holds, and a message behind others is not written again. Of
 -- several, the first firing places all, and the others find nothing left to do.
 create or replace function holdfast.place_mine() returns trigger
-language plpgsql set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare

@@ -1,7 +1,7 @@
 -- A row inserted by a plain SQL producer (`plain`), for all subscribers or for the one queue it names; or a message of
 -- the engine's own that nobody has subscribed to yet.
 create or replace function holdfast.receive() returns trigger
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
     v_queues text[] := case when new.queue is null then array(select r.queue from holdfast.route(new.type) r (queue) order by 1)
                             else array[new.queue] end;

@@ -1,0 +1,44 @@
+"""`holdfast grants`: who may do what in a PostgreSQL database, as a script."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import show
+from .target import NamedTarget
+
+
+def grants(
+    target: NamedTarget,
+    owner: Annotated[
+        str | None, typer.Option("--owner", metavar="ROLE", help="Has the tables, and migrates.")
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", metavar="ROLE", help="Works, and gives an operator's orders.")
+    ] = None,
+    producer: Annotated[
+        str | None,
+        typer.Option("--producer", metavar="ROLE", help="Publishes, and sees nothing of what is stored."),
+    ] = None,
+    viewer: Annotated[
+        str | None, typer.Option("--viewer", metavar="ROLE", help="Reads everything, changes nothing.")
+    ] = None,
+) -> None:
+    """Print the script that gives roles their rights: for those that are named, or for all four with usual names."""
+    from ..errors import UsageError
+    from ..store.grants import script
+
+    found = target.application()
+    found.close()
+    if found.store.is_embedded:
+        raise UsageError("SQLite has no roles: who may read and write the file says who may do what.")
+    named = {"worker": worker, "producer": producer, "viewer": viewer}
+    if owner is None and not any(named.values()):
+        owner, named = "holdfast_owner", {each: f"holdfast_{each}" for each in named}
+    text = script({access: role for access, role in named.items() if role}, owner, found.schema)  # type: ignore[misc]
+    if target.json:
+        show.document({"sql": text})
+    else:
+        show.plain(text.rstrip("\n"))

@@ -1,0 +1,1 @@
+"""What webhooks need, whoever sends or receives them: signatures, and a call that cannot be led astray or held up."""
