@@ -38,6 +38,7 @@ SHOWN = {
     "why dead": "why {dead}",
     "why unknown": "why 00000000-0000-7000-8000-000000000000",
     "doctor": "doctor",
+    "doctor deep": "doctor --deep",
     "audit": "audit",
     "messages list": "messages list",
     "messages show": "messages show {retrying}",

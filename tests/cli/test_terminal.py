@@ -123,11 +123,10 @@ def test_yes_is_taken_by_every_command_that_changes_something(command: tuple[str
 
 
 READING = {
-    ("demo",), ("worker",), ("grants",), ("status",), ("why",), ("doctor",), ("metrics",), ("audit",),
-    ("messages", "list"), ("messages", "show"), ("dead", "list"), ("dead", "groups"), ("dead", "show"), ("dead", "export"),
-    ("streams", "list"),
-    ("streams", "blocked"), ("streams", "show"), ("queues", "list"), ("breakers", "list"), ("keys", "new"),
-    ("keys", "list"), ("alerts", "list"), ("alerts", "check"),
+    ("demo",), ("worker",), ("status",), ("why",), ("doctor",), ("metrics",), ("audit",), ("grants",),
+    ("messages", "list"), ("messages", "show"), ("dead", "list"), ("dead", "groups"), ("dead", "show"),
+    ("dead", "export"), ("streams", "list"), ("streams", "blocked"), ("streams", "show"), ("queues", "list"),
+    ("breakers", "list"), ("keys", "new"), ("keys", "list"), ("alerts", "list"), ("alerts", "check"),
 }  # fmt: skip
 
 
@@ -359,7 +358,7 @@ def test_an_open_breaker_is_never_nothing_is_wrong(world: World, holdfast: Shell
     assert holdfast("status", "--check").code == 0
     assert "Nothing is wrong." in holdfast("status").out
     world.breakers.get("bank")
-    world.breakers.trip("bank", why="it burns", by="anna")
+    world.operations.by("anna").breakers.trip("bank", why="it burns")
     status, doctor = holdfast("status", "--check"), holdfast("doctor")
     assert (status.code, doctor.code) == (3, 3)
     for answer in (status, doctor):
