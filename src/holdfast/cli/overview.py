@@ -107,7 +107,7 @@ def metrics(target: Target = None, app: App = None, url: Url = None, json: Json 
 
 
 def why(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:
-    """Why a message is where it is: a sentence for each of its deliveries."""
+    """Why a message is where it is, or an orchestration's instance: what it waits for, in sentences."""
     with operations(app, url) as found:
         sentences = found.why(id)
     if json:

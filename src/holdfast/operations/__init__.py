@@ -30,6 +30,7 @@ from .dead import DeadLetters
 from .desk import Desk, as_id
 from .explain import why
 from .files import Archived, Imported, LetterFiles
+from .instances import why_instance
 from .keyring import Keyring
 from .messages import Messages
 from .queues import Queues
@@ -217,8 +218,8 @@ class Operations:
         return self.keys.reveal(as_id(id), type, body)
 
     def why(self, id: UUID | str) -> list[str]:
-        """Why a message is where it is: a sentence for each of its deliveries."""
-        return why(self._desk, as_id(id))
+        """Why a message is where it is: a sentence for each of its deliveries. Or why an instance is."""
+        return why_instance(self._desk, str(id)) or why(self._desk, as_id(id))
 
     def doctor(self, *, deep: bool = False) -> list[Finding]:
         """What is wrong or will be, and what to do about it. Changes nothing.
