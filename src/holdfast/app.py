@@ -27,6 +27,12 @@ from .model.limits import SharedRate, SharedSlots, slots_count
 from .model.message import Event, NewMessage, Published, Reason
 from .model.work import Batch, Leased, Settlement
 from .operations.letters import DeadLetter, hook
+from .orchestrations.declared import ActivityDeclaration, OrchestrationDeclaration
+from .orchestrations.declaring import ActivityKeywords, Declaring
+from .orchestrations.failures import Errors
+from .orchestrations.messages import Pen
+from .orchestrations.outside import Orchestrations
+from .orchestrations.turns import Memory, Place
 from .publishing import Publishing
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
@@ -94,6 +100,9 @@ class Holdfast:
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
         self._publishing, self._by_hand = self._in_store()
+        place = Place(lambda: self.store, lambda: self.clock, self.settings, Pen(self.keys), Memory())
+        self.orchestrations = Orchestrations(place, lambda: self._publishing)
+        self._declaring = Declaring(self, self.orchestrations)
 
     def _in_store(self) -> tuple[Publishing, ByHand]:
         """Publishing and working by hand, in the database that this application is in now."""
@@ -169,6 +178,28 @@ class Holdfast:
             return handler
 
         return register
+
+    # -- orchestrations
+
+    def activity(
+        self, *, name: str | None = None, returns: Errors | None = None, **options: Unpack[ActivityKeywords]
+    ) -> ActivityDeclaration:
+        """Declare the function below as an activity: a handler that orchestrations call and whose result they get.
+
+        It has the queue of its name and takes the options of a handler. `returns` names exceptions that calling code
+        gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed.
+        """
+        return self._declaring.activity(name, returns or {}, options)
+
+    def orchestration(
+        self, *, version: str = "1", name: str | None = None, returns: Errors | None = None,
+        max_attempts: int = 5, concurrency: int | None = None,
+    ) -> OrchestrationDeclaration:  # fmt: skip
+        """Declare the `async def` below as an orchestration: it survives restarts by replay (docs/orchestrations.md).
+
+        Its queue is `name@version`. A turn that fails `max_attempts` times is a dead letter, and its instance stops.
+        """
+        return self._declaring.orchestration(version, name, returns or {}, max_attempts, concurrency)
 
     def on_dead_letter(self, function: Hook) -> Hook:
         """Declare the function below as the hook for dead letters: called at least once for each death.
@@ -310,6 +341,7 @@ class Holdfast:
         """
         from .operations.keeper import Keeper
 
+        self.orchestrations.place.memory.is_embedded = embedded
         sheet = sheet or self.sheet
         watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock)]
         if self.tracing is not None:

@@ -6,6 +6,7 @@ HoldfastError
 │   ├── NotInTransaction     a publish on a handle that would commit by itself
 │   ├── WrongHandle          a handle this call cannot use (async given to sync, unknown kind)
 │   ├── CommitRefused        a commit or rollback inside ctx.transaction(), where only the engine commits
+│   ├── InstanceExists       an orchestration's instance with this id was started before
 │   └── InvalidSettings      a URL, policy or setting that cannot work
 ├── NotMigrated              the database has no tables of ours, or those of another version; a migration was refused
 ├── StoreUnavailable         the database did not answer, or refuses at this moment; the call may be repeated
@@ -18,6 +19,12 @@ HoldfastError
 ├── NotFound                 no such message, queue or stream
 ├── ArchiveFailed            an archive cannot be written or read, or is not whole; nothing was deleted
 ├── CircuitOpen              a breaker refused the call; nothing was called
+├── CallFailed               a call of an orchestration did not end well; in holdfast.orchestrations, as those below
+│   ├── ActivityFailed       an activity failed for good
+│   └── OrchestrationFailed  an orchestration failed or was cancelled
+├── UndoFailed               some of what a saga had to undo could not be undone
+├── JournalUnreadable        a row of an orchestration's journal cannot be read
+├── TurnOverrun              a turn of an orchestration ran too long or in circles
 └── PoisonError              a message that cannot be handled: attempts spent or vanished alone
 
 `category` and `retryable` say what a caller may do about it; the one-line text of an error
@@ -49,6 +56,10 @@ class UsageError(HoldfastError):
 
 class InvalidMessage(UsageError):
     """The message cannot be stored exactly as given."""
+
+
+class InstanceExists(UsageError):
+    """An orchestration's instance with this id was started before; nothing was stored."""
 
 
 class NotInTransaction(UsageError):

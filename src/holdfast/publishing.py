@@ -7,10 +7,10 @@ them. On SQLite, where the caller may hold the only write lock, tables and subsc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from msgspec import structs
@@ -29,6 +29,8 @@ from .store.statement import Plan, Runnable
 
 if TYPE_CHECKING:
     from .telemetry.tracing import Tracing
+
+T = TypeVar("T")
 
 
 class Publishing:
@@ -78,7 +80,7 @@ class Publishing:
                 self.subscribe()
                 return self.store.run(engine.append(drafts, place=True))
             handle = recognise(on)
-            plan = self._plan_in(handle, drafts)
+            plan = self._in(handle, engine.append(drafts))
             if not self.is_subscribed and not self.store.has_one_writer:
                 self.subscribe()
             return handle.run(self.store.bound(plan), verb="publish")
@@ -91,25 +93,46 @@ class Publishing:
                     await asyncio.to_thread(self.subscribe)
                 return await self.store.arun(engine.append(drafts, place=True))
             handle = recognise(on)
-            plan = self._plan_in(handle, drafts)
+            plan = self._in(handle, engine.append(drafts))
             if not self.is_subscribed and not self.store.has_one_writer:
                 await asyncio.to_thread(self.subscribe)
             return await handle.arun(self.store.bound(plan), verb="apublish")
 
+    def store_with(self, plan: Callable[[], Runnable[T]], on: object) -> T:
+        """Run another plan that stores messages, as `publish` does: in the caller's transaction or in its own."""
+        if on is None:
+            self.subscribe()
+            return self.store.run(plan())
+        handle = recognise(on)
+        made = self._in(handle, plan())
+        if not self.is_subscribed and not self.store.has_one_writer:
+            self.subscribe()
+        return handle.run(self.store.bound(made), verb="publish")
+
+    async def astore_with(self, plan: Callable[[], Runnable[T]], on: object) -> T:
+        if on is None:
+            if not self.is_subscribed:
+                await asyncio.to_thread(self.subscribe)
+            return await self.store.arun(plan())
+        handle = recognise(on)
+        made = self._in(handle, plan())
+        if not self.is_subscribed and not self.store.has_one_writer:
+            await asyncio.to_thread(self.subscribe)
+        return await handle.arun(self.store.bound(made), verb="apublish")
+
     def _sending(self, drafts: list[NewMessage]) -> AbstractContextManager[object]:
         return _NOTHING if self.tracing is None else self.tracing.sending(drafts)
 
-    def _plan_in(self, handle: Handle, drafts: list[NewMessage]) -> Runnable[list[Published]]:
+    def _in(self, handle: Handle, plan: Runnable[T]) -> Runnable[T]:
         ours = self.store.engine.dialect
         if handle.dialect != ours:
             raise UsageError(
                 f"{self.who} lives in {ours} and was given a handle of {handle.dialect} ({handle.kind}): "
                 "publish with a connection to the same database."
             )
-        plan = engine.append(drafts)
         return self._prepared(plan, handle) if self.store.has_one_writer else plan
 
-    def _prepared(self, plan: Runnable[list[Published]], handle: Handle) -> Plan[list[Published]]:
+    def _prepared(self, plan: Runnable[T], handle: Handle) -> Plan[T]:
         # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
         yield from self._prepare(handle)
         return (yield from plan)

@@ -231,13 +231,15 @@ def why(
         bool, typer.Option("--verbose", help="With the last traceback, if it failed.")
     ] = False,
 ) -> None:
-    """Why a message is where it is: a sentence for each of its deliveries."""
+    """Why a message is where it is, or an orchestration's instance: what it waits for, in sentences."""
     with target.operations() as found:
-        message = meant(found, id)
-        sentences = found.why(message)
-        traces = found.tracebacks(message) if verbose else []
+        sentences, traces, asked = found.why_instance(id), [], id
+        if not sentences:
+            message = meant(found, id)
+            asked, sentences = str(message), found.why(message)
+            traces = found.tracebacks(message) if verbose else []
     if target.json:
-        show.document({"id": message, "why": sentences} | ({"tracebacks": traces} if verbose else {}))
+        show.document({"id": asked, "why": sentences} | ({"tracebacks": traces} if verbose else {}))
     else:
         for sentence in sentences:
             show.sentence(sentence)

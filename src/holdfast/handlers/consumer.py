@@ -31,6 +31,7 @@ class Limits:
     rate: SharedRate | None = None
     slots: SharedSlots | None = None
     catch_up: CatchUp | None = None
+    ahead: bool = True  # a worker may hold more than it runs, and several messages of one stream at once
 
     @property
     def is_gated(self) -> bool:

@@ -32,6 +32,7 @@ from .desk import Desk, as_id
 from .explain import why
 from .files import Archived, Imported, LetterFiles
 from .incident import Cause, Paused, Status, Tripped
+from .instances import why_instance
 from .keyring import Keyring
 from .messages import Messages
 from .queues import Queues
@@ -242,8 +243,12 @@ class Operations:
         return self.keys.reveal(as_id(id), type, body)
 
     def why(self, id: UUID | str) -> list[str]:
-        """Why a message is where it is: a sentence for each of its deliveries."""
-        return why(self._desk, as_id(id))
+        """Why a message is where it is: a sentence for each of its deliveries. Or why an instance is."""
+        return why_instance(self._desk, str(id)) or why(self._desk, as_id(id))
+
+    def why_instance(self, id: str) -> list[str]:
+        """What an orchestration's instance waits for; nothing if there is no such instance."""
+        return why_instance(self._desk, id) or []
 
     def tracebacks(self, id: UUID | str) -> list[str]:
         """The last tracebacks of a message, one for each of its deliveries that failed, pending or dead."""

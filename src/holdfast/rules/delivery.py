@@ -22,6 +22,7 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from ..errors import InvalidSettings, LeaseLost
+from ..model import replies
 from ..model.failure import STARTS_SPENT, Category, FailureDescription, category_of, is_retryable, serialized
 from ..model.message import Flag, NewMessage, Reason
 from ..model.work import Delta, Leased, Outcome, Settlement, Unfit
@@ -39,6 +40,7 @@ PROGRESS = int(Flag.FAILED) - 1
 NUMBER_MAX = 2_000_000_000  # no counter of ours gets there, and from there on it cannot rise any more
 PLACE_MAX = 2**62  # the same for the place in a stream
 PUBLISHED = int(Flag.PUBLISHED)
+CANCELLED = "Cancelled: the message was cancelled while it was handled."
 
 Ordering = Literal["strict", "available"]
 OnDead = Literal["continue", "halt"]
@@ -320,8 +322,12 @@ def conclude(
         case Released():
             return Settlement(leased, Outcome.RELEASE, counted=False, started=False)
         case Cancelled(flags, ran):
-            flags, reason = flags & PROGRESS, Reason.CANCELLED
-            return Settlement(leased, Outcome.CANCELLED, flags=flags, reason=reason, ran=ran)
+            flags, reason, message = flags & PROGRESS, Reason.CANCELLED, leased.message
+            answer = replies.failed(
+                message.id, message.headers, f"cancelled/{leased.epoch}", CANCELLED, reason
+            )
+            emits = () if answer is None else (answer,)
+            return Settlement(leased, Outcome.CANCELLED, flags=flags, reason=reason, ran=ran, emits=emits)
         case _:
             assert_never(ending)
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ParamSpec, Protocol
 
 from ..clock import Clock, MovableClock
+from ..orchestrations.declared import Activity
+from ..orchestrations.declaring import Declaring
 from ..worker.loop import Worker
+
+P = ParamSpec("P")
 
 __all__ = ["Application", "Drained", "MovableClock", "testing"]
 
@@ -18,6 +23,8 @@ __all__ = ["Application", "Drained", "MovableClock", "testing"]
 class Application(Protocol):
     """What is needed of an application to test it."""
 
+    @property
+    def _declaring(self) -> Declaring: ...
     def prepare(self) -> None: ...
     def worker(self, *, until_idle: bool) -> Worker: ...
     def moved(self, url: str, clock: Clock) -> AbstractContextManager[None]: ...
@@ -28,6 +35,36 @@ class Drained:
 
     def __init__(self, app: Application, clock: MovableClock) -> None:
         self.app, self.clock = app, clock
+
+    def fake(self, activity: Activity[P, Any], answer: Any) -> None:
+        """Let calls of an activity do something else in this test: a function of its input, or a value.
+
+        `t.fake(charge, Receipt("r-1"))`, `t.fake(charge, lambda order: ...)`, `t.fake(charge, CardDeclined())`.
+        """
+        function: Callable[..., Any]
+        if isinstance(answer, BaseException):
+
+            def function(*given: Any, **more: Any) -> Any:
+                raise answer
+
+        elif callable(answer):
+            function = answer
+        else:
+
+            def function(*given: Any, **more: Any) -> Any:
+                return answer
+
+        async def awaited(*given: Any, **more: Any) -> Any:
+            found = function(*given)
+            return await found if inspect.isawaitable(found) else found
+
+        is_async = inspect.iscoroutinefunction(activity.function)
+        fake = awaited if is_async else lambda *given, **more: function(*given)
+        self.app._declaring.fakes[activity.name] = fake
+
+    def forget(self) -> None:
+        """Drop every instance from memory, as a restart would. In tests each turn replays its journal anyway."""
+        self.app._declaring.place.memory.forget()
 
     def drain(self) -> None:
         """Run handlers until nothing is claimable at the time the clock shows."""
@@ -62,4 +99,12 @@ def testing(app: Application) -> Iterator[Drained]:
         tempfile.TemporaryDirectory(prefix="holdfast-") as folder,
         app.moved(f"sqlite:///{Path(folder) / 'test.db'}", clock),
     ):
-        yield Drained(app, clock)
+        declaring = app._declaring
+        memory = declaring.place.memory
+        memory.forget()
+        memory.forgets = True
+        try:
+            yield Drained(app, clock)
+        finally:
+            memory.forgets = False
+            declaring.fakes.clear()
