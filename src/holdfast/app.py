@@ -93,7 +93,7 @@ class Holdfast:
         self._sinks: list[Sink] = []
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
-        self._publishing, self._by_hand = self._in_store()
+        self.publishing, self._by_hand = self._in_store()
 
     def _in_store(self) -> tuple[Publishing, ByHand]:
         """Publishing and working by hand, in the database that this application is in now."""
@@ -248,7 +248,7 @@ class Holdfast:
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
-        return self._publishing.publish([message], on)[0]
+        return self.publishing.publish([message], on)[0]
 
     async def apublish(
         self, type: str, body: object = None, *, on: object = None,
@@ -263,16 +263,16 @@ class Holdfast:
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
-        return (await self._publishing.apublish([message], on))[0]
+        return (await self.publishing.apublish([message], on))[0]
 
     def publish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         """Store many messages, made with `app.message(...)`, in one statement."""
         drafts = list(messages)
-        return self._publishing.publish(drafts, on) if drafts else []
+        return self.publishing.publish(drafts, on) if drafts else []
 
     async def apublish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         drafts = list(messages)
-        return await self._publishing.apublish(drafts, on) if drafts else []
+        return await self.publishing.apublish(drafts, on) if drafts else []
 
     def message(
         self, type: str, body: object = None, *,
@@ -282,7 +282,7 @@ class Holdfast:
         event: bool = False, expect: int | None = None,
     ) -> NewMessage:  # fmt: skip
         """A message for `publish_many`, checked and encoded; takes the options of `publish`."""
-        return self._publishing.message(
+        return self.publishing.message(
             type, body,
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
@@ -346,12 +346,12 @@ class Holdfast:
     def prepare(self) -> None:
         """Make sure that the tables are there (SQLite: make them) and that the handlers are subscribed."""
         self.store.check()
-        self._publishing.subscribe()
+        self.publishing.subscribe()
 
     def migrate(self) -> list[int]:
         """Bring the database to this version; the answer lists the steps taken."""
         steps = self.store.migrate()
-        self._publishing.subscribe_anew()
+        self.publishing.subscribe_anew()
         return steps
 
     # -- a worker written by hand
@@ -413,27 +413,29 @@ class Holdfast:
         return exposition.text(self.metrics(sheets))
 
     @contextmanager
-    def testing(self) -> Iterator[Drained]:
-        """Run this application on a database of its own with a clock that is moved by hand.
+    def testing(self, url: str | None = None, *, elsewhere: Iterable[str] = ()) -> Iterator[Drained]:
+        """Run this application on a database of its own with a clock that is moved by hand (docs/testing.md).
 
-        `with app.testing() as t: ...; t.drain(); t.advance(minutes=5)`
+        `with app.testing() as t: ...; t.drain(); t.advance(minutes=5)`. The database is a new SQLite file; on
+        PostgreSQL, with `url=`, a new schema that is dropped at the end. A type or queue that no handler of this
+        application has is refused, unless `elsewhere` names it (or a prefix, `billing.*`).
         """
-        with testing(self) as drained:
+        with testing(self, url, elsewhere) as drained:
             yield drained
 
     @contextmanager
     def moved(self, url: str, clock: Clock) -> Iterator[None]:
         """Work on another database, by another clock, while the block lasts."""
-        before = self.store, self.clock, self.url
-        self.url, self.clock = url, clock
-        self.store = open_store(url, self.settings, clock)
-        self._publishing, self._by_hand = self._in_store()
+        before = self.store, self.clock, self.url, self.schema
+        (self.url, self.schema), self.clock = names.database_url(url), clock
+        self.store = open_store(self.url, self.settings, clock, self.schema)
+        self.publishing, self._by_hand = self._in_store()
         try:
             yield
         finally:
             self.store.close()
-            self.store, self.clock, self.url = before
-            self._publishing, self._by_hand = self._in_store()
+            self.store, self.clock, self.url, self.schema = before
+            self.publishing, self._by_hand = self._in_store()
 
     def close(self) -> None:
         """Close the connections that this process has."""

@@ -7,7 +7,7 @@ them. On SQLite, where the caller may hold the only write lock, tables and subsc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,9 @@ class Publishing:
     ) -> None:
         self.who, self.store, self.handlers, self.settings = who, store, handlers, settings
         self.keys, self.tracing = keys, tracing
+        self.made: Callable[[NewMessage], None] | None = (
+            None  # hears of each message, before it is sealed: in tests
+        )
         self._stored: int | None = None  # how many handlers had their subscriptions stored
 
     def message(
@@ -62,6 +65,8 @@ class Publishing:
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
+        if self.made is not None:
+            self.made(message)
         if self.keys is not None:
             return structs.replace(message, body=self.keys.seal(message.id, message.type, message.body))
         if message.body.startswith(SEALED):

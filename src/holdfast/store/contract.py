@@ -75,6 +75,9 @@ class Store(Protocol):
 
     def migrate(self) -> list[int]: ...
 
+    def drop(self) -> None:
+        """Remove all that is Holdfast's from the database, with its schema: for databases that a test made."""
+
     def check(self) -> None:
         """Refuse a database without our tables, or with those of another version."""
 

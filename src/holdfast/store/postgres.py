@@ -46,7 +46,7 @@ from ..model.names import display_url
 from ..settings import Settings
 from . import installed
 from .handed_postgres import AsyncHandedOut, HandedOut, is_open
-from .migrate import migrate
+from .migrate import drop_schema, migrate
 from .plans import guards, queries
 from .plans.engine_postgres import PostgresEngine
 from .refusals import POOLER, STALE, Told, as_ours, cut_off
@@ -325,6 +325,9 @@ class PostgresStore:
 
     def migrate(self) -> list[int]:
         return self.run(self.migration())
+
+    def drop(self) -> None:
+        self.run(drop_schema(self.schema))
 
     def elsewhere(self) -> Plan[str | None]:
         """It is not known: one database has many addresses."""

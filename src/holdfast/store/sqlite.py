@@ -340,6 +340,9 @@ class SqliteStore:
     def migrate(self) -> list[int]:
         return self.run(self.migration())
 
+    def drop(self) -> None:
+        raise UsageError(f"A file is removed, not dropped: {self.where}.")
+
     def check(self) -> None:
         """Refuse a database without our tables, or with those of another version."""
 

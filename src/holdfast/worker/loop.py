@@ -96,7 +96,9 @@ class Worker:
         landed.set()
         consumers = self.serving.consumers
         self.completions = Completions(store, self.pacing, consumers, clock, self.time, draft, landed)
-        endings = Endings(consumers, self.pacing, self.completions, clock, self.time, board, watch)
+        self.endings = endings = Endings(
+            consumers, self.pacing, self.completions, clock, self.time, board, watch
+        )
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
         self.calls = Calls(consumers, self.pacing, endings, clock, self._changed, board, watch)
         self.trouble = Trouble(clock, self.name)
