@@ -44,6 +44,7 @@ from .telemetry.families import Sample
 from .telemetry.meter import Meter
 from .telemetry.sheet import Sheet, summed
 from .testing import Drained, testing
+from .worker.around import Around
 from .worker.board import Board
 from .worker.embedded import Running
 from .worker.loop import Worker
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
 
 Hear = TypeVar("Hear", bound=Listener)
 Hook = TypeVar("Hook", bound=Callable[[DeadLetter], object] | Callable[[DeadLetter, Context], object])
+
+
+Surround = TypeVar("Surround", bound=Around)
 
 
 class Holdfast:
@@ -91,6 +95,7 @@ class Holdfast:
         self.sheet = Sheet() if metrics else None
         self._gauges: Gauges | None = None
         self._sinks: list[Sink] = []
+        self._around: list[Around] = []
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
         self.publishing, self._by_hand = self._in_store()
@@ -179,6 +184,14 @@ class Holdfast:
         self.handlers.tell_deaths()
         self.handlers.add(handler)
         return function
+
+    def around_call(self, hook: Surround) -> Surround:
+        """Enter the context manager that the function below returns around each call of a `def` handler.
+
+        In the thread of the call: for connections and sessions that a framework binds to threads (docs/handlers.md).
+        """
+        self._around.append(hook)
+        return hook
 
     def breaker(
         self, name: str, *, counts: Counts | None = None, **options: Unpack[BreakerOptions]
@@ -317,7 +330,7 @@ class Holdfast:
         return Worker(
             self.store, self.handlers, self.settings, self.clock, draft=self.message, queues=queues, name=name,
             board=board, quarantine=quarantine, embedded=embedded, until_idle=until_idle,
-            housekeeping=Keeper(lambda: self.operations), watch=together(watches),
+            housekeeping=Keeper(lambda: self.operations), watch=together(watches), around=self._around,
         )  # fmt: skip
 
     @asynccontextmanager
