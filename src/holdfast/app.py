@@ -17,7 +17,7 @@ from .by_hand import ByHand
 from .clock import Clock, SystemClock
 from .errors import InvalidSettings, UsageError
 from .handlers.context import Context
-from .handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare
+from .handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare, is_declared_again
 from .handlers.forms import BatchDeclaration, Declaration, HandlerKeywords
 from .handlers.registry import Handlers
 from .limits.breakers import Breaker, Breakers, Counts
@@ -74,6 +74,7 @@ class Holdfast:
         keys: Source | None = None,
         recovery: Mapping[Reason, Recovery] | None = None,
         otel: bool | None = None,
+        require_on: bool = False,
         **settings: Unpack[SettingsOptions],
     ) -> None:
         """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored.
@@ -81,6 +82,7 @@ class Holdfast:
         `metrics`: workers in this process count, for `metrics_text()`; `holdfast worker --metrics` needs no such word.
         `keys`: bodies are sealed with the first of them when they are stored (docs/security.md); else HOLDFAST_KEYS.
         `recovery`: which dead letters come back by themselves, for handlers that say nothing else about a reason.
+        `require_on`: a publish without `on=` is refused, so that none is forgotten (docs/publishing.md).
         `otel`: spans and numbers for OpenTelemetry (docs/telemetry.md); else HOLDFAST_OTEL=1.
         """
         self.recovery = checked(recovery or {})
@@ -96,6 +98,7 @@ class Holdfast:
         self._gauges: Gauges | None = None
         self._sinks: list[Sink] = []
         self._around: list[Around] = []
+        self.require_on = require_on
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
         self.publishing, self._by_hand = self._in_store()
@@ -103,6 +106,7 @@ class Holdfast:
     def _in_store(self) -> tuple[Publishing, ByHand]:
         """Publishing and working by hand, in the database that this application is in now."""
         publishing = Publishing(repr(self), self.store, self.handlers, self.settings, self.keys, self.tracing)
+        publishing.require_on = self.require_on
         by_hand = ByHand(
             self.store, self.handlers, self.settings, self.clock, self.redact, self.keys, self.prepare
         )
@@ -170,7 +174,11 @@ class Holdfast:
         def register(function: Callable[..., Any]) -> AnyHandler:
             tells = replace(wish, tell=aftermath.HOOK_QUEUE in self.handlers)
             handler = declare(self, function, types, replace(options, after_death=tells))
-            self.handlers.add(handler)
+            if is_declared_again(self.handlers.get(handler.queue), handler):
+                self.handlers.put(handler)
+                self.publishing.forget_subscriptions()
+            else:
+                self.handlers.add(handler)
             return handler
 
         return register
@@ -390,10 +398,15 @@ class Holdfast:
         """The settlement of a message that was handled."""
         return self._by_hand.conclude(leased, delivery.Returned(0, emits))
 
-    def failed(self, leased: Leased, completed: int, error: str | BaseException) -> Settlement:
-        """The settlement of a failure: what was accomplished before it (flags), and the error."""
+    def failed(
+        self, leased: Leased, completed: int, error: str | BaseException, *, reason: Reason | None = None
+    ) -> Settlement:
+        """The settlement of a failure: what was accomplished before it (flags), and the error.
+
+        `reason` says what kind of failure it is (docs/failure.md); without it the type of the exception does.
+        """
         raised = error if isinstance(error, BaseException) else delivery.Reported(error)
-        return self._by_hand.conclude(leased, delivery.Raised(raised, completed))
+        return self._by_hand.conclude(leased, delivery.Raised(raised, completed, reason=reason))
 
     def release(self, leased: Leased) -> Settlement:
         """Let a message that was not started out of the order of its stream; nothing else changes."""

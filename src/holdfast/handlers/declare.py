@@ -6,6 +6,7 @@ raise its wish: `Snooze` to be called again later, `Dead` to give the message up
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -234,6 +235,17 @@ def declare(
         app=app,
         keys=app.keys,
         masking=masking,
+    )
+
+
+def is_declared_again(before: object, handler: AnyHandler) -> bool:
+    """Whether a cell of a notebook, or a line at Python's prompt, was run again: the same function, in `__main__`."""
+    return (
+        hasattr(sys, "ps1")
+        and isinstance(before, Handler)
+        and before.queue == handler.queue
+        and all(getattr(each.function, "__module__", "") == "__main__" for each in (before, handler))
+        and getattr(before.function, "__qualname__", "") == getattr(handler.function, "__qualname__", None)
     )
 
 

@@ -40,6 +40,12 @@ class Handlers:
             self._families[name] = consumer
         self._by_name[name] = consumer
 
+    def put(self, consumer: Consumer) -> None:
+        """Take the place of the handler of this name."""
+        self._by_name.pop(consumer.queue, None)
+        self._families.pop(consumer.queue, None)
+        self.add(consumer)
+
     def tell_deaths(self) -> None:
         """From now on the deaths of these handlers' messages are reported to the application's hook."""
         for name, each in self._by_name.items():

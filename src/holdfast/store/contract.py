@@ -67,6 +67,9 @@ class Store(Protocol):
     def elsewhere(self) -> Plan[str | None]:
         """Where the connection that runs this is, if it is known not to be at this database."""
 
+    def is_named_by(self, settings: Mapping[str, Any]) -> bool:
+        """Whether these settings of Django name this database, as far as can be told."""
+
     def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
         """Whether tables and subscriptions are there and committed, as far as that can be seen without waiting."""
 

@@ -45,6 +45,7 @@ from ..errors import InvalidSettings
 from ..model.names import display_url
 from ..settings import Settings
 from . import installed
+from .blocks import is_same_server
 from .handed_postgres import AsyncHandedOut, HandedOut, is_open
 from .migrate import drop_schema, migrate
 from .plans import guards, queries
@@ -333,6 +334,11 @@ class PostgresStore:
         """It is not known: one database has many addresses."""
         yield from ()
         return None
+
+    def is_named_by(self, settings: Mapping[str, Any]) -> bool:
+        given = psycopg.conninfo.conninfo_to_dict(self.url)
+        host, port, name = (str(given.get(key) or "") for key in ("host", "port", "dbname"))
+        return is_same_server(host, port, name, settings)
 
     def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
         """Asked only where there is one writer."""

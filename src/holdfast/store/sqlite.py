@@ -232,6 +232,9 @@ class SqliteStore:
             return None
         return file or "a database in memory"
 
+    def is_named_by(self, settings: Mapping[str, Any]) -> bool:
+        return self._realpath is not None and os.path.realpath(str(settings.get("NAME"))) == self._realpath
+
     def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
         """Whether tables and subscriptions are there and committed."""
 
@@ -493,7 +496,7 @@ def as_ours(error: Exception, path: str) -> Exception:
     if is_locked(code):
         return StoreUnavailable(
             f"{path} has been locked for {BUSY_SECONDS:.0f} s by another connection that writes: "
-            "end its transaction."
+            "end its transaction. If it is your own, publish in it: app.publish(..., on=connection)."
         )
     return StoreUnavailable(f"{path} cannot be used: {text}.{advice(text)}") if sqlite_waits(code) else error
 
