@@ -126,6 +126,7 @@ class Holdfast:
         *types: str,
         name: str | None = None,
         family: str | None = None,
+        renamed_from: str | None = None,
         retry: RetryProfile | RetryPolicy | None = None,
         order: Ordering = "strict",
         on_dead: OnDead = "continue",
@@ -147,7 +148,8 @@ class Holdfast:
         """Declare the function below as the handler of these types (`order.placed`, or a prefix `order.*`).
 
         Its queue has the function's name unless `name` is given; with `family="customers"` it serves the queue
-        `customers` and every queue below it (`customers/17`, docs/handlers.md). `retry` is a profile or a RetryPolicy;
+        `customers` and every queue below it (`customers/17`, docs/handlers.md). `renamed_from` is the name that it had
+        before: what waits under that name is handled here. `retry` is a profile or a RetryPolicy;
         `order` says whether a failed message blocks its stream (`strict`) or is set aside (`available`); `on_dead`
         whether the stream goes on after a death or halts; `batch` hands over up to so many messages at once, as a list.
         `concurrency` is how many calls one process makes at once, `per_key` how many for one `key`: "subject",
@@ -165,7 +167,8 @@ class Holdfast:
         )
 
         options = HandlerOptions(
-            name=name, family=family, retry=retry, order=order, on_dead=on_dead, ordered=ordered, timeout=timeout,
+            name=name, family=family, renamed_from=renamed_from, retry=retry, order=order, on_dead=on_dead,
+            ordered=ordered, timeout=timeout,
             concurrency=concurrency, per_key=per_key, key=key, batch=batch, steps=steps, errors=errors, breaker=breaker,
             rate=rate, cluster_concurrency=cluster_concurrency, catch_up=catch_up, after_death=wish,
             recovery={**self.recovery, **(recovery or {})},
@@ -179,6 +182,8 @@ class Holdfast:
                 self.publishing.forget_subscriptions()
             else:
                 self.handlers.add(handler)
+            if renamed_from is not None:
+                self.handlers.rename(renamed_from, handler.queue)
             return handler
 
         return register

@@ -187,7 +187,7 @@ class Publishing:
         count = len(self.handlers)
         # Made in the caller's transaction, they may be rolled back with it: what counts is what is committed.
         if not self.is_subscribed and store.is_prepared(
-            self.handlers.subscriptions(), self.handlers.unordered()
+            self.handlers.subscriptions(), self.handlers.unordered(), self.handlers.renamed
         ):
             self._stored = count
         if not self.is_subscribed:
@@ -221,7 +221,9 @@ class Publishing:
         return self._stored == len(self.handlers)
 
     def _subscription(self) -> Plan[int]:
-        return engine.subscribe(self.handlers.subscriptions(), self.handlers.unordered())
+        return engine.subscribe(
+            self.handlers.subscriptions(), self.handlers.unordered(), self.handlers.renamed
+        )
 
 
 _NOTHING = nullcontext()

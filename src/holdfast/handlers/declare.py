@@ -66,6 +66,7 @@ class HandlerOptions:
 
     name: str | None = None
     family: str | None = None
+    renamed_from: str | None = None
     retry: RetryProfile | RetryPolicy | None = None
     order: Ordering = "strict"
     on_dead: OnDead = "continue"
@@ -281,6 +282,11 @@ def _check(queue: str, options: HandlerOptions) -> None:
     steps, copy = options.steps, options.after_death.copy
     if options.family is not None and options.name is not None:
         raise InvalidSettings(f"Handler {queue!r}: give it a name or a family, not both.")
+    if options.renamed_from is not None:
+        if options.family is not None:
+            raise InvalidSettings(f"Handler {queue!r}: a family of queues cannot be renamed.")
+        if names.queue_name(options.renamed_from) == queue:
+            raise InvalidSettings(f"Handler {queue!r}: renamed_from must be another name, the old one.")
     if options.family is not None and not options.ordered:
         raise InvalidSettings(
             f"Handler {queue!r}: the queues of a family keep the order of streams. Leave ordered=False out."

@@ -70,7 +70,12 @@ class Store(Protocol):
     def is_named_by(self, settings: Mapping[str, Any]) -> bool:
         """Whether these settings of Django name this database, as far as can be told."""
 
-    def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
+    def is_prepared(
+        self,
+        subscriptions: Mapping[str, Sequence[str]],
+        unordered: Collection[str],
+        renamed: Mapping[str, str],
+    ) -> bool:
         """Whether tables and subscriptions are there and committed, as far as that can be seen without waiting."""
 
     def migration(self) -> Plan[list[int]]:

@@ -340,7 +340,12 @@ class PostgresStore:
         host, port, name = (str(given.get(key) or "") for key in ("host", "port", "dbname"))
         return is_same_server(host, port, name, settings)
 
-    def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
+    def is_prepared(
+        self,
+        subscriptions: Mapping[str, Sequence[str]],
+        unordered: Collection[str],
+        renamed: Mapping[str, str],
+    ) -> bool:
         """Asked only where there is one writer."""
         return False
 

@@ -235,13 +235,18 @@ class SqliteStore:
     def is_named_by(self, settings: Mapping[str, Any]) -> bool:
         return self._realpath is not None and os.path.realpath(str(settings.get("NAME"))) == self._realpath
 
-    def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
+    def is_prepared(
+        self,
+        subscriptions: Mapping[str, Sequence[str]],
+        unordered: Collection[str],
+        renamed: Mapping[str, str],
+    ) -> bool:
         """Whether tables and subscriptions are there and committed."""
 
         def look() -> Plan[bool]:
             ((reached,),) = yield Statement("select max(version) from holdfast_schema")
-            missing = yield from engine.unsubscribed(subscriptions, unordered)
-            return reached == latest("sqlite") and missing == ([], [])
+            missing = yield from engine.unsubscribed(subscriptions, unordered, renamed)
+            return reached == latest("sqlite") and not any(missing)
 
         try:
             # Not our reader: it waits for locks, and the caller may hold one.
