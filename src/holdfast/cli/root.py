@@ -8,7 +8,20 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import HoldfastError, UsageError
-from . import alerts, audit, breakers, dead, grants, keys, messages, overview, queues, running, streams
+from . import (
+    alerts,
+    audit,
+    breakers,
+    dead,
+    grants,
+    keys,
+    messages,
+    overview,
+    queues,
+    running,
+    streams,
+    subscriptions,
+)
 from .options import command
 from .show import FAILED, WRONG, complain, plain
 
@@ -71,6 +84,7 @@ for name, group in (
     ("dead", dead.app),
     ("streams", streams.app),
     ("queues", queues.app),
+    ("subscriptions", subscriptions.app),
     ("breakers", breakers.app),
     ("keys", keys.app),
     ("alerts", alerts.app),

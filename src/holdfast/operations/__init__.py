@@ -47,6 +47,7 @@ from .results import (
     Deaths,
     Delivery,
     Dossier,
+    Dropped,
     Emptied,
     Ended,
     Filter,
@@ -66,10 +67,12 @@ from .results import (
     StreamOrder,
     StreamState,
     Stuck,
+    Subscription,
     Unrouted,
     WorkerState,
 )
 from .streams import POISON_ATTEMPTS, Streams
+from .subscriptions import Subscriptions
 
 __all__ = [
     "STATES",
@@ -86,6 +89,7 @@ __all__ = [
     "Deaths",
     "Delivery",
     "Dossier",
+    "Dropped",
     "Emptied",
     "Ended",
     "Filter",
@@ -113,6 +117,8 @@ __all__ = [
     "StreamState",
     "Streams",
     "Stuck",
+    "Subscription",
+    "Subscriptions",
     "Tripped",
     "Trouble",
     "Unrouted",
@@ -149,6 +155,7 @@ class Operations:
         self.files = LetterFiles(self._desk)
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
+        self.subscriptions = Subscriptions(self._desk, self.queues)
 
     @property
     def settings(self) -> Settings:
@@ -329,6 +336,7 @@ class Operations:
     def chores(self) -> tuple[int, int, int, int]:
         """Leases that were ended, messages adopted, dead letters redriven by their policies, and archived."""
         desk, settings = self._desk, self._desk.settings
+        self.subscriptions.follow()
         return (
             desk.command("Leases", engine.recover),
             desk.command("Unrouted messages", engine.adopt, ADOPTED_MAX),

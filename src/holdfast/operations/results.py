@@ -324,6 +324,30 @@ class QueueState:
 
 
 @dataclass(frozen=True, slots=True)
+class Subscription:
+    """A queue gets messages of a type or prefix. `pattern` None: an old name of a handler that was renamed.
+
+    `is_orphaned`: no live worker takes from the queue, and no handler of the application has it.
+    """
+
+    queue: str
+    pattern: str | None
+    renamed_to: str | None
+    depth: int
+    workers: tuple[str, ...]
+    is_orphaned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A queue that new messages do not go to any more: what it had subscribed to, and what it had been renamed to."""
+
+    queue: str
+    patterns: tuple[str, ...]
+    renamed_to: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Unrouted:
     """A type that nobody subscribes to, with what waits for a subscriber."""
 

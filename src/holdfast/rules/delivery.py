@@ -100,6 +100,7 @@ class Raised:
     ran: float = 0.0
     text: str | None = None  # instead of what the error says of itself: masked by the application
     place: Place | None = None  # in the user's code
+    reason: Reason | None = None  # told by a worker written by hand, instead of what the error means
 
 
 class Reported(Exception):
@@ -282,8 +283,9 @@ def conclude(
     match ending:
         case Lost() | Raised(LeaseLost()):
             return None
-        case Raised(error, flags, ran, text):
-            return judge.failed(judge.classify(error), text or describe(error, chars), flags, ran)
+        case Raised(error, flags, ran, text, _, told):
+            failure = judge.classify(error) if told is None else Failure(told)
+            return judge.failed(failure, text or describe(error, chars), flags, ran)
         case TimedOut(limit, flags, ran):
             text = f"TimedOut: the handler ran longer than {limit:g} s."
             return judge.failed(Failure(Reason.TIMEOUT_EXCEEDED), text, flags, ran)

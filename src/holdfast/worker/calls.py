@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Hashable, Mapping
+from collections.abc import Coroutine, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from ..clock import Clock
@@ -25,6 +26,7 @@ from ..rules.lanes import Lane, Stop
 from ..rules.pacing import Pacing
 from ..telemetry import Watch
 from ..telemetry.logs import Log
+from .around import Around, called
 from .batches import BatchCalls
 from .board import Board
 from .endings import Endings, named
@@ -48,7 +50,9 @@ class Calls:
         changed: asyncio.Event,
         board: Board | None,
         watch: Watch | None = None,
+        around: Sequence[Around] = (),
     ) -> None:
+        self.around = around
         self.consumers, self.pacing, self.endings = consumers, pacing, endings
         self.clock, self.changed, self.board, self.watch = clock, changed, board, watch
         self.stuck: set[Lane] = set()  # whose threads have not come back in time
@@ -214,10 +218,11 @@ class Calls:
         self, lane: Lane, leased: Leased, consumer: Consumer, context: Context | None
     ) -> Ending:
         try:
+            call = partial(consumer.call, leased, context)
             if self.watch is None:
-                value = consumer.call(leased, context)
+                value = called(call, self.around)
             else:
-                value = self.watch.begin(leased).run(consumer.call, leased, context)
+                value = self.watch.begin(leased).run(called, call, self.around)
             return self.endings.returned(lane, answered(value), context)
         except BaseException as error:  # SystemExit in a handler's thread must not end silently
             return self.endings.raised(lane, error, context)

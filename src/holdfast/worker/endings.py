@@ -6,7 +6,7 @@ The rule itself is in `rules/delivery.py`. Around it texts are masked, copies se
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -57,6 +57,8 @@ from .transactions import Completions
 
 log = Log("holdfast.worker")
 
+Heard = Callable[[Leased, Ending, Settlement | None], None]
+
 
 class Endings:
     """The endings of one worker's attempts."""
@@ -74,6 +76,7 @@ class Endings:
         self.consumers, self.pacing, self.completions = consumers, pacing, completions
         self.clock, self.time, self.board, self.watch = clock, time, board, watch
         self.traces, self.told = Traces(), Told()
+        self.hear: Heard | None = None  # in tests of applications
         self._starts: dict[str, int] = {}  # by the consumer's name: the fewest that any failure allows
 
     def before(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
@@ -156,6 +159,8 @@ class Endings:
             self.forget([leased.message.seq])
             if self.watch is not None:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
+            if self.hear is not None:
+                self.hear(leased, Returned(), None)
         return left
 
     def end(self, lane: Lane, leased: Leased, ending: Ending, took: float | None = None) -> None:
@@ -173,6 +178,8 @@ class Endings:
             if settlement is not None and settlement.traceback is not None:
                 seen = structs.replace(settlement, traceback=self._bare(ending))
             self.watch.end(leased, seen)
+        if self.hear is not None:
+            self.hear(leased, ending, settlement)
         self.pacing.end(lane, settlement, took)
 
     def _bare(self, ending: Ending) -> str | None:
