@@ -358,7 +358,7 @@ def test_an_open_breaker_is_never_nothing_is_wrong(world: World, holdfast: Shell
     assert holdfast("status", "--check").code == 0
     assert "Nothing is wrong." in holdfast("status").out
     world.breakers.get("bank")
-    world.breakers.trip("bank", why="it burns", by="anna")
+    world.operations.by("anna").breakers.trip("bank", why="it burns")
     status, doctor = holdfast("status", "--check"), holdfast("doctor")
     assert (status.code, doctor.code) == (3, 3)
     for answer in (status, doctor):
