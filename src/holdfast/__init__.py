@@ -1,4 +1,4 @@
-"""Holdfast makes sure that what a service has promised to do gets done."""
+"""Holdfast: a transactional outbox and job queue for Python, on SQLite or PostgreSQL."""
 
 from .app import Holdfast
 from .bodies.drafts import MessageOptions

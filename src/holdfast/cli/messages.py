@@ -116,12 +116,19 @@ def with_content(each: object, content: Content) -> dict[str, object]:
     return show.fields(each) | told
 
 
+def show_traceback(text: str | None) -> None:
+    """Line by line: it was made safe when it was stored, but a file or a hand may have brought another."""
+    for line in (text or "").splitlines():
+        show.plain(f"    {show.clean(line)}")
+
+
 def show_whole(each: object, content: Content) -> None:
     """Everything about a delivery or a dead letter, for people."""
     carried = [("dedupe", content.dedupe), ("headers", content.headers), ("body", content.body)]
     show.pairs([*numbered(each), *carried])
     for error in content.errors:
         show.sentence(f"{show.clean(error.at)}  {show.clean(error.reason)}: {error.text}", "  ")
+    show_traceback(content.traceback)
     for death in content.deaths:
         cause = f" (cause {death.fingerprint})" if death.fingerprint else ""
         show.sentence(f"died {show.clean(death.died_at)}  {show.clean(death.reason)}{cause}", "  ")

@@ -12,6 +12,7 @@ import typer
 from ..errors import UsageError
 from . import show
 from .filters import Id, meant
+from .messages import show_traceback
 from .target import NamedTarget, Target
 
 if TYPE_CHECKING:
@@ -223,16 +224,25 @@ def metrics(target: NamedTarget) -> None:
                 show.plain(show.clean(line))
 
 
-def why(id: Id, target: Target) -> None:
+def why(
+    id: Id,
+    target: Target,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With the last traceback, if it failed.")
+    ] = False,
+) -> None:
     """Why a message is where it is: a sentence for each of its deliveries."""
     with target.operations() as found:
         message = meant(found, id)
         sentences = found.why(message)
+        traces = found.tracebacks(message) if verbose else []
     if target.json:
-        show.document({"id": message, "why": sentences})
+        show.document({"id": message, "why": sentences} | ({"tracebacks": traces} if verbose else {}))
     else:
         for sentence in sentences:
             show.sentence(sentence)
+        for trace in traces:
+            show_traceback(trace)
     if sentences[0].startswith("Unknown"):
         raise typer.Exit(show.FAILED)
 

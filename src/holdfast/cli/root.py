@@ -30,7 +30,7 @@ class Root(TyperGroup):
 app = typer.Typer(
     cls=Root,
     name="holdfast",
-    help="Holdfast: what a service has promised to do gets done.",
+    help="Transactional outbox and job queue on SQLite or PostgreSQL: workers, retries, dead letters.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -44,7 +44,7 @@ EPILOG = "The database: -a MODULE:APP or HOLDFAST_APP, --url URL or HOLDFAST_DAT
 def root(
     version: bool = typer.Option(False, "--version", help="Say the version and stop.", is_eager=True),
 ) -> None:
-    """Holdfast: what a service has promised to do gets done."""
+    """Transactional outbox and job queue on SQLite or PostgreSQL: workers, retries, dead letters."""
     if version:
         from .. import __version__
 

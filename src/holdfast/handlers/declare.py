@@ -220,6 +220,7 @@ def declare(
             refunds_max=settings.refunds,
             error_chars=settings.error_chars,
             redact=masking.known,
+            tracebacks=settings.tracebacks,
             after_death=options.after_death,
             recovery=options.recovery or {},
         ),

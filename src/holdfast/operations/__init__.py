@@ -248,6 +248,12 @@ class Operations:
         """Why a message is where it is: a sentence for each of its deliveries."""
         return why(self._desk, as_id(id))
 
+    def tracebacks(self, id: UUID | str) -> list[str]:
+        """The last tracebacks of a message, one for each of its deliveries that failed, pending or dead."""
+        dossier = self.messages.find_out(as_id(id))
+        contents = [content for _, content in (*dossier.pending, *dossier.dead)]
+        return [each.traceback for each in contents if each.traceback is not None]
+
     def doctor(self, *, deep: bool = False) -> list[Finding]:
         """What is wrong or will be, and what to do about it. Changes nothing.
 

@@ -205,13 +205,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message carries, as JSON text, its error history, and every death that it has died."""
+    """What a message carries, as JSON text, its error history, its last traceback, and every death it has died."""
 
     body: str
     headers: str | None
     dedupe: str | None
     errors: tuple[Trouble, ...]
     deaths: tuple[Death, ...] = ()
+    traceback: str | None = None  # the last one
 
 
 @dataclass(frozen=True, slots=True)

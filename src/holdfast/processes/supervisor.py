@@ -370,7 +370,7 @@ def run_worker(
     metrics: str | None = None,
     metrics_open: bool = False,
 ) -> int:
-    """Run a supervised worker in this process until it is told to stop.
+    """Run a supervised worker in this process until it is asked to stop.
 
     `metrics`: an address to be scraped at; `metrics_open`: by anybody, also beyond loopback without a token.
     """

@@ -31,6 +31,7 @@ from .fingerprint import fingerprint
 from .recovery import Recovery, checked
 from .redact import ROOM, Redactor, kept, redact
 from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
+from .traces import Place
 
 SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until a body is tried to be opened again
 DELAY_MAX = 10 * 366 * 86_400.0
@@ -60,6 +61,7 @@ class HandlerPolicy:
     refunds_max: int = 100
     error_chars: int = 2000
     redact: Redactor = redact  # masks secrets in the texts of errors
+    tracebacks: bool = True  # the last one is kept with the message, and logged
     after_death: AfterDeath = HOLD
     recovery: Mapping[Reason, Recovery] = field(default_factory=dict, hash=False)
 
@@ -95,6 +97,7 @@ class Raised:
     flags: int = 0
     ran: float = 0.0
     text: str | None = None  # instead of what the error says of itself: masked by the application
+    place: Place | None = None  # in the user's code
 
 
 class Reported(Exception):
@@ -128,6 +131,10 @@ class TimedOut:
     limit: float
     flags: int = 0
     ran: float = 0.0
+    error: BaseException | None = (
+        None  # the cancellation, where it came through: it says what the handler waited for
+    )
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,7 @@ class TrialFailed:
     flags: int = 0
     ran: float = 0.0
     text: str | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +212,7 @@ class Unreadable:
 
     error: BaseException
     text: str | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +275,7 @@ def conclude(
         return Settlement(
             leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta
         )
-    judge, chars = _Judge(leased, policy, now, roll), ROOM * policy.error_chars
+    judge, chars = _Judge(leased, policy, now, roll, _place(ending)), ROOM * policy.error_chars
     text: str | None
     match ending:
         case Lost() | Raised(LeaseLost()):
@@ -397,6 +406,7 @@ class _Judge:
     policy: HandlerPolicy
     now: datetime
     roll: float
+    place: str | None = None  # in the user's code
 
     def classify(self, error: BaseException) -> Failure:
         return classify(error, self.policy.declared, self.now)
@@ -528,7 +538,7 @@ class _Judge:
         started: bool = True,
     ) -> Settlement:
         error = self.kept(error)
-        name, wish = fingerprint(error, last_reason), self.policy.after_death
+        name, wish = fingerprint(error, last_reason, self.place), self.policy.after_death
         why: dict[str, Reason] = {"reason": reason, "last_reason": last_reason}
         copy, emits = aftermath(self.leased, wish, self.now, **why, error=error, fingerprint=name)
         return Settlement(
@@ -555,6 +565,13 @@ class _Judge:
     @property
     def refundable(self) -> bool:
         return self.leased.message.refunds < self.policy.refunds_max
+
+
+def _place(ending: Ending) -> str | None:
+    match ending:
+        case Raised() | TimedOut() | TrialFailed() | Unreadable():
+            return None if ending.place is None else ending.place.name
+    return None
 
 
 def _starts_allowed(leased: Leased, policy: HandlerPolicy) -> int:

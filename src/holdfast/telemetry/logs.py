@@ -42,11 +42,11 @@ class Log:
     def info(self, event: str, text: str, /, **fields: Any) -> None:
         self.log(logging.INFO, event, text, fields)
 
-    def warning(self, event: str, text: str, /, **fields: Any) -> None:
-        self.log(logging.WARNING, event, text, fields)
+    def warning(self, event: str, text: str, /, *, traceback: str | None = None, **fields: Any) -> None:
+        self.log(logging.WARNING, event, text, fields, traceback=traceback)
 
-    def error(self, event: str, text: str, /, **fields: Any) -> None:
-        self.log(logging.ERROR, event, text, fields)
+    def error(self, event: str, text: str, /, *, traceback: str | None = None, **fields: Any) -> None:
+        self.log(logging.ERROR, event, text, fields, traceback=traceback)
 
     def critical(
         self, event: str, text: str, /, *, exc_info: BaseException | None = None, **fields: Any
@@ -60,15 +60,22 @@ class Log:
         text: str,
         fields: Mapping[str, Any],
         exc_info: BaseException | None = None,
+        traceback: str | None = None,
     ) -> None:
+        """`traceback`: one that is text already, masked. Formatters show it where they show those of exceptions."""
         if self.logger.isEnabledFor(level):
             told = {name: _plain(value) for name, value in fields.items() if value is not None}
             # A name in the text whose field is left out is shown as None.
             filled = {**dict.fromkeys(fields), **{name: _shown(value) for name, value in told.items()}}
             arguments = (filled,) if filled else ()  # logging takes an empty mapping for an argument too many
-            self.logger.log(
-                level, text, *arguments, extra={"event": event, **told}, stacklevel=3, exc_info=exc_info
-            )
+            extra = {"event": event, **told}
+            if traceback is None:
+                self.logger.log(level, text, *arguments, extra=extra, stacklevel=3, exc_info=exc_info)
+                return
+            name, (file, line, function, _) = self.logger.name, self.logger.findCaller(stacklevel=3)
+            record = self.logger.makeRecord(name, level, file, line, text, arguments, None, function, extra)
+            record.exc_text = traceback
+            self.logger.handle(record)
 
 
 def _plain(value: Any) -> Any:
@@ -97,6 +104,8 @@ class TextFormatter(logging.Formatter):
         lines = [self.formatMessage(record)]
         if record.exc_info:
             lines += redact(self.formatException(record.exc_info)).splitlines()
+        elif record.exc_text:
+            lines += record.exc_text.splitlines()
         if record.stack_info:
             lines += self.formatStack(record.stack_info).splitlines()
         return "\n    ".join([lines[0], *map(visible, lines[1:])])
@@ -116,6 +125,8 @@ class JsonFormatter(logging.Formatter):
         fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             fields["exception"] = redact(self.formatException(record.exc_info))
+        elif record.exc_text:
+            fields["traceback"] = record.exc_text
         return safe_json(msgspec.json.encode(line | fields, enc_hook=str).decode())
 
 

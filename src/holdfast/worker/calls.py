@@ -16,7 +16,7 @@ from contextvars import copy_context
 from typing import Any
 
 from ..clock import Clock
-from ..handlers.consumer import Consumer
+from ..handlers.consumer import Consumer, RunConsumer
 from ..handlers.context import Context
 from ..model.work import Leased
 from ..rules import delivery
@@ -28,6 +28,7 @@ from ..telemetry.logs import Log
 from .batches import BatchCalls
 from .board import Board
 from .endings import Endings, named
+from .runs import RunCalls
 from .stepping import Suspended, answered, first_step, forget_cancellation
 
 log = Log("holdfast.worker")
@@ -53,6 +54,7 @@ class Calls:
         self.stuck: set[Lane] = set()  # whose threads have not come back in time
         self.broken: BaseException | None = None  # an error of ours, not of a handler
         self._batches = BatchCalls(self, pacing, endings)
+        self._runs = RunCalls(self, pacing, endings)
         self._lanes: deque[Lane] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self.task_of: dict[Lane, asyncio.Task[None]] = {}
@@ -73,7 +75,12 @@ class Calls:
         if self._lanes:
             self._spawn(self._run())
         for queue, lanes in batches.items():
-            size = self.consumers[queue].batch
+            consumer = self.consumers[queue]
+            size = consumer.batch
+            if isinstance(consumer, RunConsumer):
+                for part in self._runs.parts(lanes, size):
+                    self._spawn(self._runs.run(queue, consumer, part))
+                continue
             for first in range(0, len(lanes), size):
                 self._spawn(self._batches.run(queue, lanes[first : first + size]))
 

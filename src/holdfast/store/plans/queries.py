@@ -32,7 +32,7 @@ LETTER = (
     " last_reason worker created_at due_at deadline died_at fingerprint held_at held_why stored_at error halts"
 )
 FOUND = ("queries/op_delivery", "queries/op_find")
-WHOLE = " errors headers body dedupe"
+WHOLE = " errors headers body dedupe traceback"
 STREAM = (
     "queue stream open halted_by halted_at head_id type state claimable_at attempts failures vanished status reason"
     " created_at error failed_at worker until newest_at"
