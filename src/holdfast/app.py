@@ -460,14 +460,16 @@ class Holdfast:
         """Everything an operator may ask or order."""
         from .operations import Operations
 
-        return Operations(self.store, self.settings, self.handlers, self.keys, self._sinks)
+        return Operations(
+            self.store, self.settings, self.handlers, self.keys, self._sinks, breakers=self.breakers
+        )
 
     def metrics(self, sheets: Sequence[Sheet] = ()) -> list[Sample]:
         """What workers have counted on these sheets and inside this process, and what the database says."""
         from .operations.gauges import Gauges
 
         if self._gauges is None:
-            self._gauges = Gauges(lambda: self.operations, self.breakers, self.clock)
+            self._gauges = Gauges(lambda: self.operations, self.clock)
         ours = [] if self.sheet is None else [self.sheet]
         return [*summed([*sheets, *ours]), *self._gauges.read()]
 

@@ -94,7 +94,9 @@ def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, M
     by.queues.pause("charge", "the bank asked for it")
     shop = app(clock)
     world.breakers.get("mail-server")
-    world.breakers.trip("mail-server", why="the mail server is being moved", seconds=600.0, by="anna")
+    world.operations.by("anna").breakers.trip(
+        "mail-server", why="the mail server is being moved", seconds=600.0
+    )
     shop.close()
     clock.advance(seconds=20)
     world.store.close()

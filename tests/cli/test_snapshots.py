@@ -68,6 +68,8 @@ SHOWN = {
     "streams halt": "streams halt send_receipt order-17 --why wait",
     "streams resume": "streams resume charge order-3",
     "queues list": "queues list",
+    "subscriptions list": "subscriptions list",
+    "subscriptions drop": "subscriptions drop charge --yes",
     "queues pause": "queues pause send_receipt --why paint",
     "queues resume": "queues resume charge",
     "queues move": "queues move old_mailer send_receipt --yes",

@@ -74,7 +74,7 @@ async def test_three_workers_run_as_many_at_once_as_allowed_and_no_more(lab: Lab
         await settled(lab)
     assert (gauge.count, gauge.most) == (200, 4)
     assert writes(lab, "queue/many") < 40, "not a write per message"
-    assert apps[0].breakers.list() == [], "slots are no breakers"
+    assert apps[0].operations.breakers.list() == [], "slots are no breakers"
 
 
 @pytest.mark.parametrize("gap", range(3))

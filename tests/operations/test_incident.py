@@ -39,7 +39,7 @@ def test_an_open_breaker_is_a_problem_with_what_it_holds_back(world: World) -> N
     operations = with_app(world)
     assert operations.status().problems == ()
     world.breakers.get("mail")
-    world.breakers.trip("mail", why="the server burns", seconds=60.0, by="anna")
+    world.operations.by("anna").breakers.trip("mail", why="the server burns", seconds=60.0)
     (found,) = operations.status().breakers
     assert (found.name, found.state, found.queues, found.held, found.why) == (
         "mail", "open", ("send",), 2, "the server burns",
@@ -56,10 +56,10 @@ def test_an_open_breaker_is_a_problem_with_what_it_holds_back(world: World) -> N
 
 def test_a_breaker_that_is_held_open_names_the_way_back(world: World) -> None:
     world.breakers.get("mail")
-    world.breakers.trip("mail", by="anna")
+    world.operations.by("anna").breakers.trip("mail")
     (found,) = world.operations.status().problems
     assert "`holdfast breakers reset mail`" in found.remedy
-    world.breakers.reset("mail", by="anna")
+    world.operations.by("anna").breakers.reset("mail")
     assert world.operations.status().problems == ()
 
 

@@ -239,12 +239,12 @@ def test_an_open_breaker_its_trials_and_an_operators_hand(busy: World) -> None:
             "In queue q: breaker llm is half open (10 of the last 10 calls failed: ConnectionError): "
             "2 more may begin as trials, and the rest of queue q waits for them."
         )
-    busy.breakers.trip("llm", why="the bill is not paid")
+    busy.operations.breakers.trip("llm", why="the bill is not paid")
     assert why(known, id) == (
         "In queue q: breaker llm is held open by an operator since 12:00:30 UTC (the bill is not paid): "
         "nothing of queue q is claimed until `holdfast breakers reset llm`."
     )
-    busy.breakers.reset("llm")
+    busy.operations.breakers.reset("llm")
     busy.clock.advance(seconds=6)
     busy.worker("w2")
     assert why(known, id) == (

@@ -12,7 +12,7 @@ from .options import command
 from .target import Order, Target
 
 if TYPE_CHECKING:
-    from ..limits.breakers import BreakerState
+    from ..operations import BreakerState
 
 app = typer.Typer(
     help="Breakers: which dependencies are not called now, and why; open and close them by hand.",
@@ -28,8 +28,8 @@ Why = Annotated[str | None, typer.Option("--why", help="Shown to whoever is refu
 @command(app, "list")
 def list_(target: Target) -> None:
     """Every breaker that has been used, with its state."""
-    with target.opened() as found:
-        at, states = found.operations.now(), found.breakers.list()
+    with target.operations() as found:
+        at, states = found.now(), found.breakers.list()
     if target.json:
         show.document(states)
         return
@@ -67,22 +67,22 @@ def open_(
     why: Why = None,
 ) -> None:
     """Refuse every call from now on, and claim nothing that needs it."""
-    with target.opened() as found:
-        told(found.breakers.trip(breaker, why=why, seconds=seconds, by=order.by), target.json)
+    with target.operations(order.by) as found:
+        told(found.breakers.trip(breaker, why=why, seconds=seconds), target.json)
 
 
 @command(app)
 def close(breaker: Name, order: Order, target: Target, why: Why = None) -> None:
     """Let every call through, whatever fails, until it is reset."""
-    with target.opened() as found:
-        told(found.breakers.force_closed(breaker, why=why, by=order.by), target.json)
+    with target.operations(order.by) as found:
+        told(found.breakers.force_closed(breaker, why=why), target.json)
 
 
 @command(app)
 def reset(breaker: Name, order: Order, target: Target, why: Why = None) -> None:
     """Close it with fresh counters and leave it to itself again."""
-    with target.opened() as found:
-        told(found.breakers.reset(breaker, why=why, by=order.by), target.json)
+    with target.operations(order.by) as found:
+        told(found.breakers.reset(breaker, why=why), target.json)
 
 
 def told(state: BreakerState, json: bool) -> None:

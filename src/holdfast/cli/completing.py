@@ -40,7 +40,9 @@ def types(ctx: click.Context, incomplete: str) -> list[Offer]:
 
 
 def breakers(ctx: click.Context, incomplete: str) -> list[Offer]:
-    return _asked(ctx, incomplete, lambda found: [(each.name, each.state.value) for each in found.breakers()])
+    return _asked(
+        ctx, incomplete, lambda found: [(each.name, each.state.value) for each in found.breakers.list()]
+    )
 
 
 def reasons(incomplete: str) -> list[str]:

@@ -18,7 +18,7 @@ from ..alerting.sinks import Sink
 from ..bodies.keys import Keys
 from ..errors import UsageError
 from ..handlers.consumer import Consumer
-from ..limits.breakers import Breakers, BreakerState
+from ..limits import breakers as limits
 from ..model.message import Death, Trouble
 from ..rules.housekeeping import Rest
 from ..settings import Settings
@@ -26,6 +26,7 @@ from ..store import Store
 from ..store.plans import audit, engine, operator, queries
 from . import doctor, from_rows, incident
 from .alerts import Alerts
+from .breakers import Breakers, BreakerState
 from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
 from .desk import Desk, as_id
@@ -80,6 +81,8 @@ __all__ = [
     "Alerts",
     "Archived",
     "Blocking",
+    "BreakerState",
+    "Breakers",
     "Canary",
     "Cause",
     "Changed",
@@ -135,7 +138,8 @@ CLEAN_SECONDS = 6.0  # a tenth of a minute
 class Operations:
     """What a person may ask of a store and order it to do.
 
-    `handlers` are those of the application, if one is known; `sinks` hear its alerts; `who` gives the orders.
+    `handlers` are those of the application, if one is known; `sinks` hear its alerts; `who` gives the orders;
+    `breakers` are those that its code calls through.
     """
 
     def __init__(
@@ -146,6 +150,7 @@ class Operations:
         keys: Keys | None = None,
         sinks: Sequence[Sink] = (),
         who: str | None = None,
+        breakers: limits.Breakers | None = None,
     ) -> None:
         self._desk = Desk(store, settings or Settings(), handlers, keys, who)
         self.keys = Keyring(self._desk)
@@ -156,6 +161,7 @@ class Operations:
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
+        self.breakers = Breakers(self._desk, breakers)
 
     @property
     def settings(self) -> Settings:
@@ -164,7 +170,8 @@ class Operations:
     def by(self, who: str) -> Operations:
         """The same, with somebody else's name under the orders: `operations.by("anna").messages.park(id)`."""
         desk = self._desk
-        return Operations(desk.store, desk.settings, desk.handlers, desk.keys, self.alerts.sinks, who)
+        sinks, breakers = self.alerts.sinks, self.breakers.here
+        return Operations(desk.store, desk.settings, desk.handlers, desk.keys, sinks, who, breakers)
 
     def audit(
         self,
@@ -190,10 +197,6 @@ class Operations:
         """The database's time."""
         return self._desk.ask(operator.moment())
 
-    def breakers(self) -> list[BreakerState]:
-        """Every breaker that has been used, by name."""
-        return Breakers(self._desk.store).list()
-
     def status(self) -> Status:
         """Everything at a glance."""
         desk = self._desk
@@ -210,7 +213,7 @@ class Operations:
             states["unrouted"] = sum(each.count for each in unrouted)
         oldest = min((each.oldest_at for each in queues if each.oldest_at is not None), default=None)
         blocked = self.streams.blocked(limit=SHOWN)
-        breakers = incident.tripped(desk, queues)
+        breakers = incident.tripped(desk, queues, self.breakers.list())
         return Status(
             at=at,
             queues=tuple(queues),

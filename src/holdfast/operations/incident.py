@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ..limits.breakers import Breakers, BreakerState
 from ..model.message import Reason
 from ..model.text import counted
 from ..rules.breaker import State
@@ -19,6 +18,7 @@ from ..rules.fingerprint import fingerprint
 from ..store.plans import audit, queries
 from ..store.plans import dead_queries as letters
 from . import from_rows
+from .breakers import BreakerState
 from .desk import Desk
 from .results import Finding, Letter, QueueState, StreamState, Unrouted, WorkerState, clock
 from .streams import POISON_ATTEMPTS
@@ -98,7 +98,7 @@ class Status:
 # -- looking
 
 
-def tripped(desk: Desk, queues: Sequence[QueueState]) -> list[Tripped]:
+def tripped(desk: Desk, queues: Sequence[QueueState], breakers: Sequence[BreakerState]) -> list[Tripped]:
     """Breakers that are not closed, and what they hold back."""
     depth = {each.name: each.depth for each in queues}
     needs: dict[str, set[str]] = {}
@@ -109,7 +109,7 @@ def tripped(desk: Desk, queues: Sequence[QueueState]) -> list[Tripped]:
             needs.setdefault(breaker.name, set()).add(queue)
     return [
         _tripped(each, needs.get(each.name, set()) if len(desk.handlers) else None, depth)
-        for each in Breakers(desk.store).list()
+        for each in breakers
         if each.state is not State.CLOSED
     ]
 
