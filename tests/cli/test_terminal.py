@@ -125,7 +125,8 @@ def test_yes_is_taken_by_every_command_that_changes_something(command: tuple[str
 READING = {
     ("demo",), ("worker",), ("status",), ("why",), ("doctor",), ("metrics",), ("audit",), ("grants",),
     ("messages", "list"), ("messages", "show"), ("dead", "list"), ("dead", "groups"), ("dead", "show"),
-    ("dead", "export"), ("subscriptions", "list"), ("streams", "list"), ("streams", "blocked"), ("streams", "show"), ("queues", "list"),
+    ("dead", "export"), ("subscriptions", "list"), ("streams", "list"), ("streams", "blocked"),
+    ("streams", "show"), ("queues", "list"),
     ("breakers", "list"), ("keys", "new"), ("keys", "list"), ("alerts", "list"), ("alerts", "check"),
 }  # fmt: skip
 
