@@ -29,7 +29,7 @@ from .limits.breakers import Breaker
 from .model.alert import Alert
 from .model.failure import Category, FailureDescription
 from .model.limits import SharedRate, SharedSlots
-from .model.message import Death, Event, Flag, Message, NewMessage, Published, Reason, Trouble
+from .model.message import Death, Dedupe, Event, Flag, Message, NewMessage, Published, Reason, Trouble
 from .model.work import Batch, Leased, Outcome, Settlement
 from .operations.letters import DeadLetter
 from .rules.aftermath import CopyTo
@@ -58,6 +58,7 @@ __all__ = [
     "Dead",
     "DeadLetter",
     "Death",
+    "Dedupe",
     "Event",
     "FailureDescription",
     "Flag",

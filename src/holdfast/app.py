@@ -24,7 +24,7 @@ from .limits.breakers import Breaker, Breakers, Counts
 from .model import names
 from .model.limits import Breaker as BreakerLike
 from .model.limits import SharedRate, SharedSlots, slots_count
-from .model.message import Event, NewMessage, Published, Reason
+from .model.message import Dedupe, Event, NewMessage, Published, Reason
 from .model.work import Batch, Leased, Settlement
 from .operations.letters import DeadLetter, hook
 from .publishing import Publishing
@@ -221,7 +221,7 @@ class Holdfast:
     def publish(
         self, type: str, body: object = None, *, on: object = None,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> Published:  # fmt: skip
@@ -241,7 +241,7 @@ class Holdfast:
     async def apublish(
         self, type: str, body: object = None, *, on: object = None,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> Published:  # fmt: skip
@@ -265,7 +265,7 @@ class Holdfast:
     def message(
         self, type: str, body: object = None, *,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> NewMessage:  # fmt: skip

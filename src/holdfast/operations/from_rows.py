@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ..model.failure import FailureDescription, of_letter
 from ..model.message import Death, Reason, Trouble
+from ..model.names import shown_key
 from .results import Action, Content, Delivery, Ended, Group, Letter, StreamState
 
 T = TypeVar("T")
@@ -37,7 +38,9 @@ def content(row: Mapping[str, Any]) -> Content:
         Trouble(datetime.fromisoformat(each["at"]), reason_of(each.get("reason")), each["text"])
         for each in row["errors"] or ()
     )
-    return Content(row["body"], row["headers"], row["dedupe"], errors, tuple(map(death, row["deaths"])))
+    return Content(
+        row["body"], row["headers"], shown_key(row["dedupe"]), errors, tuple(map(death, row["deaths"]))
+    )
 
 
 def death(row: Mapping[str, Any]) -> Death:
