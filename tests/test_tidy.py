@@ -29,6 +29,7 @@ ORDER = [
     ["worker"],
     ["alerting"],
     ["schedules", "requests", "orchestrations", "transports"],
+    ["inboxes"],
     ["operations"],
     ["publishing", "by_hand"],
     ["testing"],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -69,11 +69,13 @@ class Worker:
         until_idle: bool = False,
         housekeeping: Callable[[], Rest] | None = None,
         watch: Watch | None = None,
+        companions: Sequence[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.board, self.quarantine, self.embedded, self.until_idle = board, quarantine, embedded, until_idle
         self.housekeeping, self.watch = housekeeping, watch
+        self.companions = companions  # that run beside it until it stops: inboxes
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # somebody waits for the quarantine
@@ -378,6 +380,7 @@ class Worker:
         timeouts = [each.limits(each.queue).timeout for each in self.serving.consumers.values()]
         step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
         beside = [_every(step, self._watch, self.trouble)]
+        beside += [each(self._stopped) for each in self.companions]
         if not self.quarantine:  # which lives for moments, and looks all the time
             beside.append(self.store.listen(self._changed))
             beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
