@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from .limits.breakers import Breaker, Breakers, Counts
 from .model import names
 from .model.limits import Breaker as BreakerLike
 from .model.limits import SharedRate, SharedSlots, slots_count
-from .model.message import Event, NewMessage, Published, Reason
+from .model.message import Dedupe, Event, NewMessage, Published, Reason
 from .model.work import Batch, Leased, Settlement
 from .operations.letters import DeadLetter, hook
 from .orchestrations.declared import ActivityDeclaration, OrchestrationDeclaration
@@ -60,9 +60,11 @@ from .worker.embedded import Running
 from .worker.loop import Worker
 
 if TYPE_CHECKING:
+    from .inboxes import Inbox, InboxOptions
     from .operations import Operations
     from .operations.gauges import Gauges
     from .telemetry.tracing import Tracing
+    from .transports.contract import Connector
 
 Hear = TypeVar("Hear", bound=Listener)
 Hook = TypeVar("Hook", bound=Callable[[DeadLetter], object] | Callable[[DeadLetter, Context], object])
@@ -102,6 +104,7 @@ class Holdfast:
         self.clock: Clock = clock or SystemClock()
         self.keys = keys_for(keys, self.clock)
         self.handlers = Handlers()
+        self.inboxes: dict[str, Inbox] = {}
         self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
         self.breakers = Breakers(lambda: self.store)
         self.sheet = Sheet() if metrics else None
@@ -319,6 +322,25 @@ class Holdfast:
         """How many run at once on all machines, shared by handlers: `cluster_concurrency=app.slots("smtp", 5)`."""
         return SharedSlots(names.own_name(name, "The slots"), slots_count(count, f"Slots {name!r}"))
 
+    def inbox(self, name: str, broker: Connector, *, queue: str, **options: Unpack[InboxOptions]) -> Inbox:
+        """Receive what a broker has in a queue: `app.inbox("billing", rabbit, queue="shop.billing")` (docs/inbox.md).
+
+        It is stored, committed and then acknowledged, and handlers of its type get it. `bind`: exchanges and the keys
+        that come from there; `stream`: what keeps its order here, "{partitionkey|subject}"; `types`: what bodies must
+        look like, by type; `dedupe`: for how long what comes again is known; `dead_letters`: the queue is a dead letter
+        queue of the broker; `backlog`: so many messages may wait to be handled before it stops receiving.
+        """
+        from .inboxes import Reader, declared, returning
+
+        made = declared(name, broker, queue=queue, **options)
+        if name in self.inboxes:
+            raise InvalidSettings(f"There is already an inbox named {name!r}: give one of them another name.")
+        tells = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
+        reader = Reader(made, self.settings, self.keys)
+        self.handlers.add(returning(self, made, reader, tells))
+        self.inboxes[name] = made
+        return made
+
     # -- alerts
 
     def on_alert(self, function: Hear) -> Hear:
@@ -354,7 +376,7 @@ class Holdfast:
     def publish(
         self, type: str, body: object = None, *, on: object = None,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> Published:  # fmt: skip
@@ -374,7 +396,7 @@ class Holdfast:
     async def apublish(
         self, type: str, body: object = None, *, on: object = None,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> Published:  # fmt: skip
@@ -398,7 +420,7 @@ class Holdfast:
     def message(
         self, type: str, body: object = None, *,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> NewMessage:  # fmt: skip
@@ -436,11 +458,24 @@ class Holdfast:
         watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock)]
         if self.tracing is not None:
             watches.append(self.tracing)
+        alone = quarantine or until_idle
         return Worker(
             self.store, self.handlers, self.settings, self.clock, draft=self.message, queues=queues, name=name,
             board=board, quarantine=quarantine, embedded=embedded, until_idle=until_idle,
             housekeeping=Keeper(lambda: self.operations), watch=together(watches), around=self._around,
+            companions=[] if alone else self._intakes(queues),
         )  # fmt: skip
+
+    def _intakes(
+        self, queues: Iterable[str] | None
+    ) -> list[Callable[[asyncio.Event], Coroutine[Any, Any, None]]]:
+        """What receives for the inboxes of a worker."""
+        if not self.inboxes:
+            return []
+        from .inboxes import Intake
+
+        wanted = [each for each in self.inboxes.values() if queues is None or each.queue in queues]
+        return [Intake(each, self.store, self.settings, self.keys, self.clock).run for each in wanted]
 
     @asynccontextmanager
     async def running(

@@ -72,11 +72,13 @@ class Worker:
         housekeeping: Callable[[], Rest] | None = None,
         watch: Watch | None = None,
         around: Sequence[Around] = (),
+        companions: Sequence[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.board, self.quarantine, self.embedded, self.until_idle = board, quarantine, embedded, until_idle
         self.housekeeping, self.watch = housekeeping, watch
+        self.companions = companions  # that run beside it until it stops: inboxes
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # somebody waits for the quarantine
@@ -392,6 +394,7 @@ class Worker:
         step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
         beside = [_every(step, self._watch, self.trouble)]
         beside += [each.attend(self._changed) for each in self._attended]
+        beside += [each(self._stopped) for each in self.companions]
         if not self.quarantine:  # which lives for moments, and looks all the time
             beside.append(self.store.listen(self._changed))
             beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
