@@ -107,7 +107,7 @@ class ActivityConsumer:
     def _returned(self, value: Any, context: Context) -> Any:
         if isinstance(value, Snooze | Dead):
             return value
-        if not context.answered:
+        if not context._has_answered:
             context.answer(value)
         elif value is not None:
             raise UsageError(
