@@ -37,7 +37,7 @@ from .publishing import Publishing
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
-from .rules.delivery import OnDead, Ordering
+from .rules.policy import OnDead, Ordering
 from .rules.rate import rate as read_rate
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor

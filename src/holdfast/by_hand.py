@@ -20,8 +20,8 @@ from .handlers.registry import Handlers
 from .model.work import Batch, Leased, Report, Settlement, Want
 from .rules import delivery
 from .rules.aftermath import HOOK_QUEUE, AfterDeath
-from .rules.delivery import HandlerPolicy
 from .rules.numbers import raised
+from .rules.policy import HandlerPolicy
 from .rules.redact import Masking
 from .settings import Settings
 from .store import Store

@@ -13,7 +13,7 @@ from ..handlers.registry import Handlers
 from ..model import names
 from ..model.limits import Breaker, SharedRate, SharedSlots
 from ..model.message import Reason
-from ..rules.delivery import HandlerPolicy
+from ..rules.policy import HandlerPolicy
 from ..rules.retry import RetryPolicy, policy
 from ..settings import RetryProfile
 from ..telemetry.logs import Log

@@ -27,7 +27,8 @@ from ..model.message import Message, Reason
 from ..model.work import Leased
 from ..rules.aftermath import CopyTo, after_death
 from ..rules.catchup import catch_up as read_catch_up
-from ..rules.delivery import Died, Ending, HandlerPolicy, OnDead, Ordering, Sealed
+from ..rules.delivery import Died, Ending, Sealed
+from ..rules.policy import HandlerPolicy, OnDead, Ordering
 from ..rules.rate import rate as read_rate
 from ..rules.recovery import Recovery
 from ..rules.redact import DEFAULT, Masking

@@ -24,17 +24,8 @@ from ..limits.breakers import Breaker
 from ..model.message import Reason
 from ..model.work import Leased
 from ..rules.breaker import State
-from ..rules.delivery import (
-    Cancelled,
-    Died,
-    Ending,
-    HandlerPolicy,
-    Raised,
-    Returned,
-    Sealed,
-    Unsent,
-    goes_alone,
-)
+from ..rules.delivery import Cancelled, Died, Ending, Raised, Returned, Sealed, Unsent, goes_alone
+from ..rules.policy import HandlerPolicy
 from ..rules.reconnect import LONG_AWAY, pause
 from ..rules.redact import Masking
 from ..telemetry.logs import Log
