@@ -13,7 +13,7 @@ from uuid import UUID
 
 from .alerting.sinks import FunctionSink, Listener, Sink, Webhook
 from .bodies.keys import Source, keys_for
-from .by_hand import ByHand
+from .by_hand import ByHand, Reported
 from .clock import Clock, SystemClock
 from .errors import InvalidSettings, UsageError
 from .handlers.context import Context
@@ -496,7 +496,7 @@ class Holdfast:
 
         `reason` says what kind of failure it is (docs/failure.md); without it the type of the exception does.
         """
-        raised = error if isinstance(error, BaseException) else delivery.Reported(error)
+        raised = error if isinstance(error, BaseException) else Reported(error)
         return self._by_hand.conclude(leased, delivery.Raised(raised, completed, reason=reason))
 
     def release(self, leased: Leased) -> Settlement:

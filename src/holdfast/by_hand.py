@@ -37,6 +37,10 @@ RECOVERS_EVERY = 1.0  # seconds between two looks for leases that lapsed, at lea
 Lease = tuple[int, int]
 
 
+class Reported(Exception):
+    """A failure that a worker written by hand reports as text."""
+
+
 class ByHand:
     """The hands of one process: what they hold, and whether that is a suspect."""
 

@@ -57,10 +57,6 @@ class Raised:
     reason: Reason | None = None  # told by a worker written by hand, instead of what the error means
 
 
-class Reported(Exception):
-    """A failure that a worker written by hand reports as text."""
-
-
 @dataclass(frozen=True, slots=True)
 class Snoozed:
     """The handler asked to be called again later."""
