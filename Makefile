@@ -6,7 +6,7 @@ VENV := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format requirements bench faults pins clean
+.PHONY: help demo test lint format snapshots requirements bench faults pins clean
 
 help: ## this list
 	@echo "Holdfast: what a service promised gets done. From a clone:"
@@ -34,6 +34,10 @@ format: ## let ruff put the code in form
 	@$(BOOTSTRAP) lint
 	@$(VENV)/ruff check --fix .
 	@$(VENV)/ruff format .
+
+snapshots: ## write what every command shows anew: tests/cli/snapshots (read the difference before you commit it)
+	@$(BOOTSTRAP) test
+	@HOLDFAST_SNAPSHOTS=write $(VENV)/pytest -q tests/cli/test_snapshots.py
 
 requirements: ## which requirements no passing test covers (reads what the last whole `make test` and `make faults` left)
 	@$(PYTHON) tools/requirements.py

@@ -46,7 +46,7 @@ ORDER = [
 STRANGERS = {
     "rules": {"clock"},  # time and chance are arguments
     "handlers": {"store"},  # a handler does not know where its message lay
-    "cli": {"rules"},
+    "cli": {"rules", "limits"},  # it asks operations
     "dashboard": {"rules", "store", "worker"},  # they ask operations
 }
 

@@ -65,7 +65,7 @@ PARTS = {
         ),
         postgres=("new", "old"),
     ),
-    "simulation": Part("seeds of the simulation", ("tests/proof/simulation",)),
+    "simulation": Part("seeds of the simulation", ("tests/proof/simulation", "tests/orchestrations")),
     "planted": Part(
         "bugs planted in a copy of the sources", ("tests/proof/test_planted.py",), postgres=("new",)
     ),

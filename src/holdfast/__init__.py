@@ -9,6 +9,7 @@ from .errors import (
     CommitRefused,
     HoldfastError,
     IdTaken,
+    InstanceExists,
     InvalidMessage,
     InvalidSettings,
     LeaseLost,
@@ -32,6 +33,12 @@ from .model.limits import SharedRate, SharedSlots
 from .model.message import Death, Event, Flag, Message, NewMessage, Published, Reason, Trouble
 from .model.work import Batch, Leased, Outcome, Settlement
 from .operations.letters import DeadLetter
+from .orchestrations.declared import Activity, Orchestration
+from .orchestrations.failures import ActivityFailed, CallFailed, OrchestrationFailed, UndoFailed
+from .orchestrations.flow import Flow
+from .orchestrations.journal import JournalUnreadable
+from .orchestrations.outside import InstanceStatus
+from .orchestrations.turns import TurnOverrun
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
 from .rules.recovery import Recovery
@@ -43,6 +50,8 @@ from .worker.loop import Worker
 __version__ = "0.1.0"
 
 __all__ = [
+    "Activity",
+    "ActivityFailed",
     "Alert",
     "AnyHandler",
     "ArchiveFailed",
@@ -50,6 +59,7 @@ __all__ = [
     "BodySealed",
     "Breaker",
     "BreakerOptions",
+    "CallFailed",
     "Category",
     "CircuitOpen",
     "CommitRefused",
@@ -61,13 +71,17 @@ __all__ = [
     "Event",
     "FailureDescription",
     "Flag",
+    "Flow",
     "Handler",
     "Health",
     "Holdfast",
     "HoldfastError",
     "IdTaken",
+    "InstanceExists",
+    "InstanceStatus",
     "InvalidMessage",
     "InvalidSettings",
+    "JournalUnreadable",
     "LeaseLost",
     "Leased",
     "Message",
@@ -76,6 +90,8 @@ __all__ = [
     "NotFound",
     "NotInTransaction",
     "NotMigrated",
+    "Orchestration",
+    "OrchestrationFailed",
     "Outcome",
     "PoisonError",
     "Published",
@@ -97,6 +113,8 @@ __all__ = [
     "Transaction",
     "TransactionConnection",
     "Trouble",
+    "TurnOverrun",
+    "UndoFailed",
     "UsageError",
     "VersionConflict",
     "Worker",

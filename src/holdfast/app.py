@@ -17,7 +17,7 @@ from .by_hand import ByHand
 from .clock import Clock, SystemClock
 from .errors import InvalidSettings, UsageError
 from .handlers.context import Context
-from .handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare
+from .handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare, is_declared_again
 from .handlers.forms import BatchDeclaration, Declaration, HandlerKeywords
 from .handlers.registry import Handlers
 from .limits.breakers import Breaker, Breakers, Counts
@@ -27,6 +27,12 @@ from .model.limits import SharedRate, SharedSlots, slots_count
 from .model.message import Event, NewMessage, Published, Reason
 from .model.work import Batch, Leased, Settlement
 from .operations.letters import DeadLetter, hook
+from .orchestrations.declared import ActivityDeclaration, OrchestrationDeclaration
+from .orchestrations.declaring import ActivityKeywords, Declaring
+from .orchestrations.failures import Errors
+from .orchestrations.messages import Pen
+from .orchestrations.outside import Orchestrations
+from .orchestrations.turns import Memory, Place
 from .publishing import Publishing
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
@@ -44,6 +50,7 @@ from .telemetry.families import Sample
 from .telemetry.meter import Meter
 from .telemetry.sheet import Sheet, summed
 from .testing import Drained, testing
+from .worker.around import Around
 from .worker.board import Board
 from .worker.embedded import Running
 from .worker.loop import Worker
@@ -55,6 +62,9 @@ if TYPE_CHECKING:
 
 Hear = TypeVar("Hear", bound=Listener)
 Hook = TypeVar("Hook", bound=Callable[[DeadLetter], object] | Callable[[DeadLetter, Context], object])
+
+
+Surround = TypeVar("Surround", bound=Around)
 
 
 class Holdfast:
@@ -70,6 +80,7 @@ class Holdfast:
         keys: Source | None = None,
         recovery: Mapping[Reason, Recovery] | None = None,
         otel: bool | None = None,
+        require_on: bool = False,
         **settings: Unpack[SettingsOptions],
     ) -> None:
         """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored.
@@ -77,6 +88,7 @@ class Holdfast:
         `metrics`: workers in this process count, for `metrics_text()`; `holdfast worker --metrics` needs no such word.
         `keys`: bodies are sealed with the first of them when they are stored (docs/security.md); else HOLDFAST_KEYS.
         `recovery`: which dead letters come back by themselves, for handlers that say nothing else about a reason.
+        `require_on`: a publish without `on=` is refused, so that none is forgotten (docs/publishing.md).
         `otel`: spans and numbers for OpenTelemetry (docs/telemetry.md); else HOLDFAST_OTEL=1.
         """
         self.recovery = checked(recovery or {})
@@ -91,13 +103,19 @@ class Holdfast:
         self.sheet = Sheet() if metrics else None
         self._gauges: Gauges | None = None
         self._sinks: list[Sink] = []
+        self._around: list[Around] = []
+        self.require_on = require_on
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
-        self._publishing, self._by_hand = self._in_store()
+        self.publishing, self._by_hand = self._in_store()
+        place = Place(lambda: self.store, lambda: self.clock, self.settings, Pen(self.keys), Memory())
+        self.orchestrations = Orchestrations(place, lambda: self.publishing)
+        self._declaring = Declaring(self, self.orchestrations)
 
     def _in_store(self) -> tuple[Publishing, ByHand]:
         """Publishing and working by hand, in the database that this application is in now."""
         publishing = Publishing(repr(self), self.store, self.handlers, self.settings, self.keys, self.tracing)
+        publishing.require_on = self.require_on
         by_hand = ByHand(
             self.store, self.handlers, self.settings, self.clock, self.redact, self.keys, self.prepare
         )
@@ -117,6 +135,7 @@ class Holdfast:
         *types: str,
         name: str | None = None,
         family: str | None = None,
+        renamed_from: str | None = None,
         retry: RetryProfile | RetryPolicy | None = None,
         order: Ordering = "strict",
         on_dead: OnDead = "continue",
@@ -138,7 +157,8 @@ class Holdfast:
         """Declare the function below as the handler of these types (`order.placed`, or a prefix `order.*`).
 
         Its queue has the function's name unless `name` is given; with `family="customers"` it serves the queue
-        `customers` and every queue below it (`customers/17`, docs/handlers.md). `retry` is a profile or a RetryPolicy;
+        `customers` and every queue below it (`customers/17`, docs/handlers.md). `renamed_from` is the name that it had
+        before: what waits under that name is handled here. `retry` is a profile or a RetryPolicy;
         `order` says whether a failed message blocks its stream (`strict`) or is set aside (`available`); `on_dead`
         whether the stream goes on after a death or halts; `batch` hands over up to so many messages at once, as a list.
         `concurrency` is how many calls one process makes at once, `per_key` how many for one `key`: "subject",
@@ -156,7 +176,8 @@ class Holdfast:
         )
 
         options = HandlerOptions(
-            name=name, family=family, retry=retry, order=order, on_dead=on_dead, ordered=ordered, timeout=timeout,
+            name=name, family=family, renamed_from=renamed_from, retry=retry, order=order, on_dead=on_dead,
+            ordered=ordered, timeout=timeout,
             concurrency=concurrency, per_key=per_key, key=key, batch=batch, steps=steps, errors=errors, breaker=breaker,
             rate=rate, cluster_concurrency=cluster_concurrency, catch_up=catch_up, after_death=wish,
             recovery={**self.recovery, **(recovery or {})},
@@ -165,10 +186,38 @@ class Holdfast:
         def register(function: Callable[..., Any]) -> AnyHandler:
             tells = replace(wish, tell=aftermath.HOOK_QUEUE in self.handlers)
             handler = declare(self, function, types, replace(options, after_death=tells))
-            self.handlers.add(handler)
+            if is_declared_again(self.handlers.get(handler.queue), handler):
+                self.handlers.put(handler)
+                self.publishing.forget_subscriptions()
+            else:
+                self.handlers.add(handler)
+            if renamed_from is not None:
+                self.handlers.rename(renamed_from, handler.queue)
             return handler
 
         return register
+
+    # -- orchestrations
+
+    def activity(
+        self, *, name: str | None = None, returns: Errors | None = None, **options: Unpack[ActivityKeywords]
+    ) -> ActivityDeclaration:
+        """Declare the function below as an activity: a handler that orchestrations call and whose result they get.
+
+        It has the queue of its name and takes the options of a handler. `returns` names exceptions that calling code
+        gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed.
+        """
+        return self._declaring.activity(name, returns or {}, options)
+
+    def orchestration(
+        self, *, version: str = "1", name: str | None = None, returns: Errors | None = None,
+        max_attempts: int = 5, concurrency: int | None = None,
+    ) -> OrchestrationDeclaration:  # fmt: skip
+        """Declare the `async def` below as an orchestration: it survives restarts by replay (docs/orchestrations.md).
+
+        Its queue is `name@version`. A turn that fails `max_attempts` times is a dead letter, and its instance stops.
+        """
+        return self._declaring.orchestration(version, name, returns or {}, max_attempts, concurrency)
 
     def on_dead_letter(self, function: Hook) -> Hook:
         """Declare the function below as the hook for dead letters: called at least once for each death.
@@ -179,6 +228,14 @@ class Holdfast:
         self.handlers.tell_deaths()
         self.handlers.add(handler)
         return function
+
+    def around_call(self, hook: Surround) -> Surround:
+        """Enter the context manager that the function below returns around each call of a `def` handler.
+
+        In the thread of the call: for connections and sessions that a framework binds to threads (docs/handlers.md).
+        """
+        self._around.append(hook)
+        return hook
 
     def breaker(
         self, name: str, *, counts: Counts | None = None, **options: Unpack[BreakerOptions]
@@ -248,7 +305,7 @@ class Holdfast:
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
-        return self._publishing.publish([message], on)[0]
+        return self.publishing.publish([message], on)[0]
 
     async def apublish(
         self, type: str, body: object = None, *, on: object = None,
@@ -263,16 +320,16 @@ class Holdfast:
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
-        return (await self._publishing.apublish([message], on))[0]
+        return (await self.publishing.apublish([message], on))[0]
 
     def publish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         """Store many messages, made with `app.message(...)`, in one statement."""
         drafts = list(messages)
-        return self._publishing.publish(drafts, on) if drafts else []
+        return self.publishing.publish(drafts, on) if drafts else []
 
     async def apublish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
         drafts = list(messages)
-        return await self._publishing.apublish(drafts, on) if drafts else []
+        return await self.publishing.apublish(drafts, on) if drafts else []
 
     def message(
         self, type: str, body: object = None, *,
@@ -282,7 +339,7 @@ class Holdfast:
         event: bool = False, expect: int | None = None,
     ) -> NewMessage:  # fmt: skip
         """A message for `publish_many`, checked and encoded; takes the options of `publish`."""
-        return self._publishing.message(
+        return self.publishing.message(
             type, body,
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
@@ -310,6 +367,7 @@ class Holdfast:
         """
         from .operations.keeper import Keeper
 
+        self.orchestrations.place.memory.is_embedded = embedded
         sheet = sheet or self.sheet
         watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock)]
         if self.tracing is not None:
@@ -317,7 +375,7 @@ class Holdfast:
         return Worker(
             self.store, self.handlers, self.settings, self.clock, draft=self.message, queues=queues, name=name,
             board=board, quarantine=quarantine, embedded=embedded, until_idle=until_idle,
-            housekeeping=Keeper(lambda: self.operations), watch=together(watches),
+            housekeeping=Keeper(lambda: self.operations), watch=together(watches), around=self._around,
         )  # fmt: skip
 
     @asynccontextmanager
@@ -346,12 +404,12 @@ class Holdfast:
     def prepare(self) -> None:
         """Make sure that the tables are there (SQLite: make them) and that the handlers are subscribed."""
         self.store.check()
-        self._publishing.subscribe()
+        self.publishing.subscribe()
 
     def migrate(self) -> list[int]:
         """Bring the database to this version; the answer lists the steps taken."""
         steps = self.store.migrate()
-        self._publishing.subscribe_anew()
+        self.publishing.subscribe_anew()
         return steps
 
     # -- a worker written by hand
@@ -377,10 +435,15 @@ class Holdfast:
         """The settlement of a message that was handled."""
         return self._by_hand.conclude(leased, delivery.Returned(0, emits))
 
-    def failed(self, leased: Leased, completed: int, error: str | BaseException) -> Settlement:
-        """The settlement of a failure: what was accomplished before it (flags), and the error."""
+    def failed(
+        self, leased: Leased, completed: int, error: str | BaseException, *, reason: Reason | None = None
+    ) -> Settlement:
+        """The settlement of a failure: what was accomplished before it (flags), and the error.
+
+        `reason` says what kind of failure it is (docs/failure.md); without it the type of the exception does.
+        """
         raised = error if isinstance(error, BaseException) else delivery.Reported(error)
-        return self._by_hand.conclude(leased, delivery.Raised(raised, completed))
+        return self._by_hand.conclude(leased, delivery.Raised(raised, completed, reason=reason))
 
     def release(self, leased: Leased) -> Settlement:
         """Let a message that was not started out of the order of its stream; nothing else changes."""
@@ -397,14 +460,16 @@ class Holdfast:
         """Everything an operator may ask or order."""
         from .operations import Operations
 
-        return Operations(self.store, self.settings, self.handlers, self.keys, self._sinks)
+        return Operations(
+            self.store, self.settings, self.handlers, self.keys, self._sinks, breakers=self.breakers
+        )
 
     def metrics(self, sheets: Sequence[Sheet] = ()) -> list[Sample]:
         """What workers have counted on these sheets and inside this process, and what the database says."""
         from .operations.gauges import Gauges
 
         if self._gauges is None:
-            self._gauges = Gauges(lambda: self.operations, self.breakers, self.clock)
+            self._gauges = Gauges(lambda: self.operations, self.clock)
         ours = [] if self.sheet is None else [self.sheet]
         return [*summed([*sheets, *ours]), *self._gauges.read()]
 
@@ -413,27 +478,29 @@ class Holdfast:
         return exposition.text(self.metrics(sheets))
 
     @contextmanager
-    def testing(self) -> Iterator[Drained]:
-        """Run this application on a database of its own with a clock that is moved by hand.
+    def testing(self, url: str | None = None, *, elsewhere: Iterable[str] = ()) -> Iterator[Drained]:
+        """Run this application on a database of its own with a clock that is moved by hand (docs/testing.md).
 
-        `with app.testing() as t: ...; t.drain(); t.advance(minutes=5)`
+        `with app.testing() as t: ...; t.drain(); t.advance(minutes=5)`. The database is a new SQLite file; on
+        PostgreSQL, with `url=`, a new schema that is dropped at the end. A type or queue that no handler of this
+        application has is refused, unless `elsewhere` names it (or a prefix, `billing.*`).
         """
-        with testing(self) as drained:
+        with testing(self, url, elsewhere) as drained:
             yield drained
 
     @contextmanager
     def moved(self, url: str, clock: Clock) -> Iterator[None]:
         """Work on another database, by another clock, while the block lasts."""
-        before = self.store, self.clock, self.url
-        self.url, self.clock = url, clock
-        self.store = open_store(url, self.settings, clock)
-        self._publishing, self._by_hand = self._in_store()
+        before = self.store, self.clock, self.url, self.schema
+        (self.url, self.schema), self.clock = names.database_url(url), clock
+        self.store = open_store(self.url, self.settings, clock, self.schema)
+        self.publishing, self._by_hand = self._in_store()
         try:
             yield
         finally:
             self.store.close()
-            self.store, self.clock, self.url = before
-            self._publishing, self._by_hand = self._in_store()
+            self.store, self.clock, self.url, self.schema = before
+            self.publishing, self._by_hand = self._in_store()
 
     def close(self) -> None:
         """Close the connections that this process has."""

@@ -29,6 +29,7 @@ from .store.plans import engine, sequences
 from .telemetry.logs import Log
 from .worker.endings import concluded
 from .worker.loop import tell_mended
+from .worker.traces import Traces
 
 log = Log("holdfast.worker")
 
@@ -51,6 +52,7 @@ class ByHand:
     ) -> None:
         self.store, self.handlers, self.settings, self.clock = store, handlers, settings, clock
         self.masking, self.keys, self.prepare = masking, keys, prepare
+        self.traces = Traces()
         self.number: int | None = None  # as a worker; it has one once it has asked for work
         self._lock = threading.Lock()
         self._held: dict[Lease, float] = {}  # leases and when they lapse; monotonic
@@ -93,7 +95,14 @@ class ByHand:
         """How an attempt ended, ready to be handed in."""
         policy = self._policy(leased.message.queue)
         settlement = concluded(
-            leased, ending, policy, self.masking, self.keys, wall_clock(), self.clock.roll()
+            leased,
+            self.traces.placed(ending),
+            policy,
+            self.masking,
+            self.keys,
+            self.traces,
+            wall_clock(),
+            self.clock.roll(),
         )
         assert settlement is not None
         return settlement
@@ -103,7 +112,7 @@ class ByHand:
         if consumer is not None:
             return consumer.policy
         told = AfterDeath(tell=HOOK_QUEUE in self.handlers)
-        return HandlerPolicy(redact=self.masking.known, after_death=told)
+        return HandlerPolicy(redact=self.masking.known, after_death=told, tracebacks=self.settings.tracebacks)
 
     def _registered(self) -> int:
         if self.number is None:

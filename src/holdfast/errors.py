@@ -6,6 +6,7 @@ HoldfastError
 │   ├── NotInTransaction     a publish on a handle that would commit by itself
 │   ├── WrongHandle          a handle this call cannot use (async given to sync, unknown kind)
 │   ├── CommitRefused        a commit or rollback inside ctx.transaction(), where only the engine commits
+│   ├── InstanceExists       an orchestration's instance with this id was started before
 │   └── InvalidSettings      a URL, policy or setting that cannot work
 ├── NotMigrated              the database has no tables of ours, or those of another version; a migration was refused
 ├── StoreUnavailable         the database did not answer, or refuses at this moment; the call may be repeated
@@ -18,6 +19,12 @@ HoldfastError
 ├── NotFound                 no such message, queue or stream
 ├── ArchiveFailed            an archive cannot be written or read, or is not whole; nothing was deleted
 ├── CircuitOpen              a breaker refused the call; nothing was called
+├── CallFailed               a call of an orchestration did not end well; in holdfast.orchestrations, as those below
+│   ├── ActivityFailed       an activity failed for good
+│   └── OrchestrationFailed  an orchestration failed or was cancelled
+├── UndoFailed               some of what a saga had to undo could not be undone
+├── JournalUnreadable        a row of an orchestration's journal cannot be read
+├── TurnOverrun              a turn of an orchestration ran too long or in circles
 └── PoisonError              a message that cannot be handled: attempts spent or vanished alone
 
 `category` and `retryable` say what a caller may do about it; the one-line text of an error
@@ -31,8 +38,9 @@ from uuid import UUID
 
 
 class HoldfastError(Exception):
-    """Something in Holdfast went wrong."""
+    """Something in Holdfast went wrong. `details`: lines behind its text, such as the candidates for an id."""
 
+    details: tuple[str, ...] = ()
     category: ClassVar[str] = "infrastructure"
     retryable: bool = False
 
@@ -48,6 +56,10 @@ class UsageError(HoldfastError):
 
 class InvalidMessage(UsageError):
     """The message cannot be stored exactly as given."""
+
+
+class InstanceExists(UsageError):
+    """An orchestration's instance with this id was started before; nothing was stored."""
 
 
 class NotInTransaction(UsageError):
@@ -204,11 +216,10 @@ class PoisonError(HoldfastError):
     ) -> None:
         self.attempt_count, self.max_attempts = attempt_count, max_attempts
         self.message_type, self.message_id, self.message = message_type, message_id, message
-        allowed = "more than" if max_attempts is None else f"at most {max_attempts}"
-        super().__init__(
-            f"Message {message_id} of type {message_type} is poison: "
-            f"{attempt_count} attempts, {allowed} allowed."
-        )
+        tried = f"{attempt_count} attempts, more than allowed"
+        if max_attempts is not None:  # it may have been handed out once more, to be given up
+            tried = f"{min(attempt_count, max_attempts)} of {max_attempts} attempts are used up"
+        super().__init__(f"Message {message_id} of type {message_type} is poison: {tried}.")
 
     def to_dict(self) -> dict[str, object]:
         """Everything about the error as plain values; `PoisonError(**error.to_dict())` gives it back."""

@@ -7,10 +7,10 @@ them. On SQLite, where the caller may hold the only write lock, tables and subsc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from msgspec import structs
@@ -20,15 +20,21 @@ from .bodies.keys import SEALED, Keys
 from .errors import InvalidMessage, UsageError
 from .handlers.registry import Handlers
 from .model.message import NewMessage, Published
+from .model.names import family_of
 from .settings import Settings
 from .store import Store
+from .store.blocks import django_blocks
 from .store.handles import Handle
-from .store.plans import engine
+from .store.plans import engine, queries
 from .store.recognise import recognise
 from .store.statement import Plan, Runnable
+from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from .telemetry.tracing import Tracing
+
+T = TypeVar("T")
+log = Log("holdfast")
 
 
 class Publishing:
@@ -45,6 +51,12 @@ class Publishing:
     ) -> None:
         self.who, self.store, self.handlers, self.settings = who, store, handlers, settings
         self.keys, self.tracing = keys, tracing
+        self.made: Callable[[NewMessage], None] | None = (
+            None  # hears of each message, before it is sealed: in tests
+        )
+        self.require_on = False
+        self._named: set[str] = set()  # queues of other applications, looked up once
+        self._has_warned_of_blocks = False
         self._stored: int | None = None  # how many handlers had their subscriptions stored
 
     def message(
@@ -62,6 +74,8 @@ class Publishing:
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
+        if self.made is not None:
+            self.made(message)
         if self.keys is not None:
             return structs.replace(message, body=self.keys.seal(message.id, message.type, message.body))
         if message.body.startswith(SEALED):
@@ -75,41 +89,112 @@ class Publishing:
         """Store messages, in one statement."""
         with self._sending(drafts):
             if on is None:
+                self._without_on(drafts)
                 self.subscribe()
-                return self.store.run(engine.append(drafts, place=True))
-            handle = recognise(on)
-            plan = self._plan_in(handle, drafts)
-            if not self.is_subscribed and not self.store.has_one_writer:
-                self.subscribe()
-            return handle.run(self.store.bound(plan), verb="publish")
+                published = self.store.run(engine.append(drafts, place=True))
+            else:
+                handle = recognise(on)
+                plan = self._in(handle, engine.append(drafts))
+                if not self.is_subscribed and not self.store.has_one_writer:
+                    self.subscribe()
+                published = handle.run(self.store.bound(plan), verb="publish")
+        if unknown := self._unknown_queues(drafts):
+            self._warn(unknown, self.store.read(queries.queue_names()))
+        return published
 
     async def apublish(self, drafts: list[NewMessage], on: object) -> list[Published]:
         """Like `publish`, for async code and async connections or sessions."""
         with self._sending(drafts):
             if on is None:
+                self._without_on(drafts)
                 if not self.is_subscribed:
                     await asyncio.to_thread(self.subscribe)
-                return await self.store.arun(engine.append(drafts, place=True))
-            handle = recognise(on)
-            plan = self._plan_in(handle, drafts)
-            if not self.is_subscribed and not self.store.has_one_writer:
+                published = await self.store.arun(engine.append(drafts, place=True))
+            else:
+                handle = recognise(on)
+                plan = self._in(handle, engine.append(drafts))
+                if not self.is_subscribed and not self.store.has_one_writer:
+                    await asyncio.to_thread(self.subscribe)
+                published = await handle.arun(self.store.bound(plan), verb="apublish")
+        if unknown := self._unknown_queues(drafts):
+            self._warn(unknown, await asyncio.to_thread(self.store.read, queries.queue_names()))
+        return published
+
+    # -- what is probably a mistake
+
+    def _without_on(self, drafts: list[NewMessage]) -> None:
+        """A publish in a transaction of its own, where `on=` may have been forgotten."""
+        if self.require_on:
+            raise UsageError(
+                f"Nothing was stored: {drafts[0].type} was published without on=, and {self.who} has require_on=True. "
+                "Give your connection or session, publish(..., on=session), so that both are committed together."
+            )
+        if self._has_warned_of_blocks:
+            return
+        if any(self.store.is_named_by(each) for each in django_blocks()):
+            self._has_warned_of_blocks = True
+            log.warning(
+                "publish.outside_transaction",
+                "%(type)s was published without on= inside an atomic block of Django on the same database: the message "
+                "stays when the block is rolled back. Write publish(..., on=django.db.connection). Told once.",
+                type=drafts[0].type,
+            )
+
+    def _unknown_queues(self, drafts: list[NewMessage]) -> set[str]:
+        """Queues that were named and that are not known here, each told once."""
+        return {
+            each.queue
+            for each in drafts
+            if each.queue is not None and each.queue not in self._named and each.queue not in self.handlers
+        }
+
+    def _warn(self, queues: set[str], there: set[str]) -> None:
+        for queue in sorted(queues):
+            self._named.add(queue)
+            if queue not in there and family_of(queue, there) is None:
+                log.warning(
+                    "queue.unknown",
+                    "A message was published to queue %(queue)s, which no handler has: it waits there. The queues are: "
+                    "%(queues)s",
+                    queue=queue,
+                    queues=", ".join(sorted(there)) or "none",
+                )
+
+    def store_with(self, plan: Callable[[], Runnable[T]], on: object) -> T:
+        """Run another plan that stores messages, as `publish` does: in the caller's transaction or in its own."""
+        if on is None:
+            self.subscribe()
+            return self.store.run(plan())
+        handle = recognise(on)
+        made = self._in(handle, plan())
+        if not self.is_subscribed and not self.store.has_one_writer:
+            self.subscribe()
+        return handle.run(self.store.bound(made), verb="publish")
+
+    async def astore_with(self, plan: Callable[[], Runnable[T]], on: object) -> T:
+        if on is None:
+            if not self.is_subscribed:
                 await asyncio.to_thread(self.subscribe)
-            return await handle.arun(self.store.bound(plan), verb="apublish")
+            return await self.store.arun(plan())
+        handle = recognise(on)
+        made = self._in(handle, plan())
+        if not self.is_subscribed and not self.store.has_one_writer:
+            await asyncio.to_thread(self.subscribe)
+        return await handle.arun(self.store.bound(made), verb="apublish")
 
     def _sending(self, drafts: list[NewMessage]) -> AbstractContextManager[object]:
         return _NOTHING if self.tracing is None else self.tracing.sending(drafts)
 
-    def _plan_in(self, handle: Handle, drafts: list[NewMessage]) -> Runnable[list[Published]]:
+    def _in(self, handle: Handle, plan: Runnable[T]) -> Runnable[T]:
         ours = self.store.engine.dialect
         if handle.dialect != ours:
             raise UsageError(
                 f"{self.who} lives in {ours} and was given a handle of {handle.dialect} ({handle.kind}): "
                 "publish with a connection to the same database."
             )
-        plan = engine.append(drafts)
         return self._prepared(plan, handle) if self.store.has_one_writer else plan
 
-    def _prepared(self, plan: Runnable[list[Published]], handle: Handle) -> Plan[list[Published]]:
+    def _prepared(self, plan: Runnable[T], handle: Handle) -> Plan[T]:
         # The caller holds the only write lock, so tables and subscriptions are made on its connection too.
         yield from self._prepare(handle)
         return (yield from plan)
@@ -124,7 +209,7 @@ class Publishing:
         count = len(self.handlers)
         # Made in the caller's transaction, they may be rolled back with it: what counts is what is committed.
         if not self.is_subscribed and store.is_prepared(
-            self.handlers.subscriptions(), self.handlers.unordered()
+            self.handlers.subscriptions(), self.handlers.unordered(), self.handlers.renamed
         ):
             self._stored = count
         if not self.is_subscribed:
@@ -145,8 +230,12 @@ class Publishing:
 
     def subscribe_anew(self) -> None:
         """The same after a migration, whatever was stored before."""
-        self._stored = None
+        self.forget_subscriptions()
         self.subscribe()
+
+    def forget_subscriptions(self) -> None:
+        """A handler was declared anew: what it subscribes to is stored before the next publish."""
+        self._stored = None
 
     @property
     def is_subscribed(self) -> bool:
@@ -154,7 +243,9 @@ class Publishing:
         return self._stored == len(self.handlers)
 
     def _subscription(self) -> Plan[int]:
-        return engine.subscribe(self.handlers.subscriptions(), self.handlers.unordered())
+        return engine.subscribe(
+            self.handlers.subscriptions(), self.handlers.unordered(), self.handlers.renamed
+        )
 
 
 _NOTHING = nullcontext()

@@ -31,6 +31,7 @@ class SettingsOptions(TypedDict, total=False):
     body_depth: int
     errors_kept: int
     error_chars: int
+    tracebacks: bool
     history: float
     dedupe: float
     audit: float
@@ -73,6 +74,7 @@ class Settings:
     body_depth: int = 64
     errors_kept: int = 10
     error_chars: int = 2000
+    tracebacks: bool = True  # the last one is kept with its message, and logged once a minute for each cause
     history: float = 7 * 86_400.0
     dedupe: float = 7 * 86_400.0
     audit: float = 90 * 86_400.0
@@ -103,6 +105,9 @@ class Settings:
                     raise InvalidSettings(
                         f"Setting archive={value!r} must be a folder, or a URL of {', '.join(ARCHIVES)}."
                     )
+            elif field.name == "tracebacks":
+                if not isinstance(value, bool):
+                    raise InvalidSettings(f"Setting tracebacks={value!r} must be True or False.")
             elif field.name != "retry" and not (isinstance(value, int | float) and value > 0):
                 raise InvalidSettings(f"Setting {field.name}={value!r} must be a positive number.")
         if self.heartbeat * 2 > self.lease:

@@ -230,7 +230,7 @@ def test_an_open_breaker_is_one_episode_with_its_trials(world: World) -> None:
             raise ConnectionError
         round_of(seen)
     assert len(ears.heard) == 1
-    world.breakers.reset("llm")
+    world.operations.breakers.reset("llm")
     round_of(seen)
     world.clock.advance(seconds=60)
     round_of(seen)

@@ -42,7 +42,10 @@ def test_groups_and_filters(world: World, holdfast: Shell) -> None:
     die(world, 2)
     die(world, 1, Reason.TIMEOUT_EXCEEDED)
     groups = holdfast("dead", "groups", "--json").json
-    assert [(each["count"], each["reason"]) for each in groups] == [(2, 2), (1, 4)]
+    assert [(each["count"], each["reason"]) for each in groups] == [
+        (2, "handler-exception"),
+        (1, "timeout-exceeded"),
+    ]
     assert "timeout exceeded" in holdfast("dead", "groups", "--text", "END").out
     found = ("dead", "list", "--json")
     assert len(holdfast(*found, "--died-of", "poison-message", "--not-redriven", "--not-held").json) == 3
@@ -58,11 +61,11 @@ def test_redrive_of_several_and_rehearsal(world: World, holdfast: Shell) -> None
     one, two, three, four = die(world, 4)
     holdfast("dead", "hold", four, "--why", "mine")
     answer = holdfast("dead", "redrive", "--queue", "q", "--dry-run")
-    assert answer.out.startswith("3 would be redriven, 1 are held and stay\n")
+    assert answer.out.startswith("3 dead letters would be redriven, 1 held and left alone\n")
     assert holdfast("dead", "redrive", "--all", "--dry-run", "--json").json["count"] == 3
     assert len(world.operations.dead.list()) == 4
     answer = holdfast("dead", "redrive", one, two, four)
-    assert (answer.code, answer.out) == (1, "2 redriven\n")
+    assert (answer.code, answer.out) == (1, "2 dead letters redriven\n")
     assert "1 of them are no dead letters here, are held, or their id is pending" in answer.err
     assert holdfast("dead", "redrive", one, two, "--reason", "1").code == 2
     assert holdfast("dead", "redrive", three, "--over", "soon").code == 2
@@ -93,11 +96,11 @@ def test_canary(world: World, holdfast: Shell, well: bool) -> None:
         thread.join()
     if well:
         assert (answer.code, answer.out) == (
-            0, "canary: 1 redriven, 1 ended, 0 died again, 0 pending\n3 redriven\n",
+            0, "canary: 1 redriven, 1 ended, 0 died again, 0 pending\n3 dead letters redriven\n",
         )  # fmt: skip
     else:
         assert (answer.code, answer.out) == (
-            1, "canary: 1 redriven, 0 ended, 1 died again, 0 pending\n1 redriven\n",
+            1, "canary: 1 redriven, 0 ended, 1 died again, 0 pending\n1 dead letter redriven\n",
         )  # fmt: skip
         assert "the others stay where they are" in answer.err
 
@@ -145,7 +148,7 @@ def test_hold_and_unhold(world: World, holdfast: Shell) -> None:
 def test_export_and_import(world: World, holdfast: Shell, tmp_path: Path) -> None:
     ids = die(world, 3)
     plain, zipped = tmp_path / "letters.jsonl", tmp_path / "letters.jsonl.gz"
-    assert holdfast("dead", "export", plain).out == f"3 exported to {plain}\n"
+    assert holdfast("dead", "export", plain).out == f"3 dead letters exported to {plain}\n"
     assert holdfast("dead", "export", zipped, "--json").json == {"file": str(zipped), "count": 3}
     assert gzip.decompress(zipped.read_bytes()) == plain.read_bytes()
     assert holdfast("dead", "export", "-").out == plain.read_text()
@@ -178,7 +181,7 @@ def test_archive_and_restore(
     shop = ("-a", "archiveshop:app")
     answer = holdfast("dead", "archive", *shop, database=False)
     name, told = answer.out.splitlines()
-    assert told == "2 archived"
+    assert told == "2 dead letters archived"
     assert holdfast("dead", "archive", "--list", *shop, database=False).out == f"{name}\n"
     assert holdfast("dead", "archive", "--list", "--json", *shop, database=False).json == [name]
     assert holdfast("dead", "restore", name, *shop, database=False).out == "2 of 2 stored\n"

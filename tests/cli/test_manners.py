@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.cli import show
-from holdfast.cli.messages import StateName
+from holdfast.cli.filters import StateName
 from holdfast.cli.root import app
 from holdfast.operations import STATES
 from tests.cli.conftest import Shell

@@ -45,4 +45,4 @@ def test_a_move_tells_what_had_ended_there(world: World, holdfast: Shell) -> Non
     for leased in world.claim("new", name="w2")[:2]:
         world.done(leased)
     answer = holdfast("queues", "move", "old", "new", "--yes")
-    assert answer.out.endswith("0 moved to new, 1 were there already, 2 had ended there\n")
+    assert answer.out.endswith("0 messages moved to new, 1 already there, 2 had ended there\n")

@@ -48,7 +48,7 @@ def test_every_way_to_die_leaves_a_fingerprint(world: World) -> None:
     prints = {each.id: each.fingerprint for each in world.operations.dead.list()}
     assert prints[declared] == fingerprint("Dead: no customer 99", Reason.VALIDATION_FAILURE)
     assert prints[leased.message.id] == fingerprint(
-        "Poison: handed out 1 times, at most 1 allowed. The last worker never came back.",
+        "Poison: handed out as often as allowed (10). The last worker never came back.",
         Reason.WORKER_VANISHED,
     )
     assert prints[buried] == fingerprint("it is no good: 1", Reason.POISON_MESSAGE)

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.demo import picture
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
@@ -135,7 +137,25 @@ def test_the_commands_at_its_end_can_be_run(played: Played) -> None:
     letters = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
     assert "poison message" in letters
     assert "dead since" in subprocess.run(why, capture_output=True, text=True, check=True).stdout
-    assert again[1:] == ["demo", "--seed", "7"]
+    assert again[1:4] == ["demo", "--seed", "7"]
+    assert again[4::2] == ["--seconds", "--processes"]  # the same story needs the same stage
+
+
+def test_the_commands_name_this_installation_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ours = Path(sys.executable).with_name("holdfast")
+    other = tmp_path / "holdfast"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(ours.parent))
+    assert picture._command() == "holdfast"
+    monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")  # `uv run` has lent us a PATH
+    assert shlex.split(picture._command()) == [str(ours)]
+    monkeypatch.delenv("UV_RUN_RECURSION_DEPTH")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert shlex.split(picture._command()) == [str(ours)]
 
 
 def test_a_shop_that_writes_without_a_transaction_fails_the_proof(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<default>[^|]+?) \| (?P<text>[^|]+?
 UNITS = {"s": 1, "ms": 0.001, "min": 60, "d": 86_400, "B": 1, "KiB": 1024, "MiB": 1024 * 1024, "": 1}
 
 
-def value_of(text: str) -> float | str:
+def value_of(text: str) -> float | str | bool:
     """`8 MiB` -> 8388608, `100` -> 100, `patient` -> "patient"."""
     match = re.fullmatch(r"([\d.]+) ?(\w*)", text)
+    if text in ("True", "False"):
+        return text == "True"
     return float(match[1]) * UNITS[match[2]] if match else text.strip("`")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import operations
 from holdfast.clock import MovableClock
 from holdfast.limits.breakers import Breakers
 from holdfast.settings import Settings
@@ -35,6 +36,12 @@ class Cluster:
         found = Breakers(store)
         self.processes.append((found, store))
         return found
+
+    def operator(self, process: Breakers | None = None) -> operations.Breakers:
+        """An operator, in a process of his own if none is given."""
+        process = process or self.process()
+        store = next(store for found, store in self.processes if found is process)
+        return operations.Operations(store, breakers=process).breakers
 
     def row(self, name: str = "llm") -> BreakerRow:
         return self.store.run(breakers.look(name))[0]

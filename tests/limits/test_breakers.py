@@ -107,7 +107,10 @@ def test_each_dependency_has_a_breaker_of_its_own(cluster: Cluster) -> None:
     with pytest.raises(CircuitOpen), llm:
         pass
     succeed(stt)
-    assert [(each.name, each.state) for each in process.list()] == [("llm", "open"), ("stt", "closed")]
+    assert [(each.name, each.state) for each in cluster.operator(process).list()] == [
+        ("llm", "open"),
+        ("stt", "closed"),
+    ]
 
 
 # --- The way round ----------------------------------------------------------------------------------------------------

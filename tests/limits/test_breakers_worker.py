@@ -165,7 +165,7 @@ def test_a_refusal_that_leaves_a_handler_is_a_dependency_failure_that_costs_noth
         async with llm:
             raise AssertionError("called")
 
-    app.breakers.trip("llm", why="maintenance")
+    app.operations.breakers.trip("llm", why="maintenance")
     app.publish("question", 1)
     drain(app)
     (waits,) = pending(app)
@@ -224,7 +224,7 @@ def test_repeated_failures_of_one_type_stop_that_type_and_no_other(app: Holdfast
         app.publish("order.paid", n)
     drain(app)
     assert (len(broken), len(fine)) == (10, 50)
-    assert app.breakers.show("order.placed").why == "10 of the last 10 calls failed: ValueError"
+    assert app.operations.breakers.show("order.placed").why == "10 of the last 10 calls failed: ValueError"
 
 
 def test_a_handler_that_hangs_opens_its_breaker(cluster: Cluster, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_handler_that_hangs_opens_its_breaker(cluster: Cluster, tmp_path: Path
 
     async def run() -> None:
         async with app.running():
-            await until(lambda: app.breakers.show("llm").state == "open")
+            await until(lambda: app.operations.breakers.show("llm").state == "open")
 
     app.prepare()
     with app.breaker("llm"):
@@ -277,7 +277,7 @@ async def test_an_outage_with_two_workers(app: Holdfast, cluster: Cluster) -> No
     first.prepare()
     first.publish_many([first.message("question", n) for n in range(300)])
     async with first.running(), second.running():
-        await until(lambda: any(each.state == "open" for each in first.breakers.list()))
+        await until(lambda: any(each.state == "open" for each in first.operations.breakers.list()))
         await asyncio.sleep(1.2)
         before = server["calls"]
         assert before < 100  # and not 300 times as many as there are workers

@@ -55,11 +55,11 @@ def test_when_a_breaker_has_closed_the_backlog_begins_slowly_and_then_faster(lab
     crowd.server["up"] = False
     crowd.publish(600)
     crowd.drain()
-    assert crowd.apps[0].breakers.show("llm").state == "open"
+    assert crowd.apps[0].operations.breakers.show("llm").state == "open"
     crowd.server["up"] = True
     crowd.clock.advance(seconds=61)
     counts = [crowd.drain(), *(crowd.second() for _ in range(14))]
-    assert crowd.apps[0].breakers.show("llm").state == "closed"
+    assert crowd.apps[0].operations.breakers.show("llm").state == "closed"
     assert counts[0] <= 3 + 10, "three trials, then a second's worth of ten a second"
     for passed, count in enumerate(counts[1:], 1):
         rate = 10 * 2 ** (passed / 3)

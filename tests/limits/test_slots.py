@@ -74,7 +74,7 @@ async def test_three_workers_run_as_many_at_once_as_allowed_and_no_more(lab: Lab
         await settled(lab)
     assert (gauge.count, gauge.most) == (200, 4)
     assert writes(lab, "queue/many") < 40, "not a write per message"
-    assert apps[0].breakers.list() == [], "slots are no breakers"
+    assert apps[0].operations.breakers.list() == [], "slots are no breakers"
 
 
 @pytest.mark.parametrize("gap", range(3))
@@ -308,12 +308,12 @@ def test_draining_handles_all_that_the_limits_let_through(sqlite_lab: Lab, seed:
         for n in range(30):
             app.publish("a", n)
             app.publish("b", n)
-        t.drain()
+        t.drain(raises=False)
         assert len(seen) == 60
         t.advance(hours=1)
         app.publish("a", 1)
         app.publish("b", 1)
-        t.drain()
+        t.drain(raises=False)
         assert len(seen) == 62
 
 

@@ -132,13 +132,13 @@ def test_queues_before_and_after(world: World) -> None:
 def test_breakers_before_and_after(world: World) -> None:
     with world.breakers.get("llm"):
         pass
-    world.breakers.trip("llm", why="unpaid", by="anna")
+    world.operations.by("anna").breakers.trip("llm", why="unpaid")
     line = last(world)
     assert (line.who, line.action, line.target, line.why) == ("anna", "breakers.open", "llm", "unpaid")
     assert changes(line) == {"state": ("closed", "open"), "forced": (False, True), "why": (None, "unpaid")}
-    world.breakers.force_closed("llm")
+    world.operations.breakers.force_closed("llm")
     assert last(world).action == "breakers.close"
-    world.breakers.reset("llm", why="paid")
+    world.operations.breakers.reset("llm", why="paid")
     assert (last(world).action, last(world).why) == ("breakers.reset", "paid")
     assert len(world.operations.audit()) == 3  # calls are nobody's orders
 
@@ -173,14 +173,14 @@ def test_it_is_one_transaction(world: World, monkeypatch: pytest.MonkeyPatch) ->
     for order in (
         lambda: world.operations.messages.park(id),
         lambda: world.operations.streams.halt("q", "s", "x"),
-        lambda: world.breakers.trip("llm"),
+        lambda: world.operations.breakers.trip("llm"),
         lambda: world.operations.messages.retry_many(Filter(state="ready"), reset=True),
     ):
         with pytest.raises(RuntimeError, match="no room"):
             order()
     assert set(world.states().values()) == {"ready"}
     assert world.operations.streams.show("q", "s").state.halted_by is None  # type: ignore[union-attr]
-    assert world.breakers.show("llm").state == "closed"
+    assert world.operations.breakers.show("llm").state == "closed"
 
 
 def test_many_are_one_line_with_a_count_and_the_first_ids(

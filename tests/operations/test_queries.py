@@ -159,12 +159,12 @@ def test_status_knows_what_is_unhealthy(world: World) -> None:
     world.clock.advance(seconds=301)
     world.publish("nobody.cares")
     world.operations.streams.halt("q", "s", "wait")
-    assert world.operations.status().problems == (
-        "No live worker takes from queue q, in which 1 messages wait.",
+    assert [each.text for each in world.operations.status().problems] == [
+        "No worker is running, and 1 message waits: the last was seen at 12:00:00 UTC.",
         "The oldest message of queue q has been due for 5 minutes.",
-        "Stream s of queue q is halted; 1 wait.",
-        "Nobody subscribes to nobody.cares: 1 messages wait.",
-    )
+        "Stream s of queue q is halted since 12:05:01 UTC by operator: wait; 1 message waits.",
+        "Nobody subscribes to nobody.cares: 1 message waits for a subscriber.",
+    ]
 
 
 def test_flags_of_a_delivery(world: World) -> None:

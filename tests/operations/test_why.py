@@ -160,7 +160,7 @@ def test_halted_by_a_dead_letter_and_by_an_operator(busy: World) -> None:
     )
     assert why(busy, first) == (
         "In queue q: dead since 12:00:00 UTC, poison message (the last failure: handler exception), after 1 attempt; "
-        f"`holdfast dead redrive {first}` brings it back. Stream s is halted until then."
+        f"`holdfast dead redrive {first}` brings it back. Its error: the end. Stream s is halted until then."
     )
     busy.operations.streams.resume("q", "s")
     busy.operations.streams.halt("q", "s", "migration")
@@ -191,7 +191,7 @@ def test_each_delivery_gets_its_sentence(world: World) -> None:
     assert world.operations.why(str(id)) == [
         "In queue d: ready since 12:00:00 UTC: it is the next one of its queue.",
         f"In queue b: dead since 12:00:00 UTC, validation failure, after 1 attempt; "
-        f"`holdfast dead redrive {id}` brings it back.",
+        f"`holdfast dead redrive {id}` brings it back. Its error: the end.",
         "In queue a: done at 12:00:00 UTC after 1 attempt.",
         "In queue c: cancelled at 12:00:00 UTC.",
     ]
@@ -239,12 +239,12 @@ def test_an_open_breaker_its_trials_and_an_operators_hand(busy: World) -> None:
             "In queue q: breaker llm is half open (10 of the last 10 calls failed: ConnectionError): "
             "2 more may begin as trials, and the rest of queue q waits for them."
         )
-    busy.breakers.trip("llm", why="the bill is not paid")
+    busy.operations.breakers.trip("llm", why="the bill is not paid")
     assert why(known, id) == (
         "In queue q: breaker llm is held open by an operator since 12:00:30 UTC (the bill is not paid): "
         "nothing of queue q is claimed until `holdfast breakers reset llm`."
     )
-    busy.breakers.reset("llm")
+    busy.operations.breakers.reset("llm")
     busy.clock.advance(seconds=6)
     busy.worker("w2")
     assert why(known, id) == (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -30,9 +29,10 @@ class World:
     operations: Operations
     workers: dict[str, int] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def breakers(self) -> Breakers:
-        return Breakers(self.store)
+        """Those that code calls through."""
+        return self.operations.breakers.here
 
     # -- producers and subscribers
 

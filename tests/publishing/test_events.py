@@ -79,7 +79,7 @@ def test_a_handler_publishes_events_with_its_settlement(app: Holdfast) -> None:
     with app.testing() as t:
         for n in (1, 2):
             app.publish("start", {"n": n})
-        t.drain()
+        t.drain(raises=False)
         assert versions(app, "a") == [(1, "begun", '{"n":1}')]
 
 
@@ -95,5 +95,5 @@ def test_a_queue_may_do_without_order(app: Holdfast) -> None:
     with app.testing() as t:
         for n in (1, 2, 3):
             app.publish("step", {"n": n}, stream="s")
-        t.drain()
+        t.drain(raises=False)
     assert sorted(seen) == [2, 3]

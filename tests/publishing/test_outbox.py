@@ -185,7 +185,7 @@ async def test_subscriptions_are_stored_once_and_not_looked_for_again(
     app.migrate()
     await app.apublish("order.placed", {"id": 1})
     monkeypatch.setattr(asyncio, "to_thread", None)
-    monkeypatch.setattr(app._publishing, "_subscription", None)
+    monkeypatch.setattr(app.publishing, "_subscription", None)
     await app.apublish("order.placed", {"id": 2})
     async with await psycopg.AsyncConnection.connect(postgres_dsn) as db:
         await app.apublish("order.placed", {"id": 3}, on=db)

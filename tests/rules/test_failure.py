@@ -40,7 +40,7 @@ def test_poison_carries_the_whole_message_and_its_text_does_not() -> None:
     assert "\n" not in str(failure)
     assert str(failure) == (
         f"poison: message {UUID(int=7)} of type order.placed in queue send_receipt failed: poison message, "
-        "the last time worker vanished; 6 attempts, at most 5 allowed."
+        "the last time worker vanished; 5 of 5 attempts."
     )
 
 

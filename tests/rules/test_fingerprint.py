@@ -25,8 +25,8 @@ SAME = [
     ("X: a@b.example bounced", "X: someone.else@c.example bounced"),
     ('X: the value "a" is wrong', 'X: the value "bcd" is wrong'),
     (
-        "Poison: handed out 5 times, at most 4 allowed. The last worker never came back.",
-        "Poison: handed out 11 times, at most 10 allowed. The last worker never came back.",
+        "Poison: handed out as often as allowed (4). The last worker never came back.",
+        "Poison: handed out as often as allowed (10). The last worker never came back.",
     ),
 ]
 DIFFERENT = [

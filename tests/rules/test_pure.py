@@ -142,7 +142,7 @@ async def test_a_worker_asks_and_starts_without_reading_a_clock_or_calling_a_key
     begun = 0
     for turn in range(40):
         if turn == 20:
-            app.breakers.reset("llm")
+            app.operations.breakers.reset("llm")
         clock.advance(seconds=0.5)
         await gate.look()
         now = clock.monotonic()

@@ -41,12 +41,15 @@ COLUMNS = {
     "alert_news": "number name subject what episode at since value threshold text details tries try_at told ended_at "
     "error",
     "turn": "name next_at",
+    "instance": "id queue start execution turn mark state reply result status trouble entries size started_at "
+    "turned_at ended_at",
+    "journal": "id execution turn part body",
 }
 TIMES = frozenset(
     {"claimable_at", "created_at", "deadline", "died_at", "due_at", "ended_at", "halted_at", "paused_at"}
 )
 TIMES |= {"held_at", "stored_at", "seen_at", "started_at", "until"}
-TIMES |= {"at", "calm_since", "changed_at", "next_at", "opened_at", "since", "try_at"}
+TIMES |= {"at", "calm_since", "changed_at", "next_at", "opened_at", "since", "try_at", "turned_at"}
 BOOLEANS = frozenset({"asleep", "cancel", "forced", "head", "stopping"})
 
 

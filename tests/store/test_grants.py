@@ -127,7 +127,7 @@ def expected() -> dict[str, set[str]]:
 MESSAGE = (
     "seq", "position", "claimable_at", "created_at", "due_at", "deadline", "id", "xact", "status", "epoch", "attempts",
     "failures", "vanished", "refunds", "redrives", "reason", "head", "queue", "type", "stream", "subject", "dedupe",
-    "target",
+    "target", "traceback",
     "errors", "headers", "body", "plain",
 )  # fmt: skip
 

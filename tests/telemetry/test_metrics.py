@@ -143,7 +143,7 @@ async def test_gauges_that_tell_trouble(lab: Lab) -> None:
     await app.worker(until_idle=True).run()
     app.operations.queues.pause("blocked", "the printer burns")
     app.breaker("llm")
-    app.breakers.trip("llm", why="by hand")
+    app.operations.breakers.trip("llm", why="by hand")
     numbers = read(app.metrics_text())
     assert of(numbers, "holdfast_blocked_streams", queue="blocked") == 1
     assert of(numbers, "holdfast_queue_paused", queue="blocked") == 1
@@ -190,7 +190,7 @@ def test_a_long_look_makes_the_next_one_late(tmp_path: Path) -> None:
 
     app = Holdfast(f"sqlite:///{tmp_path / 'shop.db'}", clock=clock)
     app.prepare()
-    gauges = Gauges(Slow(), app.breakers, clock)
+    gauges = Gauges(Slow(), clock)
     gauges.read()
     taken = clock.monotonic()
     for _ in range(14):

@@ -341,3 +341,25 @@ for extra, options in (("otel", {"otel": True}), ("crypto", {"keys": {"k": bytes
 def test_the_extras_are_not_needed_and_their_absence_is_explained() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.covers("X60")
+@pytest.mark.parametrize("tracebacks", [True, False])
+async def test_a_failure_has_its_traceback_as_the_conventions_say(
+    lab: Lab, spans: InMemorySpanExporter, tracebacks: bool
+) -> None:
+    app = lab.app(otel=True, tracebacks=tracebacks)
+
+    @app.handler("order.placed", retry="patient")
+    async def receipt(order: dict) -> None:
+        raise ValueError("cannot reach https://shop:hunter2hunter2@bank/")
+
+    app.publish("order.placed", {})
+    await drain(app)
+    events = one(spans, "process order.placed").events
+    assert [event.name for event in events] == (["exception"] if tracebacks else [])
+    for event in events:
+        told = dict(event.attributes or {})
+        assert told["exception.type"] == "ValueError"
+        assert "in test_a_failure_has_its_traceback" in str(told["exception.stacktrace"])
+        assert str(told["exception.stacktrace"]).endswith("\nValueError")  # and not what it says

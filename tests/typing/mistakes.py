@@ -263,9 +263,13 @@ async def working() -> None:
     with app.testing() as t:
         t.advance(minuts=5)  # refused: minutes
         t.advance(5)  # refused: of what?
+        t.drain(raise_=False)  # refused: raises
+    with app.testing(uri="postgresql://localhost/shop"):  # refused: url
+        pass
     app.process_work_batch(want={"place": "10"})  # refused: a number of heads
     app.process_work_batch(wants={"place": 10})  # refused: want
     for leased in app.process_work_batch(want={"place": 1}).work:
+        app.failed(leased, 0, "no", reason="timeout")  # refused: a Reason
         app.failed(leased, error="no")  # refused: the flags of what was completed
         app.done(leased, order)  # refused: app.message(...)
     app.operations.messages.retri(UUID(int=1))  # refused: retry

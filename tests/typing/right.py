@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
@@ -398,6 +398,9 @@ def by_hand() -> None:
     for leased in batch.work:
         settlements.append(app.done(leased, app.message("order.confirmed")))  # accepted: done
         settlements.append(app.failed(leased, Flag.STORED, ValueError("no")))  # accepted: failed
+        settlements.append(
+            app.failed(leased, 0, "no", reason=Reason.DEPENDENCY_FAILURE)
+        )  # accepted: a reason
         settlements.append(app.give_back(leased, delay=3, refund=False))  # accepted: given back
     app.process_work_batch(settlements)
 
@@ -407,6 +410,9 @@ def test_receipt() -> None:
         drained: Drained = t
         app.publish("order.placed", order)
         drained.drain()
+        done: int = t.drain(raises=False).done  # accepted: the summary
+        names: list[str] = [each.type for each in t.published("order.placed")]  # accepted: what was published
+        reasons = [each.reason for each in t.dead]  # accepted: dead letters
         t.advance(minutes=5, seconds=0.5)  # accepted: the clock
 
 
@@ -481,3 +487,16 @@ async def nightly(flow: Flow) -> int:  # accepted: without a value
 async def outside() -> None:
     receipt: Receipt = await charge(order)  # accepted: outside it is the function
     print(receipt)
+
+
+@app.around_call
+@contextlib.contextmanager
+def session_of_the_call() -> Iterator[None]:  # accepted: around each call
+    yield
+
+
+@app.handler("order.placed", name="send_receipt", renamed_from="receipt")  # accepted: renamed
+async def renamed(order: Order) -> None: ...
+
+
+careful = Holdfast("sqlite:///shop.db", require_on=True)  # accepted: on= is never forgotten

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Reason, RetryPolicy
 from holdfast.clock import MovableClock
 from holdfast.model.work import Leased
 
@@ -194,3 +195,17 @@ def test_it_does_not_look_for_dead_ones_at_every_call(hands: Hands) -> None:
     for _ in range(100):
         app.process_work_batch(want={"q": 1})
     assert looks == [1]
+
+
+def test_a_failure_that_is_reported_may_name_its_reason(tmp_path: Path) -> None:
+    app = Holdfast(f"sqlite:///{tmp_path}/a.db")
+
+    @app.handler("a", retry=RetryPolicy(attempts_max=1))
+    async def work(body: dict) -> None: ...
+
+    app.publish("a", {})
+    (leased,) = app.process_work_batch([], {"work": 1}).work
+    app.process_work_batch([app.failed(leased, 0, "no answer", reason=Reason.DEPENDENCY_FAILURE)])
+    (letter,) = app.operations.dead.list()
+    assert letter.last_reason is Reason.DEPENDENCY_FAILURE
+    app.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -56,8 +58,8 @@ class Shop:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def worker(self) -> subprocess.Popen[bytes]:
-        command = [str(Path(sys.executable).parent / "holdfast"), "worker", "shop:app"]
+    def worker(self, *options: str) -> subprocess.Popen[bytes]:
+        command = [str(Path(sys.executable).parent / "holdfast"), "worker", "shop:app", *options]
         with open(self.folder / "log", "ab") as log:
             worker = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
         self.workers.append(worker)
@@ -128,3 +130,33 @@ def test_kill_it_in_the_middle_and_start_it_again(shop: object) -> None:
     receipts = {line.split()[-1] for line in here.said.splitlines() if line.startswith("receipt for")}
     assert receipts == {str(n) for n in range(1, 61)}
     assert here.count("holdfast_dead") == 0
+
+
+def test_a_worker_says_what_it_runs_and_that_it_has_ended(shop: object) -> None:
+    here: Shop = shop(SHOP)  # type: ignore[operator]
+    here.python("shop.py")
+    worker = here.worker("--metrics", "127.0.0.1:0")
+    until(lambda: "receipt for 1" in here.said, lambda: here.said)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    first, *_, last = here.said.splitlines()
+    assert re.fullmatch(
+        r"holdfast \d+\.\d+\.\d+: worker of shop:app on sqlite:///shop\.db, queues send_receipt, 1 process, "
+        r"metrics at http://127\.0\.0\.1:\d+/metrics",
+        first,
+    )
+    assert re.fullmatch(r"holdfast: worker of shop:app ended after \d+ s: none of its processes died", last)
+
+
+def test_a_worker_whose_log_is_json_says_it_in_json(shop: object) -> None:
+    here: Shop = shop(SHOP)  # type: ignore[operator]
+    here.python("shop.py")
+    worker = here.worker("--log", "json", "-p", "2")
+    until(lambda: "receipt for 1" in here.said, lambda: here.said)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 0
+    lines = [json.loads(line) for line in here.said.splitlines() if line.startswith("{")]
+    assert (lines[0]["event"], lines[-1]["event"]) == ("worker.began", "worker.finished")
+    assert (lines[0]["application"], lines[0]["queues"], lines[0]["processes"]) == (
+        "shop:app", "send_receipt", "2 processes",
+    )  # fmt: skip

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -46,7 +46,7 @@ class LogSink:
     name = "log"
 
     def send(self, alert: Alert) -> None:
-        fields = {
+        fields: dict[str, Any] = {
             "alert": alert.name,
             "subject": alert.subject or None,
             "episode": alert.episode,

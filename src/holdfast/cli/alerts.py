@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import UsageError
 from . import show
-from .show import Json, Limit
-from .target import App, Target, Url, chosen, operations
+from .filters import Limit
+from .options import command
+from .target import NamedTarget, Order, chosen, operations
 
 if TYPE_CHECKING:
     from ..operations import Operations
@@ -21,14 +22,12 @@ app = typer.Typer(
 )
 
 
-@app.command("list")
-def list_(
-    target: Target = None, limit: Limit = 20, app: App = None, url: Url = None, json: Json = False
-) -> None:
+@command(app, "list")
+def list_(target: NamedTarget, limit: Limit = 20) -> None:
     """What is raised now, and the last news with what became of it."""
-    with operations(app, url, target) as found:
-        raised, news = found.alerts.raised(), found.alerts.news(limit=limit)
-    if json:
+    with target.operations() as found:
+        at, raised, news = found.now(), found.alerts.raised(), found.alerts.news(limit=limit)
+    if target.json:
         told = [{**show.fields(each), "alert": show.fields(each.alert)} for each in news]
         show.document({"raised": raised, "news": told})
         return
@@ -36,6 +35,7 @@ def list_(
         ("alert", "about", "since", "value", "highest"),
         ((e.name, e.subject, e.since, f"{e.value:g}", f"{e.peak:g}") for e in raised),
         "No alert is raised.",
+        at=at,
     )
     show.plain("")
     show.table(
@@ -53,21 +53,20 @@ def list_(
             for e in news
         ),
         "There has been no news.",
+        at=at,
+        spare=("number", "tries", "told"),
     )
 
 
-@app.command()
+@command(app)
 def check(
-    target: Target = None,
+    target: NamedTarget,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C: beside the workers.")
     ] = False,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Measure, decide and tell, now. Exits with 3 while an alert is raised. For cron, away from the workers."""
-    name = known(app, url, target)
+    name, json = known(target), target.json
     if watch and json:
         raise UsageError("--watch goes on until it is stopped; --json answers once.")
     with operations(name, None) as found:
@@ -80,8 +79,8 @@ def check(
     if json:
         show.document(raised)
     for each in [] if json else raised:
-        about = f" of {show.clean(each.subject)}" if each.subject else ""
-        show.plain(f"{each.name}{about} since {show.clean(each.since)} UTC: {each.value:g}")
+        about = f" of {each.subject}" if each.subject else ""
+        show.sentence(f"{each.name}{about} since {show.clean(each.since)} UTC: {each.value:g}")
     if raised:
         raise typer.Exit(show.UNHEALTHY)
     if not json:
@@ -104,12 +103,12 @@ def _watch(found: Operations) -> None:
         return
 
 
-@app.command("test")
-def try_sinks(target: Target = None, app: App = None, url: Url = None, json: Json = False) -> None:
+@command(app, "test")
+def try_sinks(target: NamedTarget, order: Order) -> None:
     """Send a trial to every sink of the application, at once and once. Nothing is stored."""
-    with operations(known(app, url, target), None) as found:
+    with operations(known(target), None, by=order.by) as found:
         answers = found.alerts.try_sinks()
-    if json:
+    if target.json:
         show.document(answers)
     else:
         show.table(("sink", "answer"), ((name, error or "taken") for name, error in answers.items()), "")
@@ -117,9 +116,9 @@ def try_sinks(target: Target = None, app: App = None, url: Url = None, json: Jso
         raise typer.Exit(show.FAILED)
 
 
-def known(app: str | None, url: str | None, target: str | None) -> Any:
+def known(target: NamedTarget) -> str:
     """The application: only it knows where its alerts go, so a URL is not enough."""
-    name, _ = chosen(app, url, target)
+    name, _ = chosen(target.app, target.url, target.target)
     if name is None:
         raise UsageError("Only the application knows where its alerts go: give MODULE:APP, such as shop:app.")
     return name

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
-from ..clock import wall_clock
-from ..errors import UsageError
+from ..errors import HoldfastError
+from ..model.message import Reason
 from . import show
-from .show import Json, Limit, Queue
-from .target import App, Target, Url, operations
+from .filters import Limit, Queue, moment
+from .target import NamedTarget
 
-AGE = re.compile(r"(\d+(?:\.\d+)?)(s|min|h|d)")
-UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+if TYPE_CHECKING:
+    from ..operations import Operations
 
 
 def audit(
-    target: Target = None,
+    target: NamedTarget,
     by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Only what this one did.")] = None,
     action: Annotated[
         str | None, typer.Option("--action", help="Only this: streams.halt, or all of streams.")
@@ -33,14 +32,14 @@ def audit(
     ] = None,
     queue: Queue = None,
     limit: Limit = 50,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """What operators did: who, when, what, on what, before and after, and why. The newest first."""
-    with operations(app, url, target) as found:
-        actions = found.audit(who=by, action=action, queue=queue, target=on, since=moment(since), limit=limit)
-    if json:
+    when = moment(since, "--since")
+    with target.operations() as found:
+        about = None if on is None else whole(found, on)
+        at = found.now()
+        actions = found.audit(who=by, action=action, queue=queue, target=about, since=when, limit=limit)
+    if target.json:
         show.document(actions)
         return
     show.table(
@@ -51,7 +50,7 @@ def audit(
                 e.who,
                 e.action,
                 e.queue,
-                e.target or (None if e.filter is None else brief(e.filter) or "everything"),
+                as_id(e.target) or (None if e.filter is None else brief(e.filter) or "everything"),
                 e.count,
                 brief(changed(e.before, e.after)),
                 brief(changed(e.after, e.before)),
@@ -60,7 +59,24 @@ def audit(
             for e in actions
         ),
         "Nothing is written down.",
+        at=at,
+        spare=("count", "queue", "after", "before"),
     )
+
+
+def whole(found: Operations, on: str) -> str:
+    """The id that the last characters of one name; else what was given: a stream, a breaker."""
+    try:
+        return str(found.messages.named(on))
+    except HoldfastError:
+        return on
+
+
+def as_id(target: str | None) -> UUID | str | None:
+    try:
+        return None if target is None else UUID(target)
+    except ValueError:
+        return target
 
 
 def changed(one: object, other: object) -> dict[str, object]:
@@ -73,17 +89,15 @@ def changed(one: object, other: object) -> dict[str, object]:
 
 def brief(facts: object) -> str:
     told = facts.items() if isinstance(facts, dict) else ()
-    return ", ".join(f"{name} {'none' if value is None else value}" for name, value in told)
+    return ", ".join(f"{name} {_value(name, value)}" for name, value in told)
 
 
-def moment(text: str | None) -> datetime | None:
-    """An instant, or how long ago."""
-    if text is None:
-        return None
-    if ago := AGE.fullmatch(text.strip()):
-        return wall_clock() - timedelta(seconds=float(ago[1]) * UNITS[ago[2]])
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--since {text!r} is neither a length such as 2h nor an instant.") from None
-    return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+def _value(name: str, value: object) -> str:
+    """Reasons and flags by their names, as everywhere."""
+    if value is None:
+        return "none"
+    if name in ("reason", "last_reason") and isinstance(value, int) and value in set(Reason):
+        return show.reason_name(Reason(value))
+    if name == "status" and isinstance(value, int):
+        return "+".join(show.flags(value)) or "none"
+    return str(value)

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import show
-from .show import Json
-from .target import App, As, Url, application
+from .completing import breakers as complete_breakers
+from .options import command
+from .target import Order, Target
 
 if TYPE_CHECKING:
-    from ..limits.breakers import Breakers, BreakerState
+    from ..operations import BreakerState
 
 app = typer.Typer(
     help="Breakers: which dependencies are not called now, and why; open and close them by hand.",
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(metavar="BREAKER", help="The breaker.")]
+Name = Annotated[
+    str, typer.Argument(metavar="BREAKER", help="The breaker.", autocompletion=complete_breakers)
+]
 Why = Annotated[str | None, typer.Option("--why", help="Shown to whoever is refused.")]
 
 
-@app.command("list")
-def list_(app: App = None, url: Url = None, json: Json = False) -> None:
+@command(app, "list")
+def list_(target: Target) -> None:
     """Every breaker that has been used, with its state."""
-    with breakers(app, url) as found:
-        states = found.list()
-    if json:
+    with target.operations() as found:
+        at, states = found.now(), found.breakers.list()
+    if target.json:
         show.document(states)
         return
     show.table(
@@ -37,7 +38,7 @@ def list_(app: App = None, url: Url = None, json: Json = False) -> None:
         (
             (
                 e.name,
-                e.state.value,
+                e.state.value.replace("_", " "),
                 e.forced,
                 e.failures,
                 e.calls,
@@ -49,55 +50,39 @@ def list_(app: App = None, url: Url = None, json: Json = False) -> None:
             for e in states
         ),
         "No breaker has been used.",
+        at=at,
+        spare=("failed", "of last", "trials left", "forced"),
     )
 
 
-@app.command("open")
+@command(app, "open")
 def open_(
     breaker: Name,
+    order: Order,
+    target: Target,
     seconds: Annotated[
         float | None,
         typer.Option("--for", metavar="SECONDS", help="Then trials as usual; else until closed."),
     ] = None,
     why: Why = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Refuse every call from now on, and claim nothing that needs it."""
-    with breakers(app, url) as found:
-        told(found.trip(breaker, why=why, seconds=seconds, by=by), json)
+    with target.operations(order.by) as found:
+        told(found.breakers.trip(breaker, why=why, seconds=seconds), target.json)
 
 
-@app.command()
-def close(
-    breaker: Name, why: Why = None, by: As = None, app: App = None, url: Url = None, json: Json = False
-) -> None:
+@command(app)
+def close(breaker: Name, order: Order, target: Target, why: Why = None) -> None:
     """Let every call through, whatever fails, until it is reset."""
-    with breakers(app, url) as found:
-        told(found.force_closed(breaker, why=why, by=by), json)
+    with target.operations(order.by) as found:
+        told(found.breakers.force_closed(breaker, why=why), target.json)
 
 
-@app.command()
-def reset(
-    breaker: Name, why: Why = None, by: As = None, app: App = None, url: Url = None, json: Json = False
-) -> None:
+@command(app)
+def reset(breaker: Name, order: Order, target: Target, why: Why = None) -> None:
     """Close it with fresh counters and leave it to itself again."""
-    with breakers(app, url) as found:
-        told(found.reset(breaker, why=why, by=by), json)
-
-
-@contextmanager
-def breakers(app: str | None, url: str | None) -> Iterator[Breakers]:
-    """The breakers of what is meant, closed afterwards."""
-    from ..limits.breakers import Breakers
-
-    found = application(app, url)
-    try:
-        yield Breakers(found.store)
-    finally:
-        found.close()
+    with target.operations(order.by) as found:
+        told(found.breakers.reset(breaker, why=why), target.json)
 
 
 def told(state: BreakerState, json: bool) -> None:
@@ -105,4 +90,4 @@ def told(state: BreakerState, json: bool) -> None:
         show.document(state)
         return
     forced = ", forced" if state.forced else ""
-    show.plain(f"breaker {show.clean(state.name)}: {state.state.value}{forced}")
+    show.sentence(f"breaker {state.name}: {state.state.value.replace('_', ' ')}{forced}")

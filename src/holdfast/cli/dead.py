@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from ..errors import UsageError
 from . import show
-from .messages import (
-    All,
-    ReasonOption,
-    Reveal,
-    Stream,
-    Type,
-    _with_content,
-    changes,
-    numbered,
-    readable,
-    reason_number,
-    show_content,
-)
-from .show import Id, Json, Limit, Number, Queue, Yes
-from .target import App, As, Url, operations
+from .filters import All, DeadFilter, Id, Ids, Limit, Number, Queue, meant, seconds
+from .messages import Reveal, changes, readable, show_whole, with_content
+from .options import command
+from .target import Order, Target
 
 if TYPE_CHECKING:
-    from ..operations import Filter
+    from datetime import datetime
+
+    from ..operations import Group
 
 app = typer.Typer(
     help="Dead letters: look into them, bring them back, mend them, hold them, end them, keep them in files.",
@@ -39,200 +28,94 @@ app = typer.Typer(
 )
 
 Now = Annotated[bool, typer.Option("--now", help="Out of the order of its stream, beside the head.")]
-Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of messages; else a filter.")
-]
-DiedOf = Annotated[
-    str | None,
-    typer.Option("--died-of", help="Only with this reason of the death itself, such as poison-message."),
-]
-Fingerprint = Annotated[
-    str | None, typer.Option("--fingerprint", "-f", help="Only of this cause: see `holdfast dead groups`.")
-]
-Before = Annotated[
-    str | None, typer.Option("--before", help="Only died before: 2026-11-16T12:00Z, or 2h for two hours ago.")
-]
-After = Annotated[str | None, typer.Option("--after", help="Only died after: a moment, or 2h.")]
-Text = Annotated[str | None, typer.Option("--text", help="Only with this text in one of the errors.")]
-Redriven = Annotated[
-    bool | None,
-    typer.Option("--redriven/--not-redriven", help="Only those that were redriven before, or not."),
-]
-Held = Annotated[bool | None, typer.Option("--held/--not-held", help="Only those that are held, or not.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Also those that have ended since: done, discarded, cancelled.")
 ]
 Why = Annotated[str, typer.Option("--why", help="Kept with the dead letter, or with its end.")]
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
-
-def seconds(text: str) -> float:
-    """`90`, `90s`, `10m`, `2h` or `7d`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text)
-    if match is None:
-        raise UsageError(f"{text!r} is not a length of time: write 90s, 10m, 2h or 7d.")
-    return float(match[1]) * UNITS[match[2] or "s"]
-
-
-def moment(text: str | None, option: str) -> datetime | None:
-    """An instant, or so long ago."""
-    if text is None:
-        return None
-    from datetime import UTC, timedelta
-
-    from ..clock import wall_clock
-
-    if re.fullmatch(r"\d+(?:\.\d+)?\s*[smhd]", text):
-        return wall_clock() - timedelta(seconds=seconds(text))
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"{option} {text!r} is not a moment: write 2026-11-16T12:00Z, or 2h for two hours ago."
-        ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def wanted(
-    queue: str | None, type: str | None, stream: str | None, reason: str | None, died_of: str | None,
-    fingerprint: str | None, before: str | None, after: str | None, text: str | None, redriven: bool | None,
-    held: bool | None, ids: list[str] | None = None,
-) -> Filter:  # fmt: skip
-    """What the options ask for."""
-    from ..operations import Filter
-    from ..operations.desk import as_id
-
-    return Filter(
-        queue=queue,
-        type=type,
-        stream=stream,
-        reason=reason_number(reason),
-        died_of=reason_number(died_of),
-        fingerprint=fingerprint,
-        died_before=moment(before, "--before"),
-        died_after=moment(after, "--after"),
-        text=text,
-        redriven=redriven,
-        held=held,
-        ids=tuple(as_id(each) for each in ids) if ids else None,
-    )
-
-
-@app.command("list")
+@command(app, "list")
 def list_(
-    queue: Queue = None,
-    type: Type = None,
-    stream: Stream = None,
-    reason: ReasonOption = None,
-    died_of: DiedOf = None,
-    fingerprint: Fingerprint = None,
-    before: Before = None,
-    after: After = None,
-    text: Text = None,
-    redriven: Redriven = None,
-    held: Held = None,
+    filter: DeadFilter,
+    target: Target,
     oldest: Annotated[bool, typer.Option("--oldest", help="Those that died first, first.")] = False,
     limit: Limit = 50,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Dead letters, those that died last first."""
-    filter = wanted(queue, type, stream, reason, died_of, fingerprint, before, after, text, redriven, held)
-    with operations(app, url) as found:
-        letters = found.dead.list(filter, newest=not oldest, limit=limit)
-    if json:
+    with target.operations() as found:
+        at, letters = found.now(), found.dead.list(filter.made(), newest=not oldest, limit=limit)
+    if target.json:
         show.document(letters)
         return
     show.table(
         ("id", "queue", "type", "died", "reason", "last failure", "cause", "attempts", "stream", "halts it", "held",
-         "number"),
+         "number", "error"),
         (
-            (e.id, e.queue, e.type, e.died_at, e.reason, e.last_reason, e.fingerprint, e.attempts, e.stream, e.halts,
-             e.held_at is not None, e.seq)
+            (e.id, e.queue, e.type, e.died_at, e.reason, e.last_reason if e.last_reason != e.reason else None,
+             e.fingerprint, e.attempts, e.stream, e.halts, e.held_at is not None, e.seq, e.error)
             for e in letters
         ),
         "No dead letter matches.",
+        at=at,
+        spare=("halts it", "held", "reason", "stream", "cause", "last failure", "attempts", "number"),
     )  # fmt: skip
 
 
-@app.command()
-def groups(
-    queue: Queue = None,
-    type: Type = None,
-    stream: Stream = None,
-    reason: ReasonOption = None,
-    died_of: DiedOf = None,
-    before: Before = None,
-    after: After = None,
-    text: Text = None,
-    redriven: Redriven = None,
-    held: Held = None,
-    limit: Limit = 50,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
+@command(app)
+def groups(filter: DeadFilter, target: Target, limit: Limit = 50) -> None:
     """Dead letters by cause: how many, since when, and one of each."""
-    filter = wanted(queue, type, stream, reason, died_of, None, before, after, text, redriven, held)
-    with operations(app, url) as found:
-        listed = found.dead.groups(filter, limit=limit)
-    if json:
+    with target.operations() as found:
+        at, listed = found.now(), found.dead.groups(filter.made(), limit=limit)
+    if target.json:
         show.document(listed)
         return
-    show_groups(listed)
+    show_groups(listed, at)
 
 
-def show_groups(listed: Any) -> None:
+def show_groups(listed: Sequence[Group], at: datetime) -> None:
     show.table(
         ("cause", "count", "held", "queue", "type", "reason", "first", "last", "one of them", "its error"),
         (
             (e.fingerprint, e.count, e.held or None, e.queue, e.type, e.reason, e.first_at, e.last_at, e.id,
-             (e.error or "")[:80])
+             (e.error or "")[:200])
             for e in listed
         ),
         "No dead letter matches.",
+        at=at,
+        spare=("held", "type", "reason", "first", "last"),
     )  # fmt: skip
 
 
-@app.command("show")
-def show_(id: Id, reveal: Reveal = False, app: App = None, url: Url = None, json: Json = False) -> None:
+@command(app, "show")
+def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
     """A dead letter with everything known about it."""
     from ..operations.from_rows import failure
 
-    with operations(app, url) as found:
+    with target.operations() as found:
         letters = [
-            (each, readable(found, each, content, reveal, json)) for each, content in found.dead.show(id)
+            (each, readable(found, each, content, reveal, target.json))
+            for each, content in found.dead.show(meant(found, id))
         ]
-    if json:
+    if target.json:
         show.document(
             [
-                _with_content(each, content)
+                with_content(each, content)
                 | {"failure": failure(each, content), "told": str(failure(each, content))}
                 for each, content in letters
             ]
         )
         return
     for each, content in letters:
-        show.pairs(numbered(each))
-        show_content(content)
+        show_whole(each, content)
         show.plain("")
 
 
-@app.command()
+@command(app)
 def redrive(
+    filter: DeadFilter,
+    order: Order,
+    target: Target,
     ids: Ids = None,
-    queue: Queue = None,
-    type: Type = None,
-    stream: Stream = None,
-    reason: ReasonOption = None,
-    died_of: DiedOf = None,
-    fingerprint: Fingerprint = None,
-    before: Before = None,
-    after: After = None,
-    text: Text = None,
-    redriven: Redriven = None,
     all: All = False,
     number: Number = None,
     now: Now = False,
@@ -244,51 +127,44 @@ def redrive(
     over: Annotated[
         str | None, typer.Option("--over", help="Spread evenly over this time, such as 10m.")
     ] = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Bring dead letters back: one, some, or all that match, in the order of their old positions."""
-    filter = wanted(
-        queue, type, stream, reason, died_of, fingerprint, before, after, text, redriven, None, ids
-    )  # fmt: skip
-    options = (type, stream, reason, died_of, fingerprint, before, after, text, redriven)
-    filtered = any(each is not None for each in options)
-    if ids and (filtered or all):
+    if ids and (filter.is_more_than_a_queue or all):
         raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
-    if filter.is_empty and not all:
+    if not ids and filter.made().is_empty and not all:
         raise UsageError("Give an ID, a filter, or --all for every dead letter.")
-    with operations(app, url, by=by) as found:
+    with target.operations(order.by) as found:
+        messages = [meant(found, each) for each in ids or ()]
+        wanted = filter.made(messages)
         if dry_run:
-            told = found.dead.rehearse(filter)
-            if json:
-                show.document(told)
-                return
-            show.plain(
-                f"{told.count} would be redriven" + (f", {told.held} are held and stay" if told.held else "")
-            )
-            if told.groups:
-                show_groups(told.groups)
+            rehearse(found, wanted, target.json)
             return
-        if ids and len(ids) == 1 and not canary and over is None:
-            changes(found.dead.redrive(ids[0], queue=queue, number=number, now=now), json)
+        if len(messages) == 1 and not canary and over is None:
+            changes(found.dead.redrive(messages[0], queue=filter.queue, number=number, now=now), target.json)
             return
         if number is not None:
             raise UsageError("--number goes with one ID, and neither with --canary nor with --over.")
-        with show.counting("redriving", json) as progress:
+        with show.counting("redriving", target.json) as progress:
             done = found.dead.redrive_many(
-                filter, now=now, over=0.0 if over is None else seconds(over), canary=canary,
+                wanted, now=now, over=0.0 if over is None else seconds(over), canary=canary,
                 patience=seconds(patience), progress=progress,
             )  # fmt: skip
-    tell_redriven(done, json)
-    if ids and done.changed < len(set(ids)):
-        missing = len(set(ids)) - done.changed
-        typer.echo(
-            f"holdfast: {missing} of them are no dead letters here, are held, or their id is pending.",
-            err=True,
-        )
+    tell_redriven(done, target.json)
+    if (missing := len(set(messages)) - done.changed) > 0:
+        show.complain(f"{missing} of them are no dead letters here, are held, or their id is pending.")
         raise typer.Exit(show.FAILED)
+
+
+def rehearse(found: Any, wanted: Any, json: bool) -> None:
+    """What a redrive would do."""
+    told = found.dead.rehearse(wanted)
+    if json:
+        show.document(told)
+        return
+    held = f", {told.held} held and left alone" if told.held else ""
+    show.plain(f"{show.counted(told.count, 'dead letter')} would be redriven{held}")
+    if told.groups:
+        show_groups(told.groups, found.now())
 
 
 def tell_redriven(done: Any, json: bool) -> None:
@@ -301,16 +177,18 @@ def tell_redriven(done: Any, json: bool) -> None:
             show.plain(
                 f"canary: {bird.tried} redriven, {bird.ended} ended, {bird.died} died again, {bird.pending} pending"
             )
-        show.plain(f"{done.changed} redriven")
+        show.plain(f"{show.counted(done.changed, 'dead letter')} redriven")
     if bird is not None and not bird.is_well:
         why = "died again" if bird.died else "have not ended in time"
-        typer.echo(f"holdfast: some of the canary {why}: the others stay where they are.", err=True)
+        show.complain(f"some of the canary {why}: the others stay where they are.")
         raise typer.Exit(show.FAILED)
 
 
-@app.command()
+@command(app)
 def edit(
     id: Id,
+    order: Order,
+    target: Target,
     body: Annotated[str | None, typer.Option("--body", help="The new body, as JSON.")] = None,
     file: Annotated[
         typer.FileText | None, typer.Option("--file", help="A file with the new body; - is standard input.")
@@ -319,80 +197,55 @@ def edit(
     number: Number = None,
     redrive: Annotated[bool, typer.Option("--redrive", help="Also bring it back.")] = False,
     now: Now = False,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Give a dead letter another body. The one it died with is kept and shown."""
     if (body is None) == (file is None):
         raise UsageError("Give the new body with --body or with --file.")
     text = body if file is None else file.read()
-    with operations(app, url, by=by) as found:
-        changes(found.dead.edit(id, text or "", queue=queue, number=number, redrive=redrive, now=now), json)
+    with target.operations(order.by) as found:
+        message = meant(found, id)
+        done = found.dead.edit(message, text or "", queue=queue, number=number, redrive=redrive, now=now)
+    changes(done, target.json)
 
 
-@app.command()
-def hold(
-    id: Id,
-    why: Why,
-    queue: Queue = None,
-    number: Number = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
+@command(app)
+def hold(id: Id, why: Why, order: Order, target: Target, queue: Queue = None, number: Number = None) -> None:
     """Keep a dead letter: no filter or policy redrives it, and it is not archived."""
-    with operations(app, url, by=by) as found:
-        changes(found.dead.hold(id, why, queue=queue, number=number), json)
+    with target.operations(order.by) as found:
+        message = meant(found, id)
+        changes(found.dead.hold(message, why, queue=queue, number=number), target.json)
 
 
-@app.command()
-def unhold(
-    id: Id,
-    queue: Queue = None,
-    number: Number = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
+@command(app)
+def unhold(id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None) -> None:
     """Let a dead letter go that was held."""
-    with operations(app, url, by=by) as found:
-        changes(found.dead.unhold(id, queue=queue, number=number), json)
+    with target.operations(order.by) as found:
+        message = meant(found, id)
+        changes(found.dead.unhold(message, queue=queue, number=number), target.json)
 
 
-@app.command("export")
+@command(app, "export")
 def export_(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Where to; - is standard output, .gz is zipped.")
     ],
-    queue: Queue = None,
-    type: Type = None,
-    stream: Stream = None,
-    reason: ReasonOption = None,
-    died_of: DiedOf = None,
-    fingerprint: Fingerprint = None,
-    before: Before = None,
-    after: After = None,
-    text: Text = None,
-    redriven: Redriven = None,
-    held: Held = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
+    filter: DeadFilter,
+    target: Target,
 ) -> None:
     """Write dead letters to a file, complete, one line of JSON each. They stay here."""
-    filter = wanted(queue, type, stream, reason, died_of, fingerprint, before, after, text, redriven, held)
-    if file == "-" and json:
+    if file == "-" and target.json:
         raise UsageError("Standard output takes the letters or the JSON document: name a file.")
-    with operations(app, url) as found, _output(file) as target, show.counting("exporting", json) as progress:
-        count = found.files.export(filter, target, progress=progress)
-    if json:
+    wanted = filter.made()
+    with (
+        target.operations() as found,
+        _output(file) as output,
+        show.counting("exporting", target.json) as progress,
+    ):
+        count = found.files.export(wanted, output, progress=progress)
+    if target.json:
         show.document({"file": file, "count": count})
     elif file != "-":
-        show.plain(f"{count} exported to {show.clean(file)}")
+        show.plain(f"{show.counted(count, 'dead letter')} exported to {show.clean(file)}")
 
 
 @contextmanager
@@ -421,19 +274,17 @@ def _output(file: str) -> Iterator[BinaryIO]:
         raise
 
 
-@app.command("import")
+@command(app, "import")
 def import_(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="From where; - is standard input. May be gzipped.")
     ],
+    order: Order,
+    target: Target,
     force: Force = False,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Store the dead letters of a file, but for those that are here already and those that have ended since."""
-    with operations(app, url, by=by) as found, show.counting("importing", json) as progress:
+    with target.operations(order.by) as found, show.counting("importing", target.json) as progress:
         if file == "-":
             done = found.files.load(sys.stdin.buffer, force=force, progress=progress)
         else:
@@ -443,7 +294,7 @@ def import_(
                 raise UsageError(f"{file} cannot be read: {error.strerror}.") from None
             with source:
                 done = found.files.load(source, force=force, progress=progress)
-    tell_imported(done, json)
+    tell_imported(done, target.json)
 
 
 def tell_imported(done: Any, json: bool) -> None:
@@ -455,65 +306,54 @@ def tell_imported(done: Any, json: bool) -> None:
         show.plain(f"{done.stored} of {done.lines} stored{known}{ended}")
 
 
-@app.command()
+@command(app)
 def archive(
+    order: Order,
+    target: Target,
     listed: Annotated[bool, typer.Option("--list", help="Only list the files of the archive.")] = False,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Archive the dead letters that are too old or too many now; housekeeping does it by itself."""
-    with operations(app, url) as found:
+    with target.operations(order.by) as found:
         if listed:
             names = found.files.names()
-            if json:
+            if target.json:
                 show.document(names)
                 return
             for name in names:
                 show.plain(show.clean(name))
             return
-        with show.counting("archiving", json) as progress:
+        with show.counting("archiving", target.json) as progress:
             done = found.files.archive(progress=progress)
-    if json:
+    if target.json:
         show.document(done)
         return
     for name in done.files:
         show.plain(show.clean(name))
-    show.plain(
-        f"{done.count} archived" + (f", {done.kept} changed meanwhile and stayed" if done.kept else "")
-    )
+    kept = f", {done.kept} changed meanwhile and stayed" if done.kept else ""
+    show.plain(f"{show.counted(done.count, 'dead letter')} archived{kept}")
 
 
-@app.command()
+@command(app)
 def restore(
     file: Annotated[
         str, typer.Argument(metavar="ARCHIVE", help="A file of the archive: its name, path or URL.")
     ],
+    order: Order,
+    target: Target,
     force: Force = False,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Bring back the dead letters of an archive's file, but for those that have ended since."""
-    with operations(app, url, by=by) as found, show.counting("restoring", json) as progress:
+    with target.operations(order.by) as found, show.counting("restoring", target.json) as progress:
         done = found.files.restore(file, force=force, progress=progress)
-    tell_imported(done, json)
+    tell_imported(done, target.json)
 
 
-@app.command()
+@command(app)
 def discard(
-    id: Id,
-    why: Why,
-    queue: Queue = None,
-    number: Number = None,
-    yes: Yes = False,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
+    id: Id, why: Why, order: Order, target: Target, queue: Queue = None, number: Number = None
 ) -> None:
     """End a dead letter for good and free its dedupe key. The reason is kept in the history."""
-    show.confirm(f"Discard dead letter {id}? It cannot be brought back.", yes)
-    with operations(app, url, by=by) as found:
-        changes(found.dead.discard(id, why, queue=queue, number=number), json)
+    with target.operations(order.by) as found:
+        message = meant(found, id)
+        show.confirm(f"Discard dead letter {message}? It cannot be brought back.", order.yes)
+        changes(found.dead.discard(message, why, queue=queue, number=number), target.json)

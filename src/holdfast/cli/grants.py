@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from . import show
-from .show import Json
-from .target import App, Target, Url, application
+from .target import NamedTarget
 
 
 def grants(
-    target: Target = None,
+    target: NamedTarget,
     owner: Annotated[
         str | None, typer.Option("--owner", metavar="ROLE", help="Has the tables, and migrates.")
     ] = None,
@@ -26,15 +25,12 @@ def grants(
     viewer: Annotated[
         str | None, typer.Option("--viewer", metavar="ROLE", help="Reads everything, changes nothing.")
     ] = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Print the script that gives roles their rights: for those that are named, or for all four with usual names."""
     from ..errors import UsageError
     from ..store.grants import script
 
-    found = application(app, url, target)
+    found = target.application()
     found.close()
     if found.store.is_embedded:
         raise UsageError("SQLite has no roles: who may read and write the file says who may do what.")
@@ -42,7 +38,7 @@ def grants(
     if owner is None and not any(named.values()):
         owner, named = "holdfast_owner", {each: f"holdfast_{each}" for each in named}
     text = script({access: role for access, role in named.items() if role}, owner, found.schema)  # type: ignore[misc]
-    if json:
+    if target.json:
         show.document({"sql": text})
     else:
         show.plain(text.rstrip("\n"))

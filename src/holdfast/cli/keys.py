@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from . import show
-from .show import Json
-from .target import App, As, Url, operations
+from .options import command
+from .target import Order, Target
 
 app = typer.Typer(help="Keys that bodies are encrypted with at rest.", no_args_is_help=True)
 
@@ -27,10 +27,10 @@ def new(
     show.plain(new_key(name or f"{wall_clock():%Y-%m-%d}"))
 
 
-@app.command("list")
-def list_(app: App = None, url: Url = None, json: Json = False) -> None:
+@command(app, "list")
+def list_(target: Target) -> None:
     """The keys that are here, and how many stored bodies each one has sealed. Reads every body."""
-    with operations(app, url) as found:
+    with target.operations() as found:
         names, counts = found.keys.names, found.keys.counts()
     kinds = ("pending", "dead", "edited", "events")
     by_key: dict[str | None, dict[str, int]] = {name: {} for name in names}
@@ -45,7 +45,7 @@ def list_(app: App = None, url: Url = None, json: Json = False) -> None:
         }
         for key, stored in by_key.items()
     ]
-    if json:
+    if target.json:
         show.document(rows)
         return
     show.table(
@@ -58,20 +58,18 @@ def list_(app: App = None, url: Url = None, json: Json = False) -> None:
     )
 
 
-@app.command()
+@command(app)
 def rotate(
+    order: Order,
+    target: Target,
     plain: Annotated[
         bool, typer.Option("--plain", help="Also seal bodies that are stored as they are.")
     ] = False,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Seal every stored body with the first key, in small batches. Exits with 3 if some could not be."""
-    with operations(app, url, by=by) as found, show.counting("sealing", json) as progress:
+    with target.operations(order.by) as found, show.counting("sealing", target.json) as progress:
         done = found.keys.rotate(plain=plain, progress=progress)
-    if json:
+    if target.json:
         show.document(done)
     else:
         show.plain(f"{done.changed} sealed anew, {done.unopened} could not be opened, {done.left} left")

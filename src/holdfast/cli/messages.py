@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import UsageError
 from . import show
-from .show import Id, Json, Limit, Number, Queue, Yes
-from .target import App, As, Url, operations
+from .completing import ids as complete_ids
+from .filters import ID_HELP, All, Id, Limit, MessageFilter, Number, Queue, Why, meant
+from .options import command
+from .target import Order, Target
 
 if TYPE_CHECKING:
     from ..operations import Content, Operations
@@ -19,66 +20,20 @@ app = typer.Typer(
     help="Pending messages: find them, look into them, let them go on, hold them back.", no_args_is_help=True
 )
 
-
-class StateName(StrEnum):
-    """The states of `holdfast.operations`, which is not imported for `--help`."""
-
-    READY = "ready"
-    LEASED = "leased"
-    WAITING = "waiting"
-    BLOCKED = "blocked"
-    SCHEDULED = "scheduled"
-    RETRYING = "retrying"
-    PARKED = "parked"
-    SUSPECT = "suspect"
-    UNROUTED = "unrouted"
-
-
-Type = Annotated[str | None, typer.Option("--type", "-t", help="Only of this type.")]
-Stream = Annotated[str | None, typer.Option("--stream", "-s", help="Only of this stream.")]
-StateOption = Annotated[StateName | None, typer.Option("--state", help="Only in this state.")]
-ReasonOption = Annotated[
-    str | None,
-    typer.Option("--reason", "-r", help="Only those whose last failure had this reason: a number or a name."),
-]
-Why = Annotated[str | None, typer.Option("--why", help="Kept in the audit.")]
-All = Annotated[bool, typer.Option("--all", help="Everything, without a filter.")]
 Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 
 
-def reason_number(text: str | None) -> int | None:
-    """1 or transport-unavailable."""
-    if text is None:
-        return None
-    from ..model.message import Reason
-
-    try:
-        return int(text) if text.isdigit() else Reason[text.upper().replace("-", "_")]
-    except KeyError:
-        names = ", ".join(each.name.lower().replace("_", "-") for each in Reason)
-        raise UsageError(f"There is no reason {text!r}; there are: {names}.") from None
-
-
-@app.command("list")
+@command(app, "list")
 def list_(
-    queue: Queue = None,
-    type: Type = None,
-    stream: Stream = None,
-    state: StateOption = None,
-    reason: ReasonOption = None,
+    filter: MessageFilter,
+    target: Target,
     oldest: Annotated[bool, typer.Option("--oldest", help="The oldest first.")] = False,
     limit: Limit = 50,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Pending messages, the newest first."""
-    from ..operations import Filter
-
-    wanted = Filter(queue, type, stream, state.value if state else None, reason_number(reason))
-    with operations(app, url) as found:
-        deliveries = found.messages.find(wanted, newest=not oldest, limit=limit)
-    if json:
+    with target.operations() as found:
+        at, deliveries = found.now(), found.messages.find(filter.made(), newest=not oldest, limit=limit)
+    if target.json:
         show.document(deliveries)
         return
     show.table(
@@ -90,36 +45,39 @@ def list_(
                 e.type,
                 e.state,
                 e.stream,
-                e.attempts,
+                e.attempts or None,
                 e.claimable_at,
                 e.reason if e.has_failed else None,
             )
             for e in deliveries
         ),
         "No pending message matches.",
+        at=at,
+        spare=("claimable", "stream", "reason", "attempts"),
     )
 
 
-@app.command("show")
-def show_(id: Id, reveal: Reveal = False, app: App = None, url: Url = None, json: Json = False) -> None:
+@command(app, "show")
+def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
     """Everything about a message, in all its queues: counters, errors, headers, body."""
-    with operations(app, url) as found:
-        dossier = found.messages.show(id)
-        pending = [(each, readable(found, each, content, reveal, json)) for each, content in dossier.pending]
-        dead = [(each, readable(found, each, content, reveal, json)) for each, content in dossier.dead]
-    if json:
+    with target.operations() as found:
+        dossier = found.messages.show(meant(found, id))
+        pending = [
+            (each, readable(found, each, content, reveal, target.json)) for each, content in dossier.pending
+        ]
+        dead = [(each, readable(found, each, content, reveal, target.json)) for each, content in dossier.dead]
+    if target.json:
         show.document(
             {
                 "id": dossier.id,
-                "pending": [_with_content(each, content) for each, content in pending],
-                "dead": [_with_content(each, content) for each, content in dead],
+                "pending": [with_content(each, content) for each, content in pending],
+                "dead": [with_content(each, content) for each, content in dead],
                 "ended": dossier.ended,
             }
         )
         return
     for each, content in [*pending, *dead]:
-        show.pairs(numbered(each))
-        show_content(content)
+        show_whole(each, content)
         show.plain("")
     for ended in dossier.ended:
         show.pairs([("id", dossier.id), *show.fields(ended).items()])
@@ -152,132 +110,123 @@ def readable(found: Operations, each: Any, content: Content, reveal: bool, json:
     return replace(content, body=shown(content.body), deaths=deaths)
 
 
-def _with_content(each: object, content: object) -> dict[str, object]:
-    told = show.fields(content)
-    told["body"], told["headers"] = show.raw(told["body"]), show.raw(told["headers"])  # type: ignore[arg-type]
+def with_content(each: object, content: Content) -> dict[str, object]:
+    """A message with what it carries, for JSON."""
+    told = show.fields(content) | {"body": show.raw(content.body), "headers": show.raw(content.headers)}
     return show.fields(each) | told
 
 
-def show_content(content: object) -> None:
-    told = show.fields(content)
-    show.pairs([("dedupe", told["dedupe"]), ("headers", told["headers"]), ("body", told["body"])])
-    for error in told["errors"]:  # type: ignore[attr-defined]
-        show.plain(f"  {show.clean(error.at)}  {show.clean(error.reason)}: {show.clean(error.text)}")
-    for death in told["deaths"]:  # type: ignore[attr-defined]
-        cause = f" (cause {show.clean(death.fingerprint)})" if death.fingerprint else ""
-        show.plain(f"  died {show.clean(death.died_at)}  {show.clean(death.reason)}{cause}")
+def show_traceback(text: str | None) -> None:
+    """Line by line: it was made safe when it was stored, but a file or a hand may have brought another."""
+    for line in (text or "").splitlines():
+        show.plain(f"    {show.clean(line)}")
+
+
+def show_whole(each: object, content: Content) -> None:
+    """Everything about a delivery or a dead letter, for people."""
+    carried = [("dedupe", content.dedupe), ("headers", content.headers), ("body", content.body)]
+    show.pairs([*numbered(each), *carried])
+    for error in content.errors:
+        show.sentence(f"{show.clean(error.at)}  {show.clean(error.reason)}: {error.text}", "  ")
+    show_traceback(content.traceback)
+    for death in content.deaths:
+        cause = f" (cause {death.fingerprint})" if death.fingerprint else ""
+        show.sentence(f"died {show.clean(death.died_at)}  {show.clean(death.reason)}{cause}", "  ")
         if death.body is not None:
-            show.plain(f"    its body was then: {show.clean(death.body)}")
+            show.sentence(f"its body was then: {death.body}", "    ")
 
 
-@app.command()
+@command(app)
 def retry(
+    filter: MessageFilter,
+    order: Order,
+    target: Target,
     id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The id of the message; else a filter.")
+        str | None,
+        typer.Argument(metavar="[ID]", help=f"{ID_HELP} Else a filter.", autocompletion=complete_ids),
     ] = None,
-    queue: Queue = None,
-    type: Type = None,
-    stream: Stream = None,
-    state: StateOption = None,
-    reason: ReasonOption = None,
     all: All = False,
     number: Number = None,
     reset: Annotated[bool, typer.Option("--reset", help="Set all counters to 0 and clear Failed.")] = False,
     why: Why = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Make a message claimable now, or all that match and wait for a retry or are parked."""
-    from ..operations import Filter
-
     if id is not None:
-        if type or stream or state or reason or all:
+        if filter.is_more_than_a_queue or all:
             raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
-        with operations(app, url, by=by) as found:
-            changes(found.messages.retry(id, queue=queue, number=number, reset=reset, why=why), json)
+        with target.operations(order.by) as found:
+            done = found.messages.retry(
+                meant(found, id), queue=filter.queue, number=number, reset=reset, why=why
+            )
+        changes(done, target.json)
         return
     if number is not None:
         raise UsageError("--number goes with an ID.")
-    wanted = Filter(queue, type, stream, state.value if state else None, reason_number(reason))
+    wanted = filter.made()
     if wanted.is_empty and not all:
         raise UsageError("Give an ID, a filter, or --all for everything that waits for a retry or is parked.")
-    with operations(app, url, by=by) as found, show.counting("retrying", json) as progress:
-        done = found.messages.retry_many(wanted, reset=reset, why=why, progress=progress)
-    many(done, "claimable now", json)
+    with target.operations(order.by) as found, show.counting("retrying", target.json) as progress:
+        many(
+            found.messages.retry_many(wanted, reset=reset, why=why, progress=progress),
+            "claimable now",
+            target.json,
+        )
 
 
-@app.command()
+@command(app)
 def park(
-    id: Id,
-    queue: Queue = None,
-    number: Number = None,
-    why: Why = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
+    id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None, why: Why = None
 ) -> None:
     """Hold a message back until `retry`. In a stream it holds up what stands behind it."""
-    with operations(app, url, by=by) as found:
-        changes(found.messages.park(id, queue=queue, number=number, why=why), json)
+    with target.operations(order.by) as found:
+        done = found.messages.park(meant(found, id), queue=queue, number=number, why=why)
+    changes(done, target.json)
 
 
-@app.command()
+@command(app)
 def cancel(
-    id: Id,
-    queue: Queue = None,
-    number: Number = None,
-    yes: Yes = False,
-    why: Why = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
+    id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None, why: Why = None
 ) -> None:
     """End a message without handling it. If a worker holds it, that one is asked."""
-    show.confirm(f"Cancel message {id}?", yes)
-    with operations(app, url, by=by) as found:
-        changes(found.messages.cancel(id, queue=queue, number=number, why=why), json)
+    with target.operations(order.by) as found:
+        message = meant(found, id)
+        show.confirm(f"Cancel message {message}?", order.yes)
+        changes(found.messages.cancel(message, queue=queue, number=number, why=why), target.json)
 
 
-@app.command()
+@command(app)
 def poison(
     id: Id,
     why: Annotated[str, typer.Option("--why", help="Kept with the dead letter.")],
+    order: Order,
+    target: Target,
     queue: Queue = None,
     number: Number = None,
-    yes: Yes = False,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Make a message a dead letter by hand; its stream goes on."""
-    show.confirm(f"Make message {id} a dead letter?", yes)
-    with operations(app, url, by=by) as found:
-        changes(found.messages.poison(id, why, queue=queue, number=number), json)
+    with target.operations(order.by) as found:
+        message = meant(found, id)
+        show.confirm(f"Make message {message} a dead letter?", order.yes)
+        changes(found.messages.poison(message, why, queue=queue, number=number), target.json)
 
 
-def changes(done: object, json: bool) -> None:
-    """What an order did to each delivery."""
+def changes(done: Any, json: bool) -> None:
+    """What an order did to each delivery, with the whole id."""
     if json:
         show.document(done)
         return
-    for each in done:  # type: ignore[attr-defined]
-        where = f" in queue {show.clean(each.queue)}" if each.queue is not None else ""
-        show.plain(f"{each.id}{where}: {show.clean(each.what)}")
+    for each in done:
+        where = f" in queue {each.queue}" if each.queue is not None else ""
+        show.sentence(f"{each.id}{where}: {each.what}")
 
 
-def many(done: object, what: str, json: bool) -> None:
+def many(done: Any, what: str, json: bool) -> None:
     """What an order did to many; refusals make it a failure."""
-    told = show.fields(done)
     if json:
         show.document(done)
     else:
-        show.plain(f"{told['changed']} {what}")
-    for each in told["refused"]:  # type: ignore[attr-defined]
-        typer.echo(f"holdfast: {show.clean(each.what)}", err=True)
-    if told["refused"]:
+        show.plain(f"{show.counted(done.changed, 'message')} {what}")
+    for each in done.refused:
+        show.complain(each.what)
+    if done.refused:
         raise typer.Exit(show.FAILED)

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import UsageError
 from . import show
-from .show import Id, Json
-from .target import App, Target, Url, opened, operations
+from .filters import Id, meant
+from .messages import show_traceback
+from .target import NamedTarget, Target
 
 if TYPE_CHECKING:
-    from ..operations import Operations, Status
+    from ..operations import Finding, Operations, Status
 
 WATCH_SECONDS = 2.0
 STATES = ("ready", "leased", "waiting", "blocked", "retrying", "scheduled", "parked", "suspect")
+ALIKE = 3  # problems of one kind that are printed; the others are counted
+STREAMS, WORKERS = 5, 20
 
 
 def status(
-    target: Target = None,
+    target: NamedTarget,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Again every two seconds, until Ctrl-C.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 3 if something is unhealthy.")] = False,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
-    """Everything at a glance: queues, workers, what is blocked, dead or unrouted."""
-    if watch and (json or check):
+    """What is wrong and what to do next; queues, workers, breakers, frequent errors, what is blocked or dead."""
+    if watch and (target.json or check):
         raise UsageError("--watch goes on until it is stopped; --json and --check answer once.")
-    with operations(app, url, target) as found:
+    with target.operations() as found:
         if watch:
             _watch(found)
             return
         answer = found.status()
-    if json:
+    if target.json:
         show.document(answer)
     else:
         print_status(answer)
@@ -49,7 +51,7 @@ def _watch(found: Operations) -> None:
     try:
         while True:
             answer = found.status()
-            show.console().clear()
+            show.clear()
             print_status(answer)
             time.sleep(WATCH_SECONDS)
     except KeyboardInterrupt:
@@ -57,86 +59,213 @@ def _watch(found: Operations) -> None:
 
 
 def print_status(answer: Status) -> None:
-    states = ", ".join(f"{count} {state}" for state, count in sorted(answer.states.items())) or "nothing"
-    ended = ", ".join(f"{count} {outcome}" for outcome, count in sorted(answer.ended.items())) or "nothing"
+    """Numbers first, then what is wrong with the next command for each, then where it comes from."""
+    states = ", ".join(f"{count:,} {state}" for state, count in sorted(answer.states.items())) or "nothing"
+    ended = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(answer.ended.items())) or "nothing"
+    alive = sum(each.is_alive for each in answer.workers)
+    silent = len(answer.workers) - alive
     show.pairs(
         [
             ("at", f"{answer.at:%Y-%m-%d %H:%M:%S} UTC"),
-            ("pending", f"{answer.depth}: {states}"),
+            ("pending", f"{answer.depth:,}: {states}"),
             ("oldest due", show.age(answer.oldest_age)),
-            ("dead", answer.dead or "none"),
+            ("dead", f"{answer.dead:,}" if answer.dead else "none"),
             ("last minute", ended),
-            ("blocked", f"{len(answer.blocked)} streams" if answer.blocked else "none"),
+            ("blocked", show.counted(len(answer.blocked), "stream") if answer.blocked else "none"),
+            ("workers", f"{alive} running" + (f", {silent} silent" if silent else "")),
         ]
     )
     show.plain("")
+    print_problems(answer.problems)
+    print_breakers(answer)
+    print_paused(answer)
+    print_blocked(answer)
+    print_causes(answer)
+    print_queues(answer)
+    print_workers(answer)
+
+
+def print_problems(problems: Sequence[Finding]) -> None:
+    if not problems:
+        show.plain("Nothing is wrong.", fg="green")
+    many = Counter(each.name for each in problems)
+    seen: Counter[str] = Counter()
+    for each in problems:
+        seen[each.name] += 1
+        if seen[each.name] <= ALIKE:
+            show.sentence(each.text, "! ", fg="red")
+            show.sentence(each.remedy, "  ")
+        elif seen[each.name] == ALIKE + 1:
+            show.sentence(
+                f"{many[each.name] - ALIKE} more like that: `holdfast doctor` lists them.", "! ", fg="red"
+            )
+    show.plain("")
+
+
+def print_breakers(answer: Status) -> None:
+    if answer.breakers:
+        show.table(
+            ("breaker", "state", "since", "next trial", "holds back", "why"),
+            (
+                (
+                    e.name,
+                    e.state.replace("_", " ") + (", forced" if e.is_forced else ""),
+                    e.since,
+                    e.until,
+                    "?" if e.held is None else f"{e.held:,} in {', '.join(e.queues or ('no queue',))}",
+                    e.why,
+                )
+                for e in answer.breakers
+            ),
+            "",
+            at=answer.at,
+            spare=("next trial",),
+        )
+        show.plain("")
+
+
+def print_paused(answer: Status) -> None:
+    if answer.paused:
+        show.table(
+            ("paused queue", "since", "by", "wait", "why"),
+            ((e.queue, e.since, e.who, e.depth, e.why) for e in answer.paused),
+            "",
+            at=answer.at,
+        )
+        show.plain("")
+
+
+def print_blocked(answer: Status) -> None:
+    if answer.blocked:
+        show.table(
+            ("blocked stream", "queue", "since", "wait", "head", "state", "error"),
+            (
+                (e.stream, e.queue, e.since, e.waiting, e.head, "halted" if e.halted_by else e.state, e.error)
+                for e in answer.blocked[:STREAMS]
+            ),
+            "",
+            at=answer.at,
+            spare=("since", "state"),
+        )
+        if len(answer.blocked) > STREAMS:
+            show.plain(f"and {len(answer.blocked) - STREAMS} more: `holdfast streams blocked`")
+        show.plain("")
+
+
+def print_causes(answer: Status) -> None:
+    if answer.causes:
+        show.table(
+            ("errors", "are", "queue", "cause", "one of them", "error"),
+            (
+                (
+                    f"{'' if e.is_exact else 'about '}{e.count:,}",
+                    e.where,
+                    e.queue,
+                    e.fingerprint,
+                    e.id,
+                    e.error,
+                )
+                for e in answer.causes
+            ),
+            "",
+            at=answer.at,
+            spare=("cause",),
+        )
+        show.plain("")
+
+
+def print_queues(answer: Status) -> None:
     show.table(
-        ("queue", "depth", *STATES, "dead", "paused"),
+        ("queue", "depth", *STATES, "dead", "paused", "orphaned"),
         (
             (
                 e.name,
                 e.depth,
                 *(e.states.get(state) for state in STATES),
                 e.dead or None,
-                e.paused_at is not None,
+                "yes" if e.paused_at is not None else None,
+                e.is_orphaned,
             )
             for e in answer.queues
         ),
         "There are no queues.",
+        spare=("suspect", "leased", "waiting", "scheduled", "parked"),
     )
     show.plain("")
+
+
+def print_workers(answer: Status) -> None:
     show.table(
-        ("worker", "seen", "alive", "leases", "queues"),
+        ("worker", "seen", "is", "leases", "queues"),
         (
-            (e.name, f"{show.age(e.age)} ago", e.is_alive, e.leases, ", ".join(e.queues))
-            for e in answer.workers
+            (
+                e.name,
+                e.seen_at,
+                "silent" if not e.is_alive else "stopping" if e.stopping else "alive",
+                e.leases or None,
+                ", ".join(e.queues),
+            )
+            for e in answer.workers[:WORKERS]
         ),
         "No worker is known.",
+        at=answer.at,
     )
-    for problem in answer.problems:
-        show.plain(f"! {show.clean(problem)}")
+    if len(answer.workers) > WORKERS:
+        show.plain(f"and {len(answer.workers) - WORKERS} more: --json lists them")
 
 
-def metrics(target: Target = None, app: App = None, url: Url = None, json: Json = False) -> None:
+def metrics(target: NamedTarget) -> None:
     """What the database says, once, as Prometheus reads it. What workers count, only they know: `worker --metrics`."""
-    with opened(app, url, target) as found:
-        if json:
+    with target.opened() as found:
+        if target.json:
             show.document([each._asdict() for each in found.metrics()])
         else:
-            show.plain(found.metrics_text().rstrip("\n"))
+            for line in found.metrics_text().rstrip("\n").split("\n"):
+                show.plain(show.clean(line))
 
 
-def why(id: Id, app: App = None, url: Url = None, json: Json = False) -> None:
-    """Why a message is where it is: a sentence for each of its deliveries."""
-    with operations(app, url) as found:
-        sentences = found.why(id)
-    if json:
-        show.document({"id": id, "why": sentences})
+def why(
+    id: Id,
+    target: Target,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With the last traceback, if it failed.")
+    ] = False,
+) -> None:
+    """Why a message is where it is, or an orchestration's instance: what it waits for, in sentences."""
+    with target.operations() as found:
+        sentences, traces, asked = found.why_instance(id), [], id
+        if not sentences:
+            message = meant(found, id)
+            asked, sentences = str(message), found.why(message)
+            traces = found.tracebacks(message) if verbose else []
+    if target.json:
+        show.document({"id": asked, "why": sentences} | ({"tracebacks": traces} if verbose else {}))
     else:
         for sentence in sentences:
-            show.plain(show.clean(sentence))
+            show.sentence(sentence)
+        for trace in traces:
+            show_traceback(trace)
     if sentences[0].startswith("Unknown"):
         raise typer.Exit(show.FAILED)
 
 
 def doctor(
-    target: Target = None,
+    target: NamedTarget,
     deep: Annotated[
         bool, typer.Option("--deep", help="Read and compare everything that is stored; takes its time.")
     ] = False,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Look for what is wrong or will be, and say what to do. Changes nothing. Exits with 3 unless all is well."""
-    with operations(app, url, target) as found:
+    with target.operations() as found:
         findings = found.doctor(deep=deep)
-    if json:
+    colours = {"error": "red", "warning": "yellow", "note": None}
+    if target.json:
         show.document(findings)
     else:
         for each in findings:
-            show.plain(f"{each.severity}: {show.clean(each.text)}\n  {show.clean(each.remedy)}")
+            show.sentence(f"{each.severity}: {each.text}", fg=colours[each.severity])
+            show.sentence(each.remedy, "  ")
         if not findings:
-            show.plain("Nothing is wrong.")
+            show.plain("Nothing is wrong.", fg="green")
     if any(each.severity != "note" for each in findings):
         raise typer.Exit(show.UNHEALTHY)

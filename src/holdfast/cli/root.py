@@ -8,7 +8,21 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import HoldfastError, UsageError
-from . import alerts, audit, breakers, dead, grants, keys, messages, overview, queues, running, streams
+from . import (
+    alerts,
+    audit,
+    breakers,
+    dead,
+    grants,
+    keys,
+    messages,
+    overview,
+    queues,
+    running,
+    streams,
+    subscriptions,
+)
+from .options import command
 from .show import FAILED, WRONG, complain, plain
 
 
@@ -51,22 +65,26 @@ def root(
         raise typer.Exit
 
 
-app.command()(running.demo)
-app.command(epilog=EPILOG)(running.init)
-app.command(epilog=EPILOG)(running.migrate)
-app.command(epilog=EPILOG)(running.repair)
-app.command(epilog=EPILOG)(grants.grants)
-app.command(epilog=EPILOG)(running.worker)
-app.command(epilog=EPILOG)(overview.status)
-app.command(epilog=EPILOG)(overview.why)
-app.command(epilog=EPILOG)(overview.doctor)
-app.command(epilog=EPILOG)(overview.metrics)
-app.command(epilog=EPILOG)(audit.audit)
+command(app)(running.demo)
+for each in (
+    running.init,
+    running.migrate,
+    running.repair,
+    grants.grants,
+    running.worker,
+    overview.status,
+    overview.why,
+    overview.doctor,
+    overview.metrics,
+    audit.audit,
+):
+    command(app, epilog=EPILOG)(each)
 for name, group in (
     ("messages", messages.app),
     ("dead", dead.app),
     ("streams", streams.app),
     ("queues", queues.app),
+    ("subscriptions", subscriptions.app),
     ("breakers", breakers.app),
     ("keys", keys.app),
     ("alerts", alerts.app),

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from ..errors import UsageError
 from . import show
-from .show import Json
-from .target import APP_VARIABLE, App, As, Target, Url, application, chosen, operations
+from .completing import queues as complete_queues
+from .target import APP_VARIABLE, AppOption, NamedTarget, Order, chosen
 
 
 def demo(
@@ -32,45 +33,43 @@ def demo(
     raise typer.Exit(run(Console(), seconds=seconds, seed=seed, processes=processes))
 
 
-def init(target: Target = None, app: App = None, url: Url = None, json: Json = False) -> None:
+def init(target: NamedTarget, order: Order) -> None:
     """Make the tables that Holdfast needs. A SQLite file that is not there is made."""
-    _migrate(target, app, url, json)
+    _migrate(target)
 
 
 def migrate(
-    target: Target = None,
+    target: NamedTarget,
+    order: Order,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the script instead, for other migration tools.")
     ] = False,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """Bring the tables to the version of this release. Any number may run at once."""
     if not sql:
-        _migrate(target, app, url, json)
+        _migrate(target)
         return
     from ..store.migrate import migration_sql
 
-    found = application(app, url, target)
+    found = target.application()
     script = migration_sql(found.store.engine.dialect, found.schema)
     found.close()
-    if json:
+    if target.json:
         show.document({"sql": script})
     else:
         show.plain(script)
 
 
-def _migrate(target: str | None, app: str | None, url: str | None, json: bool) -> None:
+def _migrate(target: NamedTarget) -> None:
     from ..model.names import display_url
 
-    found = application(app, url, target)
+    found = target.application()
     try:
         steps = found.migrate()
     finally:
         found.close()
     where = display_url(found.url)
-    if json:
+    if target.json:
         show.document({"database": where, "steps": steps})
     else:
         show.plain(f"{where}: {_told(steps)}")
@@ -85,7 +84,8 @@ def _told(steps: list[int]) -> str:
 
 
 def repair(
-    target: Target = None,
+    target: NamedTarget,
+    order: Order,
     leap: Annotated[
         bool,
         typer.Option(
@@ -94,34 +94,33 @@ def repair(
         ),
     ] = False,
     why: Annotated[str | None, typer.Option("--why", help="The reason, for the audit.")] = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
 ) -> None:
     """After a switch-over or a restore: raise the sequences that are behind what is stored. Nothing is ever lowered."""
-    with operations(app, url, target, by=by) as found:
+    with target.operations(order.by) as found:
         done = found.repair(leap=leap, why=why)
-    if json:
+    if target.json:
         show.document(done)
         return
     for each in done.raised:
         show.plain(f"sequence of {each.name}: raised from {each.before} to {each.after}")
     for queue, stream in done.streams:
-        show.plain(
-            f"stream {show.clean(stream)} of queue {show.clean(queue)}: its messages have their turn again"
-        )
+        show.sentence(f"stream {stream} of queue {queue}: its messages have their turn again")
     if not done.raised and not done.streams:
         show.plain("Nothing to repair: every sequence is ahead of what is stored.")
 
 
 def worker(
-    target: Target = None,
+    target: Annotated[
+        str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
+    ] = None,
     processes: Annotated[
         int, typer.Option("--processes", "-p", min=1, max=256, help="Worker processes.")
     ] = 1,
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", "-q", help="Only this queue; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--queue", "-q", help="Only this queue; may be repeated.", autocompletion=complete_queues
+        ),
     ] = None,
     metrics: Annotated[
         str | None,
@@ -144,19 +143,22 @@ def worker(
     log_level: Annotated[
         str | None, typer.Option("--log-level", help="From which level on; else $HOLDFAST_LOG_LEVEL.")
     ] = None,
-    app: App = None,
+    app: AppOption = None,
 ) -> None:
     """Run the handlers of an application until it is told to stop."""
     name, _ = chosen(app, None, target) if target or app or os.environ.get(APP_VARIABLE) else (None, None)
     if name is None:
-        from ..errors import UsageError
-
         raise UsageError(f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}.")
     from ..processes.loading import load_app
     from ..processes.supervisor import run_worker
     from ..telemetry.logs import configure
 
     found = load_app(name)
+    there = sorted(each.queue for each in found.handlers)
+    if unknown := sorted(set(queue or ()) - set(there)):
+        raise UsageError(
+            f"No handler of {name} has the queue {', '.join(unknown)}; its queues: {', '.join(there) or 'none'}."
+        )
     configure(log, log_level)  # behind the application, which may have set logging up itself
     raise typer.Exit(
         run_worker(found, name, processes=processes, queues=queue, metrics=metrics, metrics_open=metrics_open)

@@ -2,104 +2,164 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
+import click
 import typer
 
 from ..errors import HoldfastError, UsageError
+from ..model.message import Flag, Reason
+from ..model.text import counted, replaced, safe_json, visible
+from . import tables
+from .tables import Page, age, words
 
-if TYPE_CHECKING:
-    from rich.console import Console
+__all__ = ["age", "counted", "visible", "words"]
 
 FAILED, WRONG, UNHEALTHY = 1, 2, 3
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most.")]
-Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Only in this queue.")]
-Number = Annotated[
-    int | None, typer.Option("--number", help="Which one, if several messages have the id: see `show`.")
-]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the message.")]
-
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
-WIDE = 220  # columns when nobody looks: nothing is cut off in a pipe
+NARROW, WIDE = 40, 400  # columns, whatever the terminal says
+COMMAND, HARD_SPACE = re.compile("`[^`]{1,60}`"), "\xa0"
 
 
 def clean(value: object) -> str:
     """Text that a terminal only shows: no escape sequences, no line breaks, no turned direction."""
-    if value is None:
-        return ""
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(value, Enum):
-        value = value.name.replace("_", " ").lower()
-    return CONTROL.sub("?", str(value))
+        value = words(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(clean, value))
+    return "" if value is None else replaced(str(value))
 
 
-def age(seconds: float | None) -> str:
-    """A length of time for people."""
-    if seconds is None:
-        return ""
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"
+# -- the terminal
 
 
-def console() -> Console:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False, emoji=False)
-
-
-def plain(text: str) -> None:
-    typer.echo(text)
+def width() -> int | None:
+    """Columns of the terminal; None: nobody looks, it is a pipe or a file."""
+    if not sys.stdout.isatty():
+        return None
+    return max(NARROW, min(WIDE, shutil.get_terminal_size().columns))
 
 
-def complain(error: HoldfastError) -> None:
+def is_coloured() -> bool:
+    """On a terminal, unless NO_COLOR is set; FORCE_COLOR: also in a pipe."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+
+
+def plain(text: str, *, err: bool = False, **style: Any) -> None:
+    """A line, styled where there are colours."""
+    styled = typer.style(text, **style) if style and text and is_coloured() else text
+    typer.echo(styled, err=err, color=is_coloured())
+
+
+def sentence(text: str, lead: str = "", **style: Any) -> None:
+    """A sentence: on a terminal broken between words, so that no id and no command is; `lead` stands before it."""
+    text, columns = clean(text), width()
+    if columns is None:
+        plain(lead + text, **style)
+        return
+    kept = COMMAND.sub(lambda found: found[0].replace(" ", HARD_SPACE), text)
+    broken = textwrap.wrap(
+        kept, columns, initial_indent=lead, subsequent_indent=" " * len(lead),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    for line in broken or [lead]:
+        plain(line.replace(HARD_SPACE, " "), **style)
+
+
+def complain(error: HoldfastError | str) -> None:
+    """One line, and the details of an error behind it."""
     typer.echo(f"holdfast: {clean(error)}", err=True)
+    for line in error.details if isinstance(error, HoldfastError) else ():
+        typer.echo(f"  {visible(line)}", err=True)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """Rows under headings, or a sentence if there are none."""
+def clear() -> None:
+    if sys.stdout.isatty():
+        click.clear()
+
+
+# -- for people
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    empty: str,
+    *,
+    at: datetime | None = None,
+    spare: Sequence[str] = (),
+) -> None:
+    """Rows under headings, or a sentence if there are none. `at`: the database's time; `spare`: see tables."""
     rows = list(rows)
     if not rows:
         plain(empty)
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(clean(value)) for value in row))
-    console().print(made)
+    (heading, *others), left_out = tables.lines(Page(width(), at), columns, rows, spare)
+    plain(heading, bold=True)
+    for line in others:
+        plain(line)
+    if left_out:
+        sentence(f"(no room for: {', '.join(left_out)}; --json has everything)", dim=True)
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> None:
     """Names and values, those without a value left out."""
-    told = [(name, clean(value)) for name, value in rows if value not in (None, "", ())]
-    width = max((len(name) for name, _ in told), default=0)
-    for name, value in told:
-        plain(f"{name:<{width}}  {value}")
+    told = [(name, text) for name, value in rows if (text := clean(value))]
+    widest = max((len(name) for name, _ in told), default=0)
+    for name, text in told:
+        sentence(text, f"{name:<{widest}}  ")
+
+
+# -- for machines
 
 
 def document(value: object) -> None:
-    """One JSON document on standard output."""
+    """One JSON document on standard output. What a terminal would obey is escaped."""
     import msgspec
 
-    encoded = msgspec.json.encode(value, enc_hook=_encode)
-    typer.echo(msgspec.json.format(encoded, indent=2).decode())
+    encoded = msgspec.json.encode(named(value), enc_hook=_encode)
+    plain(safe_json(msgspec.json.format(encoded, indent=2).decode()))
+
+
+def named(value: object) -> object:
+    """Answers as plain values: reasons and flags by their names."""
+    if isinstance(value, Reason):
+        return reason_name(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return named(fields(value))
+    if isinstance(value, Mapping):
+        return {str(key): named(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [named(each) for each in value]
+    return value
+
+
+def reason_name(reason: Reason) -> str:
+    """As `--reason` takes it: transport-unavailable."""
+    return reason.name.lower().replace("_", "-")
+
+
+def flags(status: int) -> list[str]:
+    """What is done for a message, by name; a handler's own steps by their numbers."""
+    known = [each.name.lower().replace("_", "-") for each in Flag if each.name is not None and status & each]
+    others = status & ~int(sum(Flag))
+    return known + [f"step-{bit - 2}" for bit in range(3, 15) if others & 1 << bit]
 
 
 def _encode(value: object) -> object:
@@ -119,11 +179,18 @@ def raw(text: str | None) -> Any:
 
 
 def fields(value: Any, *extra: str) -> dict[str, object]:
-    """A dataclass as a dictionary, with some of its properties."""
-    import dataclasses
+    """A dataclass as a dictionary, with some of its properties; its status as the names of its flags."""
+    made: dict[str, object] = {}
+    for name in (*(each.name for each in fields_of(value)), *extra):
+        found = getattr(value, name)
+        if name == "status" and isinstance(found, int):
+            made["flags"] = flags(found)
+        else:
+            made[name] = found
+    return made
 
-    made = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    return made | {name: getattr(value, name) for name in extra}
+
+# -- asking, waiting
 
 
 def nobody_is_there() -> bool:
@@ -135,8 +202,8 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if nobody_is_there():
-        raise UsageError(f"{question} Nobody is there to be asked: add --yes if it is meant.")
-    typer.confirm(question, abort=True)
+        raise UsageError(f"{question} There is no terminal to ask on: add --yes if it is meant.")
+    typer.confirm(clean(question), abort=True)
 
 
 @contextmanager

@@ -4,46 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
 from . import show
-from .messages import Why, changes
-from .show import Json, Limit, Queue, Yes
-from .target import App, As, Url, operations
+from .completing import ids as complete_ids
+from .filters import ID_HELP, Limit, Queue, QueueName, Why, meant
+from .messages import changes
+from .options import command
+from .target import Order, Target
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ..operations import StreamState
 
 app = typer.Typer(help="Streams: what holds them up, and what to do about it.", no_args_is_help=True)
 
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The ids of the messages.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help=ID_HELP, autocompletion=complete_ids)]
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream.")]
 PROPERTIES = ("is_blocked", "waiting", "since", "is_growing")
 
 
-@app.command("list")
-def list_(
-    queue: Queue = None, limit: Limit = 50, app: App = None, url: Url = None, json: Json = False
-) -> None:
+@command(app, "list")
+def list_(target: Target, queue: Queue = None, limit: Limit = 50) -> None:
     """Streams with something in their order, those with most behind the head first."""
-    with operations(app, url) as found:
-        states = found.streams.list(queue=queue, limit=limit)
-    listed(states, json, "No stream has pending messages.")
+    with target.operations() as found:
+        at, states = found.now(), found.streams.list(queue=queue, limit=limit)
+    listed(states, at, target.json, "No stream has pending messages.")
 
 
-@app.command()
-def blocked(
-    queue: Queue = None, limit: Limit = 50, app: App = None, url: Url = None, json: Json = False
-) -> None:
+@command(app)
+def blocked(target: Target, queue: Queue = None, limit: Limit = 50) -> None:
     """Streams that are halted, or whose head cannot be claimed now: by what, and until when."""
-    with operations(app, url) as found:
-        states = found.streams.blocked(queue=queue, limit=limit)
-    listed(states, json, "No stream is blocked.")
+    with target.operations() as found:
+        at, states = found.now(), found.streams.blocked(queue=queue, limit=limit)
+    listed(states, at, target.json, "No stream is blocked.")
 
 
-def listed(states: Sequence[StreamState], json: bool, empty: str) -> None:
+def listed(states: Sequence[StreamState], at: datetime, json: bool, empty: str) -> None:
     if json:
         show.document([show.fields(each, *PROPERTIES) for each in states])
         return
@@ -57,125 +57,103 @@ def listed(states: Sequence[StreamState], json: bool, empty: str) -> None:
                 e.state,
                 e.until or e.claimable_at,
                 e.reason,
-                e.attempts,
+                e.attempts or None,
                 e.waiting,
-                e.halted_by,
+                halter(e.halted_by),
             )
             for e in states
         ),
         empty,
+        at=at,
+        spare=("until", "reason", "attempts"),
     )
 
 
-@app.command("show")
-def show_(
-    queue: QueueName,
-    stream: StreamName,
-    limit: Limit = 200,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
+def halter(halted_by: str | None) -> UUID | str | None:
+    """The dead letter that halts a stream, or who said why."""
+    try:
+        return None if halted_by is None else UUID(halted_by)
+    except ValueError:
+        return halted_by
+
+
+@command(app, "show")
+def show_(queue: QueueName, stream: StreamName, target: Target, limit: Limit = 200) -> None:
     """A stream in its order; what is out of the order comes last."""
-    with operations(app, url) as found:
-        order = found.streams.show(queue, stream, limit=limit)
-    if json:
+    with target.operations() as found:
+        at, order = found.now(), found.streams.show(queue, stream, limit=limit)
+    if target.json:
         state = None if order.state is None else show.fields(order.state, *PROPERTIES)
         show.document({"state": state, "messages": order.messages})
         return
     if order.state is not None and order.state.halted_by is not None:
-        show.plain(
-            f"Halted since {show.clean(order.state.halted_at)} by {show.clean(order.state.halted_by)}."
-        )
+        show.sentence(f"Halted since {show.clean(order.state.halted_at)} UTC by {order.state.halted_by}.")
     show.table(
         ("place", "id", "type", "state", "attempts", "claimable", "worker"),
         (
             (
-                n if e.position is not None else "out",
+                str(n) if e.position is not None else "out",
                 e.id,
                 e.type,
                 e.state,
-                e.attempts,
+                e.attempts or None,
                 e.claimable_at,
                 e.worker,
             )
             for n, e in enumerate(order.messages, 1)
         ),
         "Nothing is in it.",
+        at=at,
+        spare=("attempts", "worker"),
     )
 
 
-@app.command("set-aside")
-def set_aside(
-    queue: QueueName,
-    stream: StreamName,
-    yes: Yes = False,
-    why: Why = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
+@command(app, "set-aside")
+def set_aside(queue: QueueName, stream: StreamName, order: Order, target: Target, why: Why = None) -> None:
     """Take the head out of the order, so that what stands behind it goes on."""
     show.confirm(
-        f"Set the head of stream {stream} in queue {queue} aside? It does not come back into the order.", yes
+        f"Set the head of stream {stream} in queue {queue} aside? It does not come back into the order.",
+        order.yes,
     )
-    with operations(app, url, by=by) as found:
-        changes([found.streams.set_aside(queue, stream, why=why)], json)
+    with target.operations(order.by) as found:
+        changes([found.streams.set_aside(queue, stream, why=why)], target.json)
 
 
-@app.command()
-def release(
-    ids: Ids,
-    queue: Queue = None,
-    yes: Yes = False,
-    why: Why = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
+@command(app)
+def release(ids: Ids, order: Order, target: Target, queue: Queue = None, why: Why = None) -> None:
     """Take waiting messages out of the order, one or several; those between stay blocked."""
-    named = f"message {ids[0]}" if len(ids) == 1 else f"{len(ids)} messages"
-    show.confirm(f"Release {named} from the stream? It does not come back into the order.", yes)
-    with operations(app, url, by=by) as found:
-        changes([each for id in ids for each in found.streams.release(id, queue=queue, why=why)], json)
+    with target.operations(order.by) as found:
+        messages = [meant(found, each) for each in ids]
+        named = f"message {messages[0]}" if len(messages) == 1 else f"{len(messages)} messages"
+        show.confirm(f"Release {named} from the stream? It does not come back into the order.", order.yes)
+        done = [each for id in messages for each in found.streams.release(id, queue=queue, why=why)]
+    changes(done, target.json)
 
 
-@app.command()
+@command(app)
 def halt(
     queue: QueueName,
     stream: StreamName,
     why: Annotated[str, typer.Option("--why", help="Shown to whoever asks why the stream stands still.")],
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
+    order: Order,
+    target: Target,
 ) -> None:
     """Hand out nothing of a stream until it is resumed."""
-    with operations(app, url, by=by) as found:
+    with target.operations(order.by) as found:
         found.streams.halt(queue, stream, why)
-    told(json, queue, stream, "halted")
+    told(target.json, queue, stream, "halted")
 
 
-@app.command()
-def resume(
-    queue: QueueName,
-    stream: StreamName,
-    why: Why = None,
-    by: As = None,
-    app: App = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
+@command(app)
+def resume(queue: QueueName, stream: StreamName, order: Order, target: Target, why: Why = None) -> None:
     """Let a halted stream go on with the first message of its order."""
-    with operations(app, url, by=by) as found:
+    with target.operations(order.by) as found:
         lifted = found.streams.resume(queue, stream, why=why)
-    told(json, queue, stream, "resumed" if lifted else "was not halted")
+    told(target.json, queue, stream, "resumed" if lifted else "was not halted")
 
 
 def told(json: bool, queue: str, stream: str, what: str) -> None:
     if json:
         show.document({"queue": queue, "stream": stream, "what": what})
     else:
-        show.plain(f"stream {show.clean(stream)} of queue {show.clean(queue)}: {what}")
+        show.sentence(f"stream {stream} of queue {queue}: {what}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -19,23 +20,67 @@ if TYPE_CHECKING:
 
 APP_VARIABLE, URL_VARIABLE, AS_VARIABLE = "HOLDFAST_APP", "HOLDFAST_DATABASE_URL", "HOLDFAST_AS"
 
-App = Annotated[
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+AppOption = Annotated[
     str | None,
     typer.Option("--app", "-a", metavar="MODULE:APP", help=f"The application; else ${APP_VARIABLE}."),
 ]
-Url = Annotated[
+UrlOption = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help=f"The database, without a password; else ${URL_VARIABLE}."),
 ]
-As = Annotated[
-    str | None,
-    typer.Option(
-        "--as", metavar="NAME", envvar=AS_VARIABLE, help="Who gives the order, for the audit; else USER@HOST."
-    ),
-]
-Target = Annotated[
-    str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
-]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which database a command is about, and who reads the answer."""
+
+    app: AppOption = None
+    url: UrlOption = None
+    json: Json = False
+
+    def operations(self, by: str | None = None) -> AbstractContextManager[Operations]:
+        return operations(self.app, self.url, by=by)
+
+    def opened(self) -> AbstractContextManager[Any]:
+        return opened(self.app, self.url)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTarget:
+    """The same, with the application as an argument: for commands that are about nothing else."""
+
+    target: Annotated[
+        str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
+    ] = None
+    app: AppOption = None
+    url: UrlOption = None
+    json: Json = False
+
+    def operations(self, by: str | None = None) -> AbstractContextManager[Operations]:
+        return operations(self.app, self.url, self.target, by=by)
+
+    def opened(self) -> AbstractContextManager[Any]:
+        return opened(self.app, self.url, self.target)
+
+    def application(self) -> Any:
+        return application(self.app, self.url, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What every command takes that changes something. `yes` does nothing where nothing is asked."""
+
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="NAME",
+            envvar=AS_VARIABLE,
+            help="Who gives the order, for the audit; else USER@HOST.",
+        ),
+    ] = None
 
 
 def chosen(app: str | None, url: str | None, target: str | None = None) -> tuple[str | None, str | None]:

@@ -57,5 +57,6 @@ def run(
         return 1
     rows = proof.prove(stage.evidence())
     show_proof(console, rows)
-    show_commands(console, stage.database, seed, stage.cursed)
+    again = f"demo --seed {seed} --seconds {seconds:g} --processes {processes}"
+    show_commands(console, stage.database, again, stage.cursed)
     return 0 if all(row.kept for row in rows) else 1

@@ -132,7 +132,7 @@ class Play:
         down.unlink()
         self.picture.say(f"the bank is up again; {self.pending()} payments wait")
         self.until(lambda: self.state() == "closed", "the breaker did not close")
-        changed_at = self.app.breakers.show("bank").changed_at
+        changed_at = self.app.operations.breakers.show("bank").changed_at
         assert changed_at is not None
         self.day.closed_at = changed_at.timestamp()
         self.picture.say(f"three trials went well and the breaker closed; {self.pending()} payments wait")
@@ -156,13 +156,13 @@ class Play:
 
     def notice_open(self) -> None:
         """When the breaker opened the first time; a failed trial opens it again."""
-        state = self.app.breakers.show("bank")
+        state = self.app.operations.breakers.show("bank")
         if not self.day.opened_at and state.opened_at is not None:
             self.day.opened_at = state.opened_at.timestamp()
             self.picture.say(f"the breaker opens for all workers: {state.why}")
 
     def state(self) -> str:
-        return str(self.app.breakers.show("bank").state)
+        return str(self.app.operations.breakers.show("bank").state)
 
     # -- the deploys
 
@@ -228,7 +228,7 @@ class Play:
         )
 
     def state_known(self) -> str:
-        return next((str(each.state) for each in self.app.breakers.list()), "closed")
+        return next((str(each.state) for each in self.app.operations.breakers.list()), "closed")
 
     def pending(self) -> int:
         counts = count(self.day)

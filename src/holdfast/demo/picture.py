@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sqlite3
@@ -115,14 +116,14 @@ def show_proof(console: Console, rows: Sequence[Row]) -> None:
     console.print(table)
 
 
-def show_commands(console: Console, database: str, seed: int, cursed: str) -> None:
+def show_commands(console: Console, database: str, again: str, cursed: str) -> None:
     """What a reader may try next, on the database that is left."""
     holdfast = _command()
     url = shlex.quote(f"sqlite:///{database}")
     lines = [
         f"{holdfast} dead list --url {url}",
         f"{holdfast} why {cursed} --url {url}",
-        f"{holdfast} demo --seed {seed}",
+        f"{holdfast} {again}",
     ]
     console.print("\nThe database is still there. Look into it, or play the same story again:")
     for line in lines:
@@ -130,9 +131,14 @@ def show_commands(console: Console, database: str, seed: int, cursed: str) -> No
 
 
 def _command() -> str:
-    """How this installation is called from the current folder."""
+    """How this installation is called from the current folder, in a shell that has only what it had before.
+
+    `uv run` puts our folder into the PATH of this process alone, and another holdfast may come first in it.
+    """
     beside = Path(sys.executable).with_name("holdfast")
-    if shutil.which("holdfast") or not beside.exists():
+    first = shutil.which("holdfast")
+    is_ours = first is not None and beside.exists() and os.path.samefile(first, beside)
+    if not beside.exists() or (is_ours and "UV_RUN_RECURSION_DEPTH" not in os.environ):
         return "holdfast"
     try:
         return shlex.quote(str(beside.relative_to(Path.cwd())))

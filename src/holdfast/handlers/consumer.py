@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from ..bodies.keys import Keys
 from ..model.limits import Breaker, SharedRate, SharedSlots
 from ..model.work import Leased
 from ..rules.catchup import CatchUp
-from ..rules.delivery import HandlerPolicy
+from ..rules.delivery import Ending, HandlerPolicy
 from ..rules.redact import Masking
 from .context import Context
 
@@ -31,6 +31,7 @@ class Limits:
     rate: SharedRate | None = None
     slots: SharedSlots | None = None
     catch_up: CatchUp | None = None
+    ahead: bool = True  # a worker may hold more than it runs, and several messages of one stream at once
 
     @property
     def is_gated(self) -> bool:
@@ -82,4 +83,19 @@ class Consumer(Protocol):
 
     def but(self, policy: HandlerPolicy) -> Self:
         """The same under another policy."""
+        ...
+
+
+@runtime_checkable
+class RunConsumer(Consumer, Protocol):
+    """A consumer whose calls get whole runs: the head of each lane and what is behind it in its stream. It is async."""
+
+    async def call_runs(
+        self, queue: str, runs: Sequence[Sequence[Leased]], ran: Callable[[], float]
+    ) -> Sequence[Sequence[Ending]]:
+        """Handle many messages of one queue: at most `batch`, and about 4 MiB, in runs that are each in order.
+
+        It answers how each of them ended, in the same shape. Of each run the endings count up to the first after which
+        its stream cannot go on; what is behind that goes back as it was. `ran()` is the seconds since the call began.
+        """
         ...

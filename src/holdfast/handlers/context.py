@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar, overload
@@ -66,7 +66,10 @@ class Transaction(AbstractContextManager[C], AbstractAsyncContextManager[C]):
 class Context:
     """The message in hand, and what a handler may do about it."""
 
-    __slots__ = ("_completion", "_delta", "_emits", "_flags", "_lane", "_settling", "_steps", "leased")
+    __slots__ = (
+        "_answer", "_answered", "_completion", "_delta", "_emits", "_flags", "_is_settled", "_lane", "_settling",
+        "_steps", "answered", "leased",
+    )  # fmt: skip
 
     def __init__(self, leased: Leased, lane: object, steps: Mapping[str, int], settling: Settling) -> None:
         self.leased, self._lane = leased, lane
@@ -77,6 +80,10 @@ class Context:
         self._delta: Delta | None = (
             None  # of the engine's own consumers: stored with the settlement or not at all
         )
+        self._answer: Callable[[object], NewMessage | None] | None = None  # of an activity
+        self._answered: NewMessage | None = None
+        self.answered = False  # whether ctx.answer was called
+        self._is_settled = False
 
     @property
     def id(self) -> UUID:
@@ -172,6 +179,33 @@ class Context:
             raise UsageError(
                 f"Message {self.id} has been completed already: call ctx.{verb}(...) before that."
             )
+
+    def answer(self, value: object) -> None:
+        """In an activity that settles itself: what the orchestration gets. Call it inside of `ctx.transaction()`.
+
+        It is stored with the settlement. An activity that only returns its value needs no such call.
+        """
+        if self._is_settled:
+            raise UsageError(
+                f"Message {self.id} has been completed already: call ctx.answer(...) before that."
+            )
+        if self._answer is None:
+            raise UsageError(f"Handler {self.queue!r} is no activity: nobody waits for its answer.")
+        answer = self._answer(value)
+        # A block that was rolled back may be tried again: the last answer counts.
+        self._emits = [each for each in self._emits if each is not self._answered]
+        self._emits += [] if answer is None else [answer]
+        self._answered, self.answered = answer, True
+
+    def _settle(self) -> None:
+        """It is about to be settled in the handler's transaction."""
+        # The block commits before the function returns: what it returns would come too late to be stored with it.
+        if self._answer is not None and not self.answered:
+            raise UsageError(
+                f"Activity {self.queue!r} settles its message in a transaction and gave no answer: call "
+                "ctx.answer(value) before the block ends."
+            )
+        self._is_settled = True
 
     def complete(self, *, on: object) -> None:
         """Settle this message in your own transaction `on`: both commit or neither does."""

@@ -6,6 +6,7 @@ raise its wish: `Snooze` to be called again later, `Dead` to give the message up
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -65,6 +66,7 @@ class HandlerOptions:
 
     name: str | None = None
     family: str | None = None
+    renamed_from: str | None = None
     retry: RetryProfile | RetryPolicy | None = None
     order: Ordering = "strict"
     on_dead: OnDead = "continue"
@@ -220,6 +222,7 @@ def declare(
             refunds_max=settings.refunds,
             error_chars=settings.error_chars,
             redact=masking.known,
+            tracebacks=settings.tracebacks,
             after_death=options.after_death,
             recovery=options.recovery or {},
         ),
@@ -233,6 +236,17 @@ def declare(
         app=app,
         keys=app.keys,
         masking=masking,
+    )
+
+
+def is_declared_again(before: object, handler: AnyHandler) -> bool:
+    """Whether a cell of a notebook, or a line at Python's prompt, was run again: the same function, in `__main__`."""
+    return (
+        hasattr(sys, "ps1")
+        and isinstance(before, Handler)
+        and before.queue == handler.queue
+        and all(getattr(each.function, "__module__", "") == "__main__" for each in (before, handler))
+        and getattr(before.function, "__qualname__", "") == getattr(handler.function, "__qualname__", None)
     )
 
 
@@ -268,6 +282,11 @@ def _check(queue: str, options: HandlerOptions) -> None:
     steps, copy = options.steps, options.after_death.copy
     if options.family is not None and options.name is not None:
         raise InvalidSettings(f"Handler {queue!r}: give it a name or a family, not both.")
+    if options.renamed_from is not None:
+        if options.family is not None:
+            raise InvalidSettings(f"Handler {queue!r}: a family of queues cannot be renamed.")
+        if names.queue_name(options.renamed_from) == queue:
+            raise InvalidSettings(f"Handler {queue!r}: renamed_from must be another name, the old one.")
     if options.family is not None and not options.ordered:
         raise InvalidSettings(
             f"Handler {queue!r}: the queues of a family keep the order of streams. Leave ordered=False out."

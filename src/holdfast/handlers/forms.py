@@ -31,6 +31,7 @@ class HandlerKeywords(TypedDict, total=False):
 
     name: str | None
     family: str | None
+    renamed_from: str | None
     retry: RetryProfile | RetryPolicy | None
     order: Ordering
     on_dead: OnDead

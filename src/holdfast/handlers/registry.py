@@ -16,6 +16,7 @@ class Handlers:
     def __init__(self, consumers: Iterable[Consumer] = ()) -> None:
         self._by_name: dict[str, Consumer] = {}
         self._families: dict[str, Consumer] = {}
+        self.renamed: dict[str, str] = {}  # old names of handlers, and their names now
         for each in consumers:
             self.add(each)
 
@@ -24,6 +25,11 @@ class Handlers:
         if name in self._by_name:
             raise InvalidSettings(
                 f"There is already a handler named {name!r}: give one of them another name with name=..."
+            )
+        if name in self.renamed:
+            raise InvalidSettings(
+                f"Handler {self.renamed[name]!r} says that it was called {name!r} before (renamed_from): give the new "
+                "handler another name."
             )
         if (family := family_of(name, self._families)) is not None:
             raise InvalidSettings(
@@ -39,6 +45,24 @@ class Handlers:
                 )
             self._families[name] = consumer
         self._by_name[name] = consumer
+
+    def rename(self, old: str, new: str) -> None:
+        """The handler `new` was called `old` before."""
+        if old in self._by_name:
+            raise InvalidSettings(
+                f"Handler {new!r}: renamed_from={old!r} names another handler of this application. Remove one of them."
+            )
+        if self.renamed.get(old, new) != new:
+            raise InvalidSettings(
+                f"Two handlers, {self.renamed[old]!r} and {new!r}, say renamed_from={old!r}."
+            )
+        self.renamed[old] = new
+
+    def put(self, consumer: Consumer) -> None:
+        """Take the place of the handler of this name."""
+        self._by_name.pop(consumer.queue, None)
+        self._families.pop(consumer.queue, None)
+        self.add(consumer)
 
     def tell_deaths(self) -> None:
         """From now on the deaths of these handlers' messages are reported to the application's hook."""

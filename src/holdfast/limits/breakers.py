@@ -15,27 +15,22 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection, Generator
 from concurrent.futures import Future, wait
 from contextvars import ContextVar
-from dataclasses import dataclass
-from datetime import datetime
 from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
-from ..errors import InvalidSettings, NotFound, StoreUnavailable, UsageError
+from ..errors import InvalidSettings, StoreUnavailable, UsageError
 from ..model import names
 from ..model.message import Reason
 from ..rules.blame import FAILURES, ending_of, is_ours, mark_trial, result_of
-from ..rules.breaker import BAD, VOID, BreakerOptions, Policy, State
+from ..rules.breaker import BAD, VOID, BreakerOptions, Policy
 from ..rules.classify import classify, storable
 from ..store import Store
-from ..store.plans import audit, breakers
-from ..store.plans.audit import Entry
-from ..store.plans.breakers import BreakerRow, Change
-from ..store.statement import Plan
+from ..store.plans.breakers import Change
 from ..telemetry.logs import Log
-from .circuits import BELIEVED, PATIENCE, BreakerChanged, Called, Circuit, Circuits, DecideSwitch, as_switch
+from .circuits import BELIEVED, PATIENCE, BreakerChanged, Called, Circuit, Circuits, DecideSwitch, Note
 
-__all__ = ["Breaker", "BreakerChanged", "BreakerState", "Breakers", "ending_of"]
+__all__ = ["Breaker", "BreakerChanged", "Breakers", "ending_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,7 +44,6 @@ Counts = (
 )
 
 WHY_CHARS = 200
-LISTED_MAX = 10_000
 
 log = Log("holdfast.breakers")
 
@@ -216,26 +210,8 @@ class Breaker:
         return result_of(error, counts)
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerState:
-    """A breaker as an operator sees it."""
-
-    name: str
-    state: State
-    forced: bool  # by an operator
-    calls: int  # the last ones that were handed in
-    failures: int  # of them
-    trials_left: int
-    successes: int  # of trials
-    opened_at: datetime | None
-    until: datetime | None
-    changed_at: datetime | None
-    retry_in: float | None  # seconds until a trial is let through; None: closed, or forced
-    why: str | None
-
-
 class Breakers:
-    """All breakers of an application, or of a database: for the code that calls, and for operators.
+    """All breakers of an application, for the code that calls. Operators have `operations.breakers`.
 
     `store` may be a function that answers it, for an application whose store changes (in tests).
     """
@@ -265,69 +241,17 @@ class Breakers:
         """Hand in what is left, and end the thread that talks to the store."""
         self._circuits.close()
 
-    # -- an operator's questions and orders
+    def __contains__(self, name: str) -> bool:
+        return name in self._breakers
 
-    def list(self) -> list[BreakerState]:
-        """Every breaker that has been used, by name."""
-        store = self._circuits.store
-        found = store.read(breakers.known(LISTED_MAX))
-        return [_state(row, now) for row, now in found]
-
-    def show(self, name: str) -> BreakerState:
-        store = self._circuits.store
-        row, now = store.read(breakers.look(name))
-        if row.version == 0:
-            there = ", ".join(each.name for each in self.list()) or "none"
-            raise NotFound(f"There is no breaker {name}; there are: {there}.")
-        return _state(row, now)
-
-    def trip(
-        self, name: str, *, why: str | None = None, seconds: float | None = None, by: str | None = None
-    ) -> BreakerState:
-        """Open a breaker: for so long, then trials as usual; without a time until it is closed or reset.
-
-        `by` is whose order it is, for the audit; else the user of this process.
-        """
-        if seconds is not None and not seconds > 0:
-            raise UsageError(f"A breaker cannot be opened for {seconds!r} s: give a positive time, or none.")
-        text = _short(why)
-        return self._order(name, "open", text, by, lambda switch, now: switch.trip(now, seconds, text))
-
-    def force_closed(self, name: str, *, why: str | None = None, by: str | None = None) -> BreakerState:
-        """Let everything through, whatever fails, until it is reset."""
-        text = _short(why)
-        return self._order(name, "close", text, by, lambda switch, _: switch.force_closed(text))
-
-    def reset(self, name: str, *, why: str | None = None, by: str | None = None) -> BreakerState:
-        """Closed, counters fresh, and left to itself again."""
-        return self._order(name, "reset", _short(why), by, lambda switch, _: switch.reset())
-
-    def _order(
-        self, name: str, what: str, why: str | None, by: str | None, decide: DecideSwitch
-    ) -> BreakerState:
-        who = names.operator(by)
-        if name not in self._breakers:
-            self.show(name)
-
-        def note(change: Change) -> Plan[int]:
-            entry = Entry(
-                f"breakers.{what}",
-                target=name,
-                before=_facts(change.before),
-                after=_facts(change.after),
-                why=why,
-            )
-            return (yield from audit.write(who, entry))
-
+    def order(self, name: str, decide: DecideSwitch, note: Note) -> Change:
+        """Change a breaker by an operator's hand. What `note` writes stands in the same transaction."""
         change = self._circuits.change(name, Policy(), decide, note)
         if not change.done:
             raise StoreUnavailable(f"Breaker {name} was changed by others all the time: try again.")
-        log.info(
-            "breaker.ordered", "breaker %(breaker)s: %(what)s, by %(who)s", breaker=name, what=what, who=who
-        )
         if name in self._breakers:
             self._breakers[name].circuit.learn(change.after, change.now)
-        return _state(change.after, change.now)
+        return change
 
 
 def counting(counts: Any) -> Callable[[BaseException], bool]:
@@ -346,33 +270,6 @@ def counting(counts: Any) -> Callable[[BaseException], bool]:
     raise InvalidSettings(
         f"counts={counts!r} must be exception types, Reasons, or a function of the exception."
     )
-
-
-def _facts(row: BreakerRow) -> dict[str, Any]:
-    return {"state": row.state, "forced": row.forced, "until": row.until, "why": row.why}
-
-
-def _state(row: BreakerRow, now: datetime) -> BreakerState:
-    switch = as_switch(row, Policy())
-    waits = switch.state is not State.CLOSED and not switch.forced
-    return BreakerState(
-        name=row.name,
-        state=switch.state,
-        forced=row.forced,
-        calls=len(row.calls),
-        failures=switch.failures,
-        trials_left=row.trials_left,
-        successes=row.successes,
-        opened_at=row.opened_at,
-        until=row.until,
-        changed_at=row.changed_at,
-        retry_in=switch.retry_in(now) if waits else None,
-        why=row.why,
-    )
-
-
-def _short(why: str | None) -> str | None:
-    return None if why is None else storable(" ".join(why.split()), WHY_CHARS)
 
 
 # --- Waiting, blocking or not -----------------------------------------------------------------------------------------

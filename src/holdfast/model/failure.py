@@ -17,6 +17,7 @@ import msgspec
 
 from ..errors import InvalidMessage, PoisonError
 from .message import Message, Reason
+from .text import counted
 
 
 class Category(StrEnum):
@@ -75,12 +76,14 @@ class FailureDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """One line about it: names, ids and counts, no payload and no text of an exception."""
-        allowed = "" if self.max_attempts is None else f", at most {self.max_attempts} allowed"
+        tried = counted(self.attempt_count, "attempt")
+        if self.max_attempts is not None:  # it may have been handed out once more, to be given up
+            tried = f"{min(self.attempt_count, self.max_attempts)} of {counted(self.max_attempts, 'attempt')}"
         last = self.last_reason
         cause = "" if last in (None, self.reason) else f", the last time {_words(last)}"
         return (
             f"{self.category}: message {self.message_id} of type {self.message_type} in queue {self.queue} failed: "
-            f"{_words(self.reason)}{cause}; {self.attempt_count} attempts{allowed}."
+            f"{_words(self.reason)}{cause}; {tried}."
         )
 
     @property

@@ -87,6 +87,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     )
     ran: float = 0.0  # seconds between the start of the handler and its end
     fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
+    traceback: str | None = None  # of the error, masked and bounded: put in by `endings.concluded`
 
 
 Mark = tuple[datetime, int]  # when a head became claimable, and its seq

@@ -11,25 +11,29 @@ Answers are frozen dataclasses without presentation. An order that would break a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from ..alerting.sinks import Sink
 from ..bodies.keys import Keys
 from ..errors import UsageError
 from ..handlers.consumer import Consumer
+from ..limits import breakers as limits
 from ..model.message import Death, Trouble
 from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
-from ..store.plans import audit, engine, queries
-from . import doctor, from_rows
+from ..store.plans import audit, engine, operator, queries
+from . import doctor, from_rows, incident
 from .alerts import Alerts
+from .breakers import Breakers, BreakerState
 from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
 from .desk import Desk, as_id
 from .explain import why
 from .files import Archived, Imported, LetterFiles
+from .incident import Cause, Paused, Status, Tripped
+from .instances import why_instance
 from .keyring import Keyring
 from .messages import Messages
 from .queues import Queues
@@ -44,6 +48,7 @@ from .results import (
     Deaths,
     Delivery,
     Dossier,
+    Dropped,
     Emptied,
     Ended,
     Filter,
@@ -60,14 +65,15 @@ from .results import (
     Repaired,
     RetryBacklog,
     State,
-    Status,
     StreamOrder,
     StreamState,
     Stuck,
+    Subscription,
     Unrouted,
     WorkerState,
 )
 from .streams import POISON_ATTEMPTS, Streams
+from .subscriptions import Subscriptions
 
 __all__ = [
     "STATES",
@@ -75,7 +81,10 @@ __all__ = [
     "Alerts",
     "Archived",
     "Blocking",
+    "BreakerState",
+    "Breakers",
     "Canary",
+    "Cause",
     "Changed",
     "Content",
     "DeadLetters",
@@ -83,6 +92,7 @@ __all__ = [
     "Deaths",
     "Delivery",
     "Dossier",
+    "Dropped",
     "Emptied",
     "Ended",
     "Filter",
@@ -95,6 +105,7 @@ __all__ = [
     "Many",
     "Messages",
     "Operations",
+    "Paused",
     "QueueState",
     "Queues",
     "Raised",
@@ -109,14 +120,15 @@ __all__ = [
     "StreamState",
     "Streams",
     "Stuck",
+    "Subscription",
+    "Subscriptions",
+    "Tripped",
     "Trouble",
     "Unrouted",
     "WorkerState",
 ]
 
 RATE_SECONDS = 60.0
-LATE_SECONDS = 300.0
-STUCK_ATTEMPTS = 3  # of a head: fewer are no sign of anything
 SHOWN = 100
 ADOPTED_MAX = 1000  # in one round
 ARCHIVED_FILES = 10
@@ -126,7 +138,8 @@ CLEAN_SECONDS = 6.0  # a tenth of a minute
 class Operations:
     """What a person may ask of a store and order it to do.
 
-    `handlers` are those of the application, if one is known; `sinks` hear its alerts; `who` gives the orders.
+    `handlers` are those of the application, if one is known; `sinks` hear its alerts; `who` gives the orders;
+    `breakers` are those that its code calls through.
     """
 
     def __init__(
@@ -137,6 +150,7 @@ class Operations:
         keys: Keys | None = None,
         sinks: Sequence[Sink] = (),
         who: str | None = None,
+        breakers: limits.Breakers | None = None,
     ) -> None:
         self._desk = Desk(store, settings or Settings(), handlers, keys, who)
         self.keys = Keyring(self._desk)
@@ -146,6 +160,8 @@ class Operations:
         self.files = LetterFiles(self._desk)
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
+        self.subscriptions = Subscriptions(self._desk, self.queues)
+        self.breakers = Breakers(self._desk, breakers)
 
     @property
     def settings(self) -> Settings:
@@ -154,7 +170,8 @@ class Operations:
     def by(self, who: str) -> Operations:
         """The same, with somebody else's name under the orders: `operations.by("anna").messages.park(id)`."""
         desk = self._desk
-        return Operations(desk.store, desk.settings, desk.handlers, desk.keys, self.alerts.sinks, who)
+        sinks, breakers = self.alerts.sinks, self.breakers.here
+        return Operations(desk.store, desk.settings, desk.handlers, desk.keys, sinks, who, breakers)
 
     def audit(
         self,
@@ -176,6 +193,10 @@ class Operations:
 
     # -- at a glance
 
+    def now(self) -> datetime:
+        """The database's time."""
+        return self._desk.ask(operator.moment())
+
     def status(self) -> Status:
         """Everything at a glance."""
         desk = self._desk
@@ -192,6 +213,7 @@ class Operations:
             states["unrouted"] = sum(each.count for each in unrouted)
         oldest = min((each.oldest_at for each in queues if each.oldest_at is not None), default=None)
         blocked = self.streams.blocked(limit=SHOWN)
+        breakers = incident.tripped(desk, queues, self.breakers.list())
         return Status(
             at=at,
             queues=tuple(queues),
@@ -204,7 +226,21 @@ class Operations:
             workers=tuple(workers),
             ended=ended,
             unrouted=tuple(unrouted),
-            problems=tuple(_problems(at, queues, blocked, unrouted, self.poison_count())),
+            breakers=tuple(breakers),
+            paused=tuple(incident.paused(desk, queues)),
+            causes=tuple(incident.causes(desk, queues)),
+            problems=tuple(
+                incident.problems(
+                    at,
+                    queues,
+                    workers,
+                    blocked,
+                    unrouted,
+                    breakers,
+                    self.poison_count(),
+                    len(desk.handlers) > 0,
+                )
+            ),
         )
 
     def unrouted(self) -> list[Unrouted]:
@@ -217,8 +253,18 @@ class Operations:
         return self.keys.reveal(as_id(id), type, body)
 
     def why(self, id: UUID | str) -> list[str]:
-        """Why a message is where it is: a sentence for each of its deliveries."""
-        return why(self._desk, as_id(id))
+        """Why a message is where it is: a sentence for each of its deliveries. Or why an instance is."""
+        return why_instance(self._desk, str(id)) or why(self._desk, as_id(id))
+
+    def why_instance(self, id: str) -> list[str]:
+        """What an orchestration's instance waits for; nothing if there is no such instance."""
+        return why_instance(self._desk, id) or []
+
+    def tracebacks(self, id: UUID | str) -> list[str]:
+        """The last tracebacks of a message, one for each of its deliveries that failed, pending or dead."""
+        dossier = self.messages.find_out(as_id(id))
+        contents = [content for _, content in (*dossier.pending, *dossier.dead)]
+        return [each.traceback for each in contents if each.traceback is not None]
 
     def doctor(self, *, deep: bool = False) -> list[Finding]:
         """What is wrong or will be, and what to do about it. Changes nothing.
@@ -293,6 +339,7 @@ class Operations:
     def chores(self) -> tuple[int, int, int, int]:
         """Leases that were ended, messages adopted, dead letters redriven by their policies, and archived."""
         desk, settings = self._desk, self._desk.settings
+        self.subscriptions.follow()
         return (
             desk.command("Leases", engine.recover),
             desk.command("Unrouted messages", engine.adopt, ADOPTED_MAX),
@@ -307,44 +354,3 @@ class Operations:
     def overdue(self) -> dict[str, float]:
         """How many seconds housekeeping is behind with lines of history and dedupe keys."""
         return overdue(self._desk)
-
-
-def late(at: datetime, since: datetime | None) -> bool:
-    return since is not None and at - since > timedelta(seconds=LATE_SECONDS)
-
-
-def _problems(
-    at: datetime,
-    queues: Sequence[QueueState],
-    blocked: Sequence[StreamState],
-    unrouted: Sequence[Unrouted],
-    loops: int,
-) -> list[str]:
-    """What makes the whole unhealthy. Dead letters do not: they are where failures are meant to end."""
-    found = []
-    for queue in queues:
-        if queue.depth and not queue.workers and queue.subscriptions:
-            found.append(
-                f"No live worker takes from queue {queue.name}, in which {queue.depth} messages wait."
-            )
-        if queue.oldest_at is not None and late(at, queue.oldest_at):
-            minutes = (at - queue.oldest_at).total_seconds() / 60
-            paused = ", which is paused" if queue.paused_at is not None else ""
-            found.append(
-                f"The oldest message of queue {queue.name}{paused} has been due for {minutes:.0f} minutes."
-            )
-    for stream in blocked:
-        if stream.halted_by is not None:
-            found.append(f"Stream {stream.stream} of queue {stream.queue} is halted; {stream.waiting} wait.")
-        elif stream.is_growing and (stream.attempts >= STUCK_ATTEMPTS or late(at, stream.since)):
-            found.append(
-                f"Stream {stream.stream} of queue {stream.queue} is blocked and grows: nothing of it is handled, and "
-                f"{stream.waiting} wait behind {stream.head}."
-            )
-    if loops:
-        found.append(
-            f"{loops} messages seem to be in a retry loop: they have failed {POISON_ATTEMPTS} times or more."
-        )
-    for each in unrouted:
-        found.append(f"Nobody subscribes to {each.type}: {each.count} messages wait.")
-    return found

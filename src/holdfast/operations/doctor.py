@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,13 +14,13 @@ from . import database, repair
 from . import deep as deeply
 from .cleaning import overdue
 from .desk import Desk
-from .results import Finding, Status, Stuck
+from .incident import Status
+from .results import Finding, Stuck
 
 SHOWN = 20
 LATE_ARCHIVE_SECONDS, LATE_ARCHIVE_COUNT = 86_400.0, 2000  # housekeeping may take a while
 LATE_CLEANING = 3600.0
 LAPSED_SECONDS = 300.0
-BLOCKED_SECONDS = 3600.0
 ENDLESS_LEASES = 20  # leases: nobody needs so long a one
 FLOW_SECONDS = 300.0
 WAITING_MIN = 100  # fewer that wait are no backlog
@@ -42,7 +41,6 @@ def examine(
     status = look()
     findings += _work(status)
     findings += _letters(desk, status)
-    findings += _streams(status)
     findings += _loops(loops())
     findings += _flow(desk, status)
     findings += _leases(desk)
@@ -112,24 +110,20 @@ def _order(desk: Desk) -> Iterator[Finding]:
 
 
 def _work(status: Status) -> Iterator[Finding]:
-    for queue in status.queues:
-        if queue.is_orphaned and queue.depth:
-            yield Finding(
-                "warning",
-                "orphaned-queue",
-                f"Nobody takes from queue {queue.name}, in which {queue.depth} messages wait.",
-                f"Start a worker with its handler, or `holdfast queues move {queue.name} TO`, or drop it.",
-            )
-    for each in status.unrouted:
+    """What `status` calls a problem is one here; loops are named below, one by one."""
+    yield from (each for each in status.problems if each.name != "retry-loop")
+    for each in status.paused:
+        who = f" by {each.who}" if each.who else ""
+        because = f": {each.why}" if each.why else ""
         yield Finding(
-            "warning",
-            "unrouted",
-            f"Nobody subscribes to {each.type}: {each.count} messages wait for a subscriber.",
-            "Start a worker that has a handler for it, or cancel them.",
+            "note",
+            "paused-queue",
+            f"Queue {each.queue} is paused since {each.since:%Y-%m-%d %H:%M:%S} UTC{who}{because}.",
+            f"`holdfast queues resume {each.queue}` claims from it again.",
         )
-    if not any(each.is_alive for each in status.workers):
+    if not status.depth and not any(each.is_alive for each in status.workers):
         yield Finding(
-            "warning" if status.depth else "note",
+            "note",
             "no-worker",
             "No worker has been seen lately.",
             "Start one: `holdfast worker MODULE:APP`.",
@@ -172,21 +166,6 @@ def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
             "dead-letters",
             f"{kept}; {limits}, and they do not get into the archive {settings.archive}: held, or it fails.",
             "`holdfast dead archive` says why; `holdfast dead list --held` lists what is held.",
-        )
-
-
-def _streams(status: Status) -> Iterator[Finding]:
-    for stream in status.blocked:
-        if stream.since is None or status.at - stream.since <= timedelta(seconds=BLOCKED_SECONDS):
-            continue
-        hours = (status.at - stream.since).total_seconds() / 3600
-        grows = ", and more have come since: nothing of it is handled" if stream.is_growing else ""
-        yield Finding(
-            "warning",
-            "blocked-stream",
-            f"Stream {stream.stream} of queue {stream.queue} is blocked for {hours:.1f} h; "
-            f"{stream.waiting} wait{grows}.",
-            "`holdfast streams blocked` says by what; retry, set aside or redrive that message.",
         )
 
 

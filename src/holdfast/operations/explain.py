@@ -6,7 +6,9 @@ from datetime import datetime
 from uuid import UUID
 
 from ..errors import BodySealed
+from ..model.failure import STARTS_SPENT
 from ..model.message import Reason
+from ..model.text import counted
 from ..store.plans import queries
 from ..store.plans.operator import moment
 from ..store.plans.rows import TIMER
@@ -161,9 +163,11 @@ def _dead(each: Letter, at: datetime, several: bool) -> str:
     if each.held_at is not None:
         held = f"held since {clock(each.held_at, at)} ({each.held_why})"
         way = f"{held}: first `holdfast dead unhold {meant}`, then {way}"
+    tried = each.attempts - (each.error or "").startswith(STARTS_SPENT)  # the last was to give it up
+    error = f" Its error: {each.error.rstrip('.')}." if each.error else ""
     return (
         f"In queue {each.queue}: dead since {clock(each.died_at, at)}, {words(each.reason)}{last}, after "
-        f"{counted(each.attempts, 'attempt')}; {way}.{halts}"
+        f"{counted(tried, 'attempt')}; {way}.{error}{halts}"
     )
 
 
@@ -179,7 +183,3 @@ def _ended(each: Ended, at: datetime) -> str:
 
 def words(reason: Reason | None) -> str:
     return "an unknown reason" if reason in (None, Reason.UNKNOWN) else reason.name.replace("_", " ").lower()
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

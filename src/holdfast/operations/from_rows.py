@@ -37,7 +37,8 @@ def content(row: Mapping[str, Any]) -> Content:
         Trouble(datetime.fromisoformat(each["at"]), reason_of(each.get("reason")), each["text"])
         for each in row["errors"] or ()
     )
-    return Content(row["body"], row["headers"], row["dedupe"], errors, tuple(map(death, row["deaths"])))
+    deaths = tuple(map(death, row["deaths"]))
+    return Content(row["body"], row["headers"], row["dedupe"], errors, deaths, row["traceback"])
 
 
 def death(row: Mapping[str, Any]) -> Death:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..clock import Clock
-from ..limits.breakers import Breakers
 from ..rules.breaker import State
 from ..telemetry.families import Sample
 from ..telemetry.logs import Log
@@ -29,8 +28,8 @@ BLOCKED_MAX = 1000
 class Gauges:
     """The last look at the database, for any number of scrapes."""
 
-    def __init__(self, operations: Callable[[], Any], breakers: Breakers, clock: Clock) -> None:
-        self._operations, self._breakers, self._clock = operations, breakers, clock
+    def __init__(self, operations: Callable[[], Any], clock: Clock) -> None:
+        self._operations, self._clock = operations, clock
         self._lock = threading.Lock()
         self._samples: list[Sample] = []
         self._looked_at = self._next_at = float("-inf")
@@ -51,7 +50,7 @@ class Gauges:
 
     def _look(self, begun: float) -> None:
         try:
-            self._samples, self._up = survey(self._operations(), self._breakers), True
+            self._samples, self._up = survey(self._operations()), True
         except Exception as error:  # whatever it is, the other metrics are still to be had
             self._samples, self._up = [], False
             log.warning(
@@ -62,7 +61,7 @@ class Gauges:
         self._next_at = self._looked_at + max(KEPT_SECONDS, SHARE * self._took)
 
 
-def survey(operations: Any, breakers: Breakers) -> list[Sample]:
+def survey(operations: Any) -> list[Sample]:
     """Everything that is looked up, now."""
     at, queues, workers = operations.queues.survey()
     samples = []
@@ -92,7 +91,7 @@ def survey(operations: Any, breakers: Breakers) -> list[Sample]:
     ]
     for what, seconds in operations.overdue().items():
         samples.append(Sample("holdfast_housekeeping_lag_seconds", (what,), (seconds,)))
-    for breaker in breakers.list():
+    for breaker in operations.breakers.list():
         samples += [
             Sample("holdfast_breaker_state", (breaker.name, state.value), (float(breaker.state is state),))
             for state in State

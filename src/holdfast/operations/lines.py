@@ -75,6 +75,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     headers: str | None
     body: str
     deaths: list[_Death]
+    traceback: str | None = None  # None: there is none, or it was written before they were kept
 
 
 _writer = msgspec.json.Encoder()

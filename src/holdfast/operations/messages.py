@@ -16,6 +16,7 @@ from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from . import from_rows
 from .desk import Desk, Tally, as_id, log, needed, said, spoken
+from .naming import named
 from .results import Changed, Delivery, Dossier, Filter, Many
 
 BATCH = 500
@@ -54,6 +55,13 @@ class Messages:
             )
         )
         return [from_rows.delivery(row) for row in rows]
+
+    def named(self, text: str) -> UUID:
+        """The message that a person means: by its whole id, its last eight characters, or its beginning.
+
+        Raises UsageError with the candidates if there are several.
+        """
+        return named(self._desk, text)
 
     def show(self, id: UUID | str) -> Dossier:
         """Everything that is known about a message, in all its queues, pending, dead and ended."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import NotFound, Refused, UsageError
+from ..handlers.registry import Handlers
 from ..model.names import serves
 from ..store.plans import audit, operator, queries, queues
 from ..store.plans.audit import Entry
@@ -33,6 +34,15 @@ class Queues:
         _, queues, _ = self.survey()
         return queues
 
+    def names(self) -> Sequence[str]:
+        """The queues that handlers have or had."""
+        return sorted(self._desk.ask(queries.queue_names()))
+
+    def patterns(self) -> Sequence[str]:
+        """The types and prefixes that are subscribed to."""
+        found = self._desk.ask(queries.subscriptions())
+        return sorted({pattern for _, pattern in found})
+
     def workers(self) -> Sequence[WorkerState]:
         """Workers, those seen last first."""
         return self.survey()[2]
@@ -51,7 +61,7 @@ class Queues:
             _worker(row, moment, self._desk.settings.lease)
             for row in (yield from queries.workers(WORKERS_MAX))
         ]
-        return moment, _queues(counts, known, subscribed, dead, workers), workers
+        return moment, _queues(counts, known, subscribed, dead, workers, self._desk.handlers), workers
 
     def pause(self, name: str, why: str | None = None) -> None:
         """Nothing is claimed from it; what runs settles, and the unstarted rest of runs goes back."""
@@ -250,7 +260,9 @@ def _queues(
     subscribed: Sequence[tuple[str, str]],
     dead: Mapping[str, int],
     workers: Sequence[WorkerState],
+    declared: Handlers,
 ) -> Sequence[QueueState]:
+    """`declared`: the handlers of the application; none: no application is known."""
     rows = {row["name"]: row for row in known}
     states: dict[str, dict[str, int]] = defaultdict(dict)
     oldest: dict[str, datetime] = {}
@@ -278,7 +290,8 @@ def _queues(
                 paused_why=rows[name]["paused_why"] if name in rows else None,
                 subscriptions=tuple(patterns.get(name, ())),
                 workers=live,
-                is_orphaned=not name.startswith(INTERNAL) and not live and (anybody or name not in patterns),
+                is_orphaned=not (name.startswith(INTERNAL) or live or name in declared)
+                and (anybody or len(declared) > 0 or name not in patterns),
             )
         )
     return found

@@ -205,13 +205,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message carries, as JSON text, its error history, and every death that it has died."""
+    """What a message carries, as JSON text, its error history, its last traceback, and every death it has died."""
 
     body: str
     headers: str | None
     dedupe: str | None
     errors: tuple[Trouble, ...]
     deaths: tuple[Death, ...] = ()
+    traceback: str | None = None  # the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +306,10 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue. `is_orphaned`: nobody takes from it although workers live, or no subscription leads to it either."""
+    """A queue. `is_orphaned`: no live worker takes from it, and no handler of the application has it.
+
+    Without an application: although workers live, or no subscription leads to it either.
+    """
 
     name: str
     states: Mapping[str, int]
@@ -320,30 +324,36 @@ class QueueState:
 
 
 @dataclass(frozen=True, slots=True)
+class Subscription:
+    """A queue gets messages of a type or prefix. `pattern` None: an old name of a handler that was renamed.
+
+    `is_orphaned`: no live worker takes from the queue, and no handler of the application has it.
+    """
+
+    queue: str
+    pattern: str | None
+    renamed_to: str | None
+    depth: int
+    workers: tuple[str, ...]
+    is_orphaned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A queue that new messages do not go to any more: what it had subscribed to, and what it had been renamed to."""
+
+    queue: str
+    patterns: tuple[str, ...]
+    renamed_to: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Unrouted:
     """A type that nobody subscribes to, with what waits for a subscriber."""
 
     type: str
     count: int
     oldest_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Everything at a glance. `ended` counts the outcomes of the last minute; `problems` make it unhealthy."""
-
-    at: datetime
-    queues: tuple[QueueState, ...]
-    states: Mapping[str, int]
-    depth: int
-    dead: int
-    oldest_at: datetime | None
-    oldest_age: float | None
-    blocked: tuple[StreamState, ...]
-    workers: tuple[WorkerState, ...]
-    ended: Mapping[str, int]
-    unrouted: tuple[Unrouted, ...]
-    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

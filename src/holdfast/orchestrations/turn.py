@@ -38,7 +38,7 @@ class Instance:
 
     __slots__ = (
         "_budget", "_code", "_halfway", "_next", "_overrun", "_part", "_rows", "_seen",
-        "entries", "execution", "id", "size", "turns",
+        "entries", "execution", "id", "mark", "size", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,7 @@ class Instance:
     ) -> None:
         self.id, self.execution = id, execution
         self.turns = 0  # the number of the last turn that is whole
+        self.mark = ""  # the engine's: who stored the last turn
         self.entries = 0
         self.size = 0  # bytes of the journal
         self._code = Code(program, id, execution, limits or DEFAULTS)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import HoldfastError, UsageError
+from ..rules.classify import describe
+from ..rules.redact import redact
 
 if TYPE_CHECKING:
     from ..app import Holdfast
+
+ERROR_CHARS = 500
 
 
 def load_app(name: str) -> Holdfast:
@@ -27,7 +33,9 @@ def load_app(name: str) -> Holdfast:
             raise UsageError(
                 f"There is no module {module} in {os.getcwd()} or where Python looks for modules."
             ) from None
-        raise
+        raise broken(module, error) from error
+    except Exception as error:
+        raise broken(module, error) from error
     for part in (attribute or "app").split("."):
         found = getattr(found, part, None)
         if found is None:
@@ -39,3 +47,21 @@ def load_app(name: str) -> Holdfast:
     if not isinstance(found, Holdfast):
         raise UsageError(f"{name} is a {type(found).__name__} and not a Holdfast application.")
     return found
+
+
+def broken(module: str, error: Exception) -> HoldfastError:
+    """Why a module cannot be imported, with the traceback from the user's code on: nobody looks for our frames."""
+    trace = error.__traceback__
+    while trace is not None and _imports(trace):
+        trace = trace.tb_next
+    where = error.with_traceback(trace)
+    lines = traceback.format_exception(type(where), where, trace, chain=False)
+    text = redact(describe(error, ERROR_CHARS))
+    made = HoldfastError(f"Module {module} cannot be loaded: {text}")
+    made.details = tuple(redact("".join(lines).rstrip()).splitlines())
+    return made
+
+
+def _imports(trace: TracebackType) -> bool:
+    name = trace.tb_frame.f_code.co_filename
+    return name == __file__ or "importlib" in name

@@ -22,11 +22,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import StoreUnavailable
-from ..telemetry.logs import Log
+from ..model.names import display_url
+from ..telemetry.logs import Log, announce
 from ..telemetry.sheet import Sheet
 from ..worker.board import Board
 from ..worker.exchanges import PAUSE_MAX, PAUSE_MIN
@@ -145,6 +147,7 @@ class Supervisor:
     children: list[Child] = field(default_factory=list)
     exporter: Exporting | None = None
     stops: int = 0
+    deaths: int = 0  # of worker processes that nobody had told to stop
     _stop_at: float = float("inf")
     _pipe: tuple[int, int] = (-1, -1)  # closed by our death, however it comes: the children read its end
 
@@ -270,6 +273,7 @@ class Supervisor:
             code=code,
             running=len(running),
         )
+        self.deaths += not self.stops
         if worker and self.stops:  # nobody is a suspect for a death that was ordered
             child.deaths.append(WorkerDeath(worker, [], running + ended))
         elif worker:
@@ -366,12 +370,39 @@ def run_worker(
     metrics: str | None = None,
     metrics_open: bool = False,
 ) -> int:
-    """Run a supervised worker in this process until it is told to stop.
+    """Run a supervised worker in this process until it is asked to stop.
 
     `metrics`: an address to be scraped at; `metrics_open`: by anybody, also beyond loopback without a token.
     """
     listening = None if metrics is None else listen(metrics, token=token(), is_open=metrics_open)
-    return Supervisor(app, target, processes, queues, listening).run()
+    served = sorted(queues or (each.queue for each in app.handlers))
+    begun = app.clock.monotonic()
+    announce(
+        "worker.began",
+        "holdfast %(version)s: worker of %(application)s on %(database)s, queues %(queues)s, %(processes)s, "
+        "%(metrics)s",
+        version=metadata.version("holdfast"),
+        application=target,
+        database=display_url(app.url),
+        queues=", ".join(served) or "none",
+        processes="1 process" if processes == 1 else f"{processes} processes",
+        metrics="no metrics" if listening is None else f"metrics at {_address(listening)}",
+    )
+    supervisor = Supervisor(app, target, processes, queues, listening)
+    code = supervisor.run()
+    announce(
+        "worker.finished",
+        "holdfast: worker of %(application)s ended after %(seconds)s: %(deaths)s of its processes died",
+        application=target,
+        seconds=f"{app.clock.monotonic() - begun:.0f} s",
+        deaths=supervisor.deaths or "none",
+    )
+    return code
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
 
 def _empty(pipe: int) -> None:

@@ -1,6 +1,7 @@
-"""What a death leaves behind beside the dead letter: a copy for a backup handler, news for the application's hook.
+"""What a death leaves behind beside the dead letter: a copy for a backup handler, news for the application's hook,
+an answer for the orchestration that waits for it.
 
-Both are messages, stored in the transaction of the death: nobody dies without them, and a process that ends before
+They are messages, stored in the transaction of the death: nobody dies without them, and a process that ends before
 they are handled loses nothing. Their ids follow from the message and the epoch in which it died, so a death that is
 reported twice leaves them once. The moment is in them too: a letter that was imported may reach an epoch again.
 """
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 from ..errors import InvalidSettings
+from ..model import replies
 from ..model.message import NewMessage, Reason
 from ..model.work import Leased
 
@@ -96,6 +98,9 @@ def aftermath(
             "fingerprint": fingerprint,
         }
         left.append(news(message.id, death, told))
+    answer = replies.failed(leased.message.id, leased.message.headers, death, error, last_reason)
+    if answer is not None:
+        left.append(answer)
     return None if copied is None else copied.id, tuple(left)
 
 

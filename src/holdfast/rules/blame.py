@@ -58,6 +58,11 @@ def ending_of(error: BaseException, flags: int, ran: float) -> BreakerRefused | 
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    if not isinstance(error, BaseExceptionGroup) or hasattr(error, TRIAL):
-        return [error]
-    return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    found, waiting = [], [error]  # no recursion: groups may be nested deeper than the stack
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, BaseExceptionGroup) and not hasattr(each, TRIAL):
+            waiting.extend(reversed(each.exceptions))
+        else:
+            found.append(each)
+    return found

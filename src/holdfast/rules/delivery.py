@@ -22,6 +22,7 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from ..errors import InvalidSettings, LeaseLost
+from ..model import replies
 from ..model.failure import STARTS_SPENT, Category, FailureDescription, category_of, is_retryable, serialized
 from ..model.message import Flag, NewMessage, Reason
 from ..model.work import Delta, Leased, Outcome, Settlement, Unfit
@@ -31,6 +32,7 @@ from .fingerprint import fingerprint
 from .recovery import Recovery, checked
 from .redact import ROOM, Redactor, kept, redact
 from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
+from .traces import Place
 
 SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until a body is tried to be opened again
 DELAY_MAX = 10 * 366 * 86_400.0
@@ -38,6 +40,7 @@ PROGRESS = int(Flag.FAILED) - 1
 NUMBER_MAX = 2_000_000_000  # no counter of ours gets there, and from there on it cannot rise any more
 PLACE_MAX = 2**62  # the same for the place in a stream
 PUBLISHED = int(Flag.PUBLISHED)
+CANCELLED = "Cancelled: the message was cancelled while it was handled."
 
 Ordering = Literal["strict", "available"]
 OnDead = Literal["continue", "halt"]
@@ -60,6 +63,7 @@ class HandlerPolicy:
     refunds_max: int = 100
     error_chars: int = 2000
     redact: Redactor = redact  # masks secrets in the texts of errors
+    tracebacks: bool = True  # the last one is kept with the message, and logged
     after_death: AfterDeath = HOLD
     recovery: Mapping[Reason, Recovery] = field(default_factory=dict, hash=False)
 
@@ -95,6 +99,8 @@ class Raised:
     flags: int = 0
     ran: float = 0.0
     text: str | None = None  # instead of what the error says of itself: masked by the application
+    place: Place | None = None  # in the user's code
+    reason: Reason | None = None  # told by a worker written by hand, instead of what the error means
 
 
 class Reported(Exception):
@@ -128,6 +134,10 @@ class TimedOut:
     limit: float
     flags: int = 0
     ran: float = 0.0
+    error: BaseException | None = (
+        None  # the cancellation, where it came through: it says what the handler waited for
+    )
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +149,7 @@ class TrialFailed:
     flags: int = 0
     ran: float = 0.0
     text: str | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +215,7 @@ class Unreadable:
 
     error: BaseException
     text: str | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,13 +278,14 @@ def conclude(
         return Settlement(
             leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta
         )
-    judge, chars = _Judge(leased, policy, now, roll), ROOM * policy.error_chars
+    judge, chars = _Judge(leased, policy, now, roll, _place(ending)), ROOM * policy.error_chars
     text: str | None
     match ending:
         case Lost() | Raised(LeaseLost()):
             return None
-        case Raised(error, flags, ran, text):
-            return judge.failed(judge.classify(error), text or describe(error, chars), flags, ran)
+        case Raised(error, flags, ran, text, _, told):
+            failure = judge.classify(error) if told is None else Failure(told)
+            return judge.failed(failure, text or describe(error, chars), flags, ran)
         case TimedOut(limit, flags, ran):
             text = f"TimedOut: the handler ran longer than {limit:g} s."
             return judge.failed(Failure(Reason.TIMEOUT_EXCEEDED), text, flags, ran)
@@ -311,8 +324,12 @@ def conclude(
         case Released():
             return Settlement(leased, Outcome.RELEASE, counted=False, started=False)
         case Cancelled(flags, ran):
-            flags, reason = flags & PROGRESS, Reason.CANCELLED
-            return Settlement(leased, Outcome.CANCELLED, flags=flags, reason=reason, ran=ran)
+            flags, reason, message = flags & PROGRESS, Reason.CANCELLED, leased.message
+            answer = replies.failed(
+                message.id, message.headers, f"cancelled/{leased.epoch}", CANCELLED, reason
+            )
+            emits = () if answer is None else (answer,)
+            return Settlement(leased, Outcome.CANCELLED, flags=flags, reason=reason, ran=ran, emits=emits)
         case _:
             assert_never(ending)
 
@@ -397,6 +414,7 @@ class _Judge:
     policy: HandlerPolicy
     now: datetime
     roll: float
+    place: str | None = None  # in the user's code
 
     def classify(self, error: BaseException) -> Failure:
         return classify(error, self.policy.declared, self.now)
@@ -512,7 +530,7 @@ class _Judge:
             )
         last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
         end = " The last worker never came back." if vanished else ""
-        text = f"{STARTS_SPENT} {self.leased.attempt} times, at most {allowed} allowed.{end}"
+        text = f"{STARTS_SPENT} as often as allowed ({allowed}).{end}"
         return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False)
 
     def dead(
@@ -528,7 +546,7 @@ class _Judge:
         started: bool = True,
     ) -> Settlement:
         error = self.kept(error)
-        name, wish = fingerprint(error, last_reason), self.policy.after_death
+        name, wish = fingerprint(error, last_reason, self.place), self.policy.after_death
         why: dict[str, Reason] = {"reason": reason, "last_reason": last_reason}
         copy, emits = aftermath(self.leased, wish, self.now, **why, error=error, fingerprint=name)
         return Settlement(
@@ -555,6 +573,13 @@ class _Judge:
     @property
     def refundable(self) -> bool:
         return self.leased.message.refunds < self.policy.refunds_max
+
+
+def _place(ending: Ending) -> str | None:
+    match ending:
+        case Raised() | TimedOut() | TrialFailed() | Unreadable():
+            return None if ending.place is None else ending.place.name
+    return None
 
 
 def _starts_allowed(leased: Leased, policy: HandlerPolicy) -> int:

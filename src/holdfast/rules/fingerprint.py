@@ -1,7 +1,8 @@
 """Which deaths have one cause: a short name for an error, the same whatever message it happened to.
 
 The type of the exception stays, and of its text everything that differs from message to message goes: quoted
-parts, addresses, paths, ids, hexadecimal, numbers and dates.
+parts, addresses, paths, ids, hexadecimal, numbers and dates. Where in the user's code it happened counts too, by module
+and qualified name: neither a line nor a frame of a library, which move with every release.
 
 >>> cause("KeyError: 'order-17'") == cause("KeyError: 'order-18'")
 True
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 CHARS_READ = 1000
 LENGTH = 12
@@ -42,6 +44,9 @@ def cause(error: str) -> str:
     return f"{kind}: {text.strip()}" if kind else text.strip()
 
 
-def fingerprint(error: str, reason: int) -> str:
-    """The name of a cause: twelve hexadecimal digits."""
-    return hashlib.sha256(f"{int(reason)} {cause(error)}".encode(errors="replace")).hexdigest()[:LENGTH]
+@lru_cache(maxsize=256)  # failures come in crowds
+def fingerprint(error: str, reason: int, place: str | None = None) -> str:
+    """The name of a cause: twelve hexadecimal digits. `place`: the innermost function of the user's code, if known."""
+    where = "" if place is None else f" at {place}"
+    text = f"{int(reason)} {cause(error)}{where}"
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:LENGTH]

@@ -52,6 +52,7 @@ class Lane(msgspec.Struct, eq=False):
     waiting: list[Leased]  # mostly one: a deque costs ten times as much to make
     leased_until: float
     running: Leased | None = None
+    along: list[Leased] = []  # behind it in the same call: of a consumer that takes runs
     started_at: float = 0.0
     waits_since: float | None = None  # for its turn to have a transaction: its time does not run
     ended: list[Settlement] = []  # not handed in yet

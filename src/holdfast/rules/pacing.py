@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from ..model.work import Batch, Leased, Report, Settlement, Want
 from .asking import Admission, Asking, Holding, Wishes
-from .delivery import give_back
+from .delivery import give_back, goes_alone
 from .lanes import HORIZON, PARTS, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
 
@@ -288,17 +288,51 @@ class Pacing:
         lane.started_at, lane.waits_since = now, None
         return leased
 
-    def end(self, lane: Lane, settlement: Settlement | None) -> None:
-        """The message that ran has ended. None: the lease is lost, nothing of it counts."""
-        self._count_running_out(lane, 0.0 if settlement is None else settlement.ran)
+    def begin_run(self, lane: Lane, now: float, most: int, bytes_max: int) -> list[Leased]:
+        """The next message of a lane and those behind it that may be in the same call; none: it gives up its handler.
+
+        What has failed before is alone in its call.
+        """
+        head = self.begin(lane, now)
+        if head is None:
+            return []
+        lane.along, size = [], len(head.message.body)
+        if goes_alone(head) or self.paces[lane.queue].limit.per_key:
+            return [head]
+        for following in lane.waiting[: most - 1]:
+            size += len(following.message.body)
+            if size > bytes_max or goes_alone(following):
+                break
+            if self.gate is not None and not self.gate.admits(lane.queue, now):
+                break
+            lane.along.append(following)
+        del lane.waiting[: len(lane.along)]
+        return [head, *lane.along]
+
+    def shorten(self, lane: Lane, count: int) -> None:
+        """Only so many of the run that has begun are in the call; the others wait."""
+        lane.waiting[:0] = lane.along[count - 1 :]
+        del lane.along[count - 1 :]
+
+    def end(self, lane: Lane, settlement: Settlement | None, took: float | None = None) -> None:
+        """The message that ran has ended, and the next of its run is looked at. None: the lease is lost.
+
+        `took`: its part of the time of a call with many; else the time that it ran.
+        """
+        ran = 0.0 if settlement is None else settlement.ran
+        self._count_running_out(lane, ran if took is None else took)
         if settlement is None:
             self.lose(lane)
         if settlement is None or lane.lost:
             return
         lane.ended.append(settlement)
         self._touched[lane.claimed] = lane
-        if lane.waiting and rest_of_run(settlement) == "give back":
+        if not lane.waiting and not lane.along:
+            return
+        if rest_of_run(settlement) == "give back":
             self._drop_rest(lane)
+        elif lane.along:
+            lane.running = lane.along.pop(0)
 
     def _count_running_out(self, lane: Lane, ran: float) -> None:
         pace = self.paces[lane.queue]
@@ -315,15 +349,19 @@ class Pacing:
             pace.free_key(lane)
 
     def _drop_rest(self, lane: Lane) -> None:
-        """The unstarted rest of a run goes back as it was: without a move the store forgets its lease."""
+        """The rest of a run goes back as it was: without a move the store forgets its lease."""
+        self._let_go(lane, lane.along)
+        self._let_go(lane, lane.waiting)
+
+    def _let_go(self, lane: Lane, rest: list[Leased]) -> None:
         pace = self.paces[lane.queue]
-        pace.held -= len(lane.waiting)
+        pace.held -= len(rest)
         if pace.limit.per_key:
-            for leased in lane.waiting:
-                del pace.waiting_keys[leased.token]
-        self.held -= len(lane.waiting)
-        self.held_bytes -= sum(len(leased.message.body) for leased in lane.waiting)
-        lane.waiting.clear()
+            for leased in rest:
+                pace.waiting_keys.pop(leased.token, None)
+        self.held -= len(rest)
+        self.held_bytes -= sum(len(leased.message.body) for leased in rest)
+        rest.clear()
 
     # -- a handler that settles its message itself
 
@@ -381,7 +419,7 @@ class Pacing:
         if not lane.waiting:
             return
         first = lane.waiting[0]
-        self._drop_rest(lane)
+        self._let_go(lane, lane.waiting)
         if lane.running is None and not lane.ended:
             lane.ended.append(give_back(first))
             self._touched[lane.claimed] = lane

@@ -18,8 +18,14 @@ def open_store(url: str, settings: Settings, clock: Clock, schema: str = DEFAULT
     if url.startswith("sqlite:"):
         return SqliteStore(url.removeprefix("sqlite:///"), settings, clock)
     # Imported here: SQLite users need no driver of PostgreSQL.
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError as missing:
+        raise InvalidSettings(
+            f"{display_url(url)} needs the driver psycopg, which cannot be imported ({missing}): "
+            "pip install 'holdfast[postgres]'."
+        ) from missing
 
     from .postgres import PostgresStore
 

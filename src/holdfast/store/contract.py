@@ -67,13 +67,24 @@ class Store(Protocol):
     def elsewhere(self) -> Plan[str | None]:
         """Where the connection that runs this is, if it is known not to be at this database."""
 
-    def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
+    def is_named_by(self, settings: Mapping[str, Any]) -> bool:
+        """Whether these settings of Django name this database, as far as can be told."""
+
+    def is_prepared(
+        self,
+        subscriptions: Mapping[str, Sequence[str]],
+        unordered: Collection[str],
+        renamed: Mapping[str, str],
+    ) -> bool:
         """Whether tables and subscriptions are there and committed, as far as that can be seen without waiting."""
 
     def migration(self) -> Plan[list[int]]:
         """What brings the database to the version of this release; the answer lists the steps taken."""
 
     def migrate(self) -> list[int]: ...
+
+    def drop(self) -> None:
+        """Remove all that is Holdfast's from the database, with its schema: for databases that a test made."""
 
     def check(self) -> None:
         """Refuse a database without our tables, or with those of another version."""

@@ -38,6 +38,7 @@ COLUMNS = (
 )  # of a plain INSERT
 KNOWS = (
     "queue",
+    "rename",
     "schema_version",
     "subscription",
 )  # names, and what is installed: an application looks at its start

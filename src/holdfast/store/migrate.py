@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
-from ..errors import NotMigrated
+from ..errors import NotMigrated, Refused
 from . import grants, installed
 from .installed import Installed
 from .scripts import CREATED, FUNCTION, array, functions, part, quoted, split, steps, written
@@ -126,6 +126,14 @@ def _migrate_postgres(schema: str) -> Plan[list[int]]:
     for statement in _postgres_statements(schema, found.version):
         yield Statement(statement)
     return [version for version, _ in steps("postgres") if version > found.version] or [-1]
+
+
+def drop_schema(schema: str) -> Plan[None]:
+    """Remove a schema with all that is in it. Refused for the default one, which a test never makes."""
+    if schema == DEFAULT_SCHEMA:
+        raise Refused(f"Schema {schema} is not dropped: only schemas that a test made are.")
+    yield Statement("set local statement_timeout = 0")
+    yield Statement(f"drop schema if exists {in_schema('holdfast.', schema)[:-1]} cascade")
 
 
 def refuse_foreign(found: Sequence[str], where: str, remedy: str) -> None:

@@ -45,8 +45,9 @@ from ..errors import InvalidSettings
 from ..model.names import display_url
 from ..settings import Settings
 from . import installed
+from .blocks import is_same_server
 from .handed_postgres import AsyncHandedOut, HandedOut, is_open
-from .migrate import migrate
+from .migrate import drop_schema, migrate
 from .plans import guards, queries
 from .plans.engine_postgres import PostgresEngine
 from .refusals import POOLER, STALE, Told, as_ours, cut_off
@@ -326,12 +327,25 @@ class PostgresStore:
     def migrate(self) -> list[int]:
         return self.run(self.migration())
 
+    def drop(self) -> None:
+        self.run(drop_schema(self.schema))
+
     def elsewhere(self) -> Plan[str | None]:
         """It is not known: one database has many addresses."""
         yield from ()
         return None
 
-    def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
+    def is_named_by(self, settings: Mapping[str, Any]) -> bool:
+        given = psycopg.conninfo.conninfo_to_dict(self.url)
+        host, port, name = (str(given.get(key) or "") for key in ("host", "port", "dbname"))
+        return is_same_server(host, port, name, settings)
+
+    def is_prepared(
+        self,
+        subscriptions: Mapping[str, Sequence[str]],
+        unordered: Collection[str],
+        renamed: Mapping[str, str],
+    ) -> bool:
         """Asked only where there is one writer."""
         return False
 

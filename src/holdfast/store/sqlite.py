@@ -232,13 +232,21 @@ class SqliteStore:
             return None
         return file or "a database in memory"
 
-    def is_prepared(self, subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str]) -> bool:
+    def is_named_by(self, settings: Mapping[str, Any]) -> bool:
+        return self._realpath is not None and os.path.realpath(str(settings.get("NAME"))) == self._realpath
+
+    def is_prepared(
+        self,
+        subscriptions: Mapping[str, Sequence[str]],
+        unordered: Collection[str],
+        renamed: Mapping[str, str],
+    ) -> bool:
         """Whether tables and subscriptions are there and committed."""
 
         def look() -> Plan[bool]:
             ((reached,),) = yield Statement("select max(version) from holdfast_schema")
-            missing = yield from engine.unsubscribed(subscriptions, unordered)
-            return reached == latest("sqlite") and missing == ([], [])
+            missing = yield from engine.unsubscribed(subscriptions, unordered, renamed)
+            return reached == latest("sqlite") and not any(missing)
 
         try:
             # Not our reader: it waits for locks, and the caller may hold one.
@@ -339,6 +347,9 @@ class SqliteStore:
 
     def migrate(self) -> list[int]:
         return self.run(self.migration())
+
+    def drop(self) -> None:
+        raise UsageError(f"A file is removed, not dropped: {self.where}.")
 
     def check(self) -> None:
         """Refuse a database without our tables, or with those of another version."""
@@ -490,7 +501,7 @@ def as_ours(error: Exception, path: str) -> Exception:
     if is_locked(code):
         return StoreUnavailable(
             f"{path} has been locked for {BUSY_SECONDS:.0f} s by another connection that writes: "
-            "end its transaction."
+            "end its transaction. If it is your own, publish in it: app.publish(..., on=connection)."
         )
     return StoreUnavailable(f"{path} cannot be used: {text}.{advice(text)}") if sqlite_waits(code) else error
 

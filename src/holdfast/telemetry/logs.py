@@ -3,6 +3,9 @@
 A call names the event first: `log.warning("lease.lapsed", "A lease of %(queue)s lapsed", queue=...)`. The fields fill
 the text and stand on the record (`extra`), so that any formatter can show them; ours writes JSON. docs/telemetry.md
 lists every event, and a test holds it to that. An exception among the fields becomes a line with its secrets masked.
+
+Fields come from messages, so they may hold anything. In the text of a record they are one line that a terminal does not
+obey, whichever formatter writes it; the fields themselves stay as they are.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InvalidSettings
+from ..model.text import safe_json, visible
 from ..rules.classify import describe
 from ..rules.redact import redact
 
@@ -38,11 +42,11 @@ class Log:
     def info(self, event: str, text: str, /, **fields: Any) -> None:
         self.log(logging.INFO, event, text, fields)
 
-    def warning(self, event: str, text: str, /, **fields: Any) -> None:
-        self.log(logging.WARNING, event, text, fields)
+    def warning(self, event: str, text: str, /, *, traceback: str | None = None, **fields: Any) -> None:
+        self.log(logging.WARNING, event, text, fields, traceback=traceback)
 
-    def error(self, event: str, text: str, /, **fields: Any) -> None:
-        self.log(logging.ERROR, event, text, fields)
+    def error(self, event: str, text: str, /, *, traceback: str | None = None, **fields: Any) -> None:
+        self.log(logging.ERROR, event, text, fields, traceback=traceback)
 
     def critical(
         self, event: str, text: str, /, *, exc_info: BaseException | None = None, **fields: Any
@@ -56,15 +60,22 @@ class Log:
         text: str,
         fields: Mapping[str, Any],
         exc_info: BaseException | None = None,
+        traceback: str | None = None,
     ) -> None:
+        """`traceback`: one that is text already, masked. Formatters show it where they show those of exceptions."""
         if self.logger.isEnabledFor(level):
             told = {name: _plain(value) for name, value in fields.items() if value is not None}
             # A name in the text whose field is left out is shown as None.
-            filled = {**dict.fromkeys(fields), **told}
+            filled = {**dict.fromkeys(fields), **{name: _shown(value) for name, value in told.items()}}
             arguments = (filled,) if filled else ()  # logging takes an empty mapping for an argument too many
-            self.logger.log(
-                level, text, *arguments, extra={"event": event, **told}, stacklevel=3, exc_info=exc_info
-            )
+            extra = {"event": event, **told}
+            if traceback is None:
+                self.logger.log(level, text, *arguments, extra=extra, stacklevel=3, exc_info=exc_info)
+                return
+            name, (file, line, function, _) = self.logger.name, self.logger.findCaller(stacklevel=3)
+            record = self.logger.makeRecord(name, level, file, line, text, arguments, None, function, extra)
+            record.exc_text = traceback
+            self.logger.handle(record)
 
 
 def _plain(value: Any) -> Any:
@@ -78,6 +89,26 @@ def _plain(value: Any) -> Any:
         case list() | tuple():
             return [_plain(each) for each in value]
     return str(value)
+
+
+def _shown(value: Any) -> Any:
+    return visible(value) if isinstance(value, str) else value
+
+
+class TextFormatter(logging.Formatter):
+    """One line for each record; the lines of a traceback are indented, so that none can pass for a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = visible(record.getMessage())
+        record.asctime = self.formatTime(record)
+        lines = [self.formatMessage(record)]
+        if record.exc_info:
+            lines += redact(self.formatException(record.exc_info)).splitlines()
+        elif record.exc_text:
+            lines += record.exc_text.splitlines()
+        if record.stack_info:
+            lines += self.formatStack(record.stack_info).splitlines()
+        return "\n    ".join([lines[0], *map(visible, lines[1:])])
 
 
 class JsonFormatter(logging.Formatter):
@@ -94,7 +125,9 @@ class JsonFormatter(logging.Formatter):
         fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             fields["exception"] = redact(self.formatException(record.exc_info))
-        return msgspec.json.encode(line | fields, enc_hook=str).decode()
+        elif record.exc_text:
+            fields["traceback"] = record.exc_text
+        return safe_json(msgspec.json.encode(line | fields, enc_hook=str).decode())
 
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime"}
@@ -123,8 +156,20 @@ def configure(kind: str | None = None, level: str | None = None) -> None:
     if root.handlers and asked is None:
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if asked == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(JsonFormatter() if asked == "json" else TextFormatter(TEXT))
     if root.handlers:
         ours.handlers, ours.propagate = [handler], False
     else:
         root.addHandler(handler)
+
+
+def announce(event: str, text: str, **fields: Any) -> None:
+    """A line on standard error whatever the level is: what a command does, once. JSON where logs are JSON."""
+    line = text % {name: _shown(value) for name, value in fields.items()}
+    if os.environ.get(KIND_VARIABLE) == "json":
+        record = logging.makeLogRecord(
+            {"name": "holdfast", "levelno": logging.INFO, "levelname": "INFO", "msg": line, "event": event}
+            | {name: _plain(value) for name, value in fields.items()}
+        )
+        line = JsonFormatter().format(record)
+    print(line, file=sys.stderr, flush=True)

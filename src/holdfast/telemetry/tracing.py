@@ -154,6 +154,7 @@ class Tracing:
             error = "LeaseLost"
         elif settlement.error is not None:
             error = settlement.error.partition(":")[0][:100]
+            self._tell_exception(leased, settlement, error)
         self._ended(leased, settlement, error, 0.0 if settlement is None else settlement.ran)
 
     def completed(self, leased: Leased, ran: float) -> None:
@@ -197,6 +198,14 @@ class Tracing:
     def _fail(self, span: Any, error: str) -> None:
         span.set_attribute("error.type", error)
         span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, error))
+
+    def _tell_exception(self, leased: Leased, settlement: Settlement, error: str) -> None:
+        """The event that the conventions ask for, without the texts of exceptions: they may quote a payload."""
+        running = self._running.get(leased.token)
+        if running is None or settlement.traceback is None:
+            return
+        told = {"exception.type": error, "exception.stacktrace": settlement.traceback}
+        running.span.add_event("exception", told)
 
     def _links(self, headers: Sequence[str | None]) -> list[Any]:
         links = []

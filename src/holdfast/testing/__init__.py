@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ParamSpec, Protocol
+from uuid import uuid4
 
+from ..bodies import codec
 from ..clock import Clock, MovableClock
+from ..errors import UsageError
+from ..handlers.registry import Handlers
+from ..model import names
+from ..model.message import NewMessage
+from ..operations import Operations
+from ..operations.results import Letter
+from ..orchestrations.declared import Activity
+from ..orchestrations.declaring import Declaring
+from ..publishing import Publishing
+from ..store import Store
+from ..store.plans import queries
 from ..worker.loop import Worker
+from .outcomes import Failed, Outcomes, PublishedMessage, Summary
 
-__all__ = ["Application", "Drained", "MovableClock", "testing"]
+P = ParamSpec("P")
+
+__all__ = ["Application", "Drained", "Failed", "MovableClock", "PublishedMessage", "Summary", "testing"]
+
+LETTERS_MAX = 1000
+_JSON = codec.decoder_for()
+SCHEMA = "holdfast_test_"
 
 
 class Application(Protocol):
     """What is needed of an application to test it."""
 
+    @property
+    def _declaring(self) -> Declaring: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def handlers(self) -> Handlers: ...
+    @property
+    def publishing(self) -> Publishing: ...
+    @property
+    def operations(self) -> Operations: ...
     def prepare(self) -> None: ...
     def worker(self, *, until_idle: bool) -> Worker: ...
     def moved(self, url: str, clock: Clock) -> AbstractContextManager[None]: ...
@@ -28,14 +59,60 @@ class Drained:
 
     def __init__(self, app: Application, clock: MovableClock) -> None:
         self.app, self.clock = app, clock
+        self._made: list[NewMessage] = []
 
-    def drain(self) -> None:
-        """Run handlers until nothing is claimable at the time the clock shows."""
-        asyncio.run(self.adrain())
+    def fake(self, activity: Activity[P, Any], answer: Any) -> None:
+        """Let calls of an activity do something else in this test: a function of its input, or a value.
 
-    async def adrain(self) -> None:
+        `t.fake(charge, Receipt("r-1"))`, `t.fake(charge, lambda order: ...)`, `t.fake(charge, CardDeclined())`.
+        """
+        function: Callable[..., Any]
+        if isinstance(answer, BaseException):
+
+            def function(*given: Any, **more: Any) -> Any:
+                raise answer
+
+        elif callable(answer):
+            function = answer
+        else:
+
+            def function(*given: Any, **more: Any) -> Any:
+                return answer
+
+        async def awaited(*given: Any, **more: Any) -> Any:
+            found = function(*given)
+            return await found if inspect.isawaitable(found) else found
+
+        is_async = inspect.iscoroutinefunction(activity.function)
+        fake = awaited if is_async else lambda *given, **more: function(*given)
+        self.app._declaring.fakes[activity.name] = fake
+
+    def forget(self) -> None:
+        """Drop every instance from memory, as a restart would. In tests each turn replays its journal anyway."""
+        self.app._declaring.place.memory.forget()
+
+    def drain(self, *, raises: bool = True) -> Summary:
+        """Run handlers until nothing is claimable at the time the clock shows, whatever fails meanwhile.
+
+        Then raise an ExceptionGroup of what died or waits for a retry. A message that failed and was handled by a
+        later attempt of the same drain is fine, and so are Snooze and Dead, which a handler asks for itself.
+        `raises=False`: the summary tells how many there are.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.adrain(raises=raises))
+        raise UsageError("drain() was called in async code, where it would block the loop: await t.adrain().")
+
+    async def adrain(self, *, raises: bool = True) -> Summary:
+        """Like `drain`, for async tests."""
         self.app.prepare()
-        await self.app.worker(until_idle=True).run()
+        worker = self.app.worker(until_idle=True)
+        outcomes = worker.endings.hear = Outcomes()
+        await worker.run()
+        if raises and (errors := outcomes.errors()):
+            raise ExceptionGroup(outcomes.headline(), errors)
+        return outcomes.summary()
 
     def advance(
         self,
@@ -54,12 +131,100 @@ class Drained:
             milliseconds=milliseconds, microseconds=microseconds,
         )  # fmt: skip
 
+    @property
+    def dead(self) -> Sequence[Letter]:
+        """The dead letters, oldest first."""
+        return self.app.operations.dead.list(newest=False, limit=LETTERS_MAX)
+
+    def published(self, type: str | None = None) -> list[PublishedMessage]:
+        """What this application has published since the test began, of one type or of all, in order.
+
+        By `publish` and by `ctx.publish`. What was rolled back, or was a duplicate, is not among it; nor is what was
+        stored with plain SQL.
+        """
+        wanted = [each for each in self._made if type is None or each.type == type]
+        return [_as_published(each) for each in wanted if self._is_stored(each)]
+
+    def _is_stored(self, message: NewMessage) -> bool:
+        return any(self.app.store.read(queries.show(message.id)))
+
+    def record(self, message: NewMessage) -> None:
+        """This message was made; whether it is stored is seen later."""
+        self._made.append(message)
+
+
+def _as_published(message: NewMessage) -> PublishedMessage:
+    return PublishedMessage(
+        id=message.id,
+        type=message.type,
+        body=_JSON(message.body),
+        stream=message.stream,
+        subject=message.subject,
+        headers=codec.decode_headers(message.headers),
+        queue=message.queue,
+        due_at=message.due_at,
+        delay=message.delay,
+    )
+
+
+class Strict:
+    """Refuses messages that nobody would handle: in a test, a type or queue with a typing error is an error."""
+
+    def __init__(self, handlers: Handlers, elsewhere: Iterable[str]) -> None:
+        self.handlers = handlers
+        self.elsewhere = [names.pattern(each) for each in elsewhere]
+
+    def check(self, message: NewMessage) -> None:
+        if message.queue is not None:
+            known = message.queue in self.handlers or self._is_elsewhere(message.queue)
+            what, there = f"the queue {message.queue!r}", [each.queue for each in self.handlers]
+        else:
+            there = sorted({pattern for each in self.handlers for pattern in each.patterns})
+            known = message.event or any(names.matches(each, message.type) for each in there)
+            known = known or self._is_elsewhere(message.type)
+            what = f"the type {message.type!r}"
+        if not known:
+            raise UsageError(
+                f"Nothing was published: no handler of this application has {what}; there are: "
+                f"{', '.join(there) or 'none'}. If another application handles it, say so: "
+                f"app.testing(elsewhere=[{(message.queue or message.type)!r}])."
+            )
+
+    def _is_elsewhere(self, name: str) -> bool:
+        return any(names.matches(each, name) for each in self.elsewhere)
+
 
 @contextmanager
-def testing(app: Application) -> Iterator[Drained]:
+def testing(app: Application, url: str | None, elsewhere: Iterable[str]) -> Iterator[Drained]:
     clock = MovableClock()
-    with (
-        tempfile.TemporaryDirectory(prefix="holdfast-") as folder,
-        app.moved(f"sqlite:///{Path(folder) / 'test.db'}", clock),
-    ):
-        yield Drained(app, clock)
+    strict = Strict(app.handlers, elsewhere)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder, app.moved(_place(url, folder), clock):
+        drained, declaring = Drained(app, clock), app._declaring
+        memory = declaring.place.memory
+        memory.forget()
+        memory.forgets = True
+
+        def made(message: NewMessage) -> None:
+            strict.check(message)
+            drained.record(message)
+
+        app.publishing.made = made
+        try:
+            if not app.store.is_embedded:
+                app.store.migrate()
+            yield drained
+        finally:
+            memory.forgets = False
+            declaring.fakes.clear()
+            if not app.store.is_embedded:
+                app.store.drop()
+
+
+def _place(url: str | None, folder: str) -> str:
+    """A file in the folder, or the database that was given; on PostgreSQL with a schema of its own."""
+    if url is None:
+        return f"sqlite:///{Path(folder) / 'test.db'}"
+    clean, _ = names.database_url(url)
+    if clean.startswith("sqlite:"):
+        return clean
+    return f"{clean}{'&' if '?' in clean else '?'}schema={SCHEMA}{uuid4().hex[:12]}"

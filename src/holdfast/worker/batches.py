@@ -17,6 +17,7 @@ from ..rules import delivery
 from ..rules.delivery import goes_alone
 from ..rules.lanes import Lane
 from ..rules.pacing import Pacing
+from .around import called
 from .endings import Endings, flags_of
 from .stepping import answered, forget_cancellation
 
@@ -80,7 +81,10 @@ class BatchCalls:
             variables = copy_context() if self.calls.watch is None else self.calls.watch.begin(*leased)
             loop = asyncio.get_running_loop()
             if not consumer.is_async:
-                answer = await loop.run_in_executor(self.calls.pool(), lambda: answered(variables.run(call)))
+                around = self.calls.around
+                answer = await loop.run_in_executor(
+                    self.calls.pool(), lambda: answered(variables.run(called, call, around))
+                )
             elif self.calls.watch is None:
                 answer = await call()
             else:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Hashable, Mapping
+from collections.abc import Coroutine, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from ..clock import Clock
-from ..handlers.consumer import Consumer
+from ..handlers.consumer import Consumer, RunConsumer
 from ..handlers.context import Context
 from ..model.work import Leased
 from ..rules import delivery
@@ -25,9 +26,11 @@ from ..rules.lanes import Lane, Stop
 from ..rules.pacing import Pacing
 from ..telemetry import Watch
 from ..telemetry.logs import Log
+from .around import Around, called
 from .batches import BatchCalls
 from .board import Board
 from .endings import Endings, named
+from .runs import RunCalls
 from .stepping import Suspended, answered, first_step, forget_cancellation
 
 log = Log("holdfast.worker")
@@ -47,12 +50,15 @@ class Calls:
         changed: asyncio.Event,
         board: Board | None,
         watch: Watch | None = None,
+        around: Sequence[Around] = (),
     ) -> None:
+        self.around = around
         self.consumers, self.pacing, self.endings = consumers, pacing, endings
         self.clock, self.changed, self.board, self.watch = clock, changed, board, watch
         self.stuck: set[Lane] = set()  # whose threads have not come back in time
         self.broken: BaseException | None = None  # an error of ours, not of a handler
         self._batches = BatchCalls(self, pacing, endings)
+        self._runs = RunCalls(self, pacing, endings)
         self._lanes: deque[Lane] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self.task_of: dict[Lane, asyncio.Task[None]] = {}
@@ -73,7 +79,12 @@ class Calls:
         if self._lanes:
             self._spawn(self._run())
         for queue, lanes in batches.items():
-            size = self.consumers[queue].batch
+            consumer = self.consumers[queue]
+            size = consumer.batch
+            if isinstance(consumer, RunConsumer):
+                for part in self._runs.parts(lanes, size):
+                    self._spawn(self._runs.run(queue, consumer, part))
+                continue
             for first in range(0, len(lanes), size):
                 self._spawn(self._batches.run(queue, lanes[first : first + size]))
 
@@ -207,10 +218,11 @@ class Calls:
         self, lane: Lane, leased: Leased, consumer: Consumer, context: Context | None
     ) -> Ending:
         try:
+            call = partial(consumer.call, leased, context)
             if self.watch is None:
-                value = consumer.call(leased, context)
+                value = called(call, self.around)
             else:
-                value = self.watch.begin(leased).run(consumer.call, leased, context)
+                value = self.watch.begin(leased).run(called, call, self.around)
             return self.endings.returned(lane, answered(value), context)
         except BaseException as error:  # SystemExit in a handler's thread must not end silently
             return self.endings.raised(lane, error, context)

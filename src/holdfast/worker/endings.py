@@ -6,8 +6,7 @@ The rule itself is in `rules/delivery.py`. Around it texts are masked, copies se
 from __future__ import annotations
 
 import logging
-import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -45,15 +44,20 @@ from ..rules.delivery import (
     is_doubtful,
     unfit,
 )
+from ..rules.fingerprint import fingerprint
 from ..rules.lanes import Lane, Stop
 from ..rules.pacing import Pacing
 from ..rules.redact import ROOM, Masking, looked_at
+from ..rules.traces import Place, Told
 from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .board import Board
+from .traces import Traces, error_of, place_of
 from .transactions import Completions
 
 log = Log("holdfast.worker")
+
+Heard = Callable[[Leased, Ending, Settlement | None], None]
 
 
 class Endings:
@@ -71,6 +75,8 @@ class Endings:
     ) -> None:
         self.consumers, self.pacing, self.completions = consumers, pacing, completions
         self.clock, self.time, self.board, self.watch = clock, time, board, watch
+        self.traces, self.told = Traces(), Told()
+        self.hear: Heard | None = None  # in tests of applications
         self._starts: dict[str, int] = {}  # by the consumer's name: the fewest that any failure allows
 
     def before(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
@@ -80,7 +86,7 @@ class Endings:
             if isinstance(ending, StartsSpent):
                 log.warning(
                     "message.poison", "Message %(message_id)s of type %(type)s is poison in %(queue)s: "
-                    "attempt %(attempt)d, %(attempts_max)d allowed",
+                    "its %(attempts_max)d attempts are used up",
                     **named(leased), attempts_max=consumer.policy.retry.starts_max,
                 )  # fmt: skip
             return ending
@@ -130,9 +136,8 @@ class Endings:
             case Stop.LOST:
                 return Lost()
             case Stop.TIMEOUT:
-                return ending_of(error, flags, ran) or TimedOut(
-                    consumer.limits(lane.queue).timeout, flags, ran
-                )
+                timeout = consumer.limits(lane.queue).timeout
+                return ending_of(error, flags, ran) or TimedOut(timeout, flags, ran, error)
             case Stop.CANCELLED:
                 return Cancelled(flags, ran)
             case Stop.LAPSED | Stop.GRACE:
@@ -148,26 +153,51 @@ class Endings:
                 log.error(
                     "message.raised_late",
                     "The handler of message %(message_id)s in %(queue)s raised %(error)s after the message had been "
-                    "settled, at:\n%(trace)s",
-                    **named(leased), error=type(ending.error).__name__,
-                    trace="".join(traceback.format_tb(ending.error.__traceback__)),
+                    "settled",
+                    **named(leased), error=type(ending.error).__name__, traceback=self.traces.bare(ending.error),
                 )  # fmt: skip
             self.forget([leased.message.seq])
             if self.watch is not None:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
+            if self.hear is not None:
+                self.hear(leased, Returned(), None)
         return left
 
-    def end(self, lane: Lane, leased: Leased, ending: Ending) -> None:
+    def end(self, lane: Lane, leased: Leased, ending: Ending, took: float | None = None) -> None:
         if self.board is not None:
             self.board.ended(leased.message.seq, leased.attempt + 1 >= self._fewest_starts(lane.queue))
+        if type(ending) is not Returned:
+            ending = self.traces.placed(ending)
         settlement = self.concluded(leased, ending)
         if settlement is None:
             self.forget([leased.message.seq])
         elif settlement.error is not None:
-            log_failure(leased, settlement, settlement.error)
+            self._log_failure(leased, ending, settlement, settlement.error)
         if self.watch is not None:
-            self.watch.end(leased, settlement)
-        self.pacing.end(lane, settlement)
+            seen = settlement
+            if settlement is not None and settlement.traceback is not None:
+                seen = structs.replace(settlement, traceback=self._bare(ending))
+            self.watch.end(leased, seen)
+        if self.hear is not None:
+            self.hear(leased, ending, settlement)
+        self.pacing.end(lane, settlement, took)
+
+    def _bare(self, ending: Ending) -> str | None:
+        """The traceback for logs and traces, which never quote a payload: without what exceptions say."""
+        error = error_of(ending)
+        return None if error is None else self.traces.bare(error)
+
+    def _log_failure(self, leased: Leased, ending: Ending, settlement: Settlement, error: str) -> None:
+        """One line with the place; the whole traceback once for each cause and minute."""
+        if not log.tells(logging.ERROR if settlement.outcome is Outcome.DEAD else logging.WARNING):
+            return
+        place, trace = place_of(ending), None
+        if settlement.traceback is not None:
+            where = None if place is None else place.name
+            cause = settlement.fingerprint or fingerprint(error, _reason(settlement), where)
+            if self.told.is_due(cause, self.clock.monotonic()):
+                trace = self._bare(ending)
+        log_failure(leased, settlement, error.partition(":")[0], place, trace)
 
     def _fewest_starts(self, queue: str) -> int:
         consumer = self.consumers[queue]
@@ -183,7 +213,7 @@ class Endings:
         if type(ending) is Returned:  # only failures look at the time and roll dice
             return conclude(leased, ending, policy, EPOCH, 0.0)
         now, roll = self.time.now(), self.clock.roll()
-        return concluded(leased, ending, policy, consumer.masking, consumer.keys, now, roll)
+        return concluded(leased, ending, policy, consumer.masking, consumer.keys, self.traces, now, roll)
 
     def forget(self, seqs: Iterable[int]) -> None:
         """The store knows what became of these."""
@@ -209,6 +239,7 @@ def concluded(
     policy: HandlerPolicy,
     masking: Masking,
     keys: Keys | None,
+    traces: Traces,
     now: datetime,
     roll: float,
 ) -> Settlement | None:
@@ -216,7 +247,14 @@ def concluded(
     if masking.functions:
         ending = masked(ending, masking, policy.error_chars)
     settlement = conclude(leased, ending, policy, now, roll)
-    return settlement if settlement is None or keys is None else sealed(settlement, keys)
+    if settlement is None:
+        return None
+    if keys is not None:
+        settlement = sealed(settlement, keys)
+    if policy.tracebacks and settlement.error is not None and (error := error_of(ending)) is not None:
+        text = traces.text(error, settlement.error, masking)
+        settlement = structs.replace(settlement, traceback=text)
+    return settlement
 
 
 def masked(ending: Ending, masking: Masking, chars: int) -> Ending:
@@ -255,21 +293,25 @@ def sealed(settlement: Settlement, keys: Keys) -> Settlement:
     return structs.replace(settlement, emits=tuple(emits), copy=None)
 
 
-def log_failure(leased: Leased, settlement: Settlement, error: str) -> None:
-    told = {**named(leased), "error": error.partition(":")[0], "outcome": settlement.outcome}
+def log_failure(
+    leased: Leased, settlement: Settlement, kind: str, place: Place | None, trace: str | None
+) -> None:
+    told = {**named(leased), "error": kind, "outcome": settlement.outcome}
+    at, where = ("", None) if place is None else (" at %(place)s", str(place))
     if settlement.outcome is Outcome.DEAD:
         log.error(
             "message.died",
             "Message %(message_id)s of type %(type)s is a dead letter in %(queue)s after attempt %(attempt)d: "
-            "%(error)s (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)",
+            f"%(error)s{at} (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)",
             **told, reason=_reason(settlement), died_of=settlement.reason, fingerprint=settlement.fingerprint,
+            place=where, traceback=trace,
         )  # fmt: skip
     else:
         log.warning(
             "message.failed",
-            "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: %(error)s, "
-            "%(outcome)s (reason %(reason)d)",
-            **told, reason=_reason(settlement),
+            "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: "
+            f"%(error)s{at}, %(outcome)s (reason %(reason)d)",
+            **told, reason=_reason(settlement), place=where, traceback=trace,
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +30,7 @@ from ..store import Store
 from ..store.plans import engine, sequences
 from ..telemetry import Watch
 from ..telemetry.logs import Log
+from .around import Around
 from .board import Board
 from .calls import Calls
 from .endings import Endings
@@ -69,6 +70,7 @@ class Worker:
         until_idle: bool = False,
         housekeeping: Callable[[], Rest] | None = None,
         watch: Watch | None = None,
+        around: Sequence[Around] = (),
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
@@ -96,9 +98,11 @@ class Worker:
         landed.set()
         consumers = self.serving.consumers
         self.completions = Completions(store, self.pacing, consumers, clock, self.time, draft, landed)
-        endings = Endings(consumers, self.pacing, self.completions, clock, self.time, board, watch)
+        self.endings = endings = Endings(
+            consumers, self.pacing, self.completions, clock, self.time, board, watch
+        )
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
-        self.calls = Calls(consumers, self.pacing, endings, clock, self._changed, board, watch)
+        self.calls = Calls(consumers, self.pacing, endings, clock, self._changed, board, watch, around)
         self.trouble = Trouble(clock, self.name)
         self._exchanges = Exchanges(
             store,

@@ -72,6 +72,6 @@ def _limit(consumer: Consumer, queue: str) -> Limit:
     return Limit(
         concurrency=limits.concurrency * max(1, consumer.batch),
         timeout=limits.timeout,
-        ahead=consumer.policy.retry.starts_max > 1,
+        ahead=limits.ahead and consumer.policy.retry.starts_max > 1,
         per_key=limits.per_key,
     )

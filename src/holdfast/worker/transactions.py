@@ -198,7 +198,7 @@ class Completions:
         return note
 
     def _undo(self, ctx: Context, note: Note) -> None:
-        ctx._completion = None
+        ctx._completion, ctx._is_settled = None, False
         self.pacing.undo_completion(_lane(ctx), note.completion)
 
     def _open_from_anywhere(self, ctx: Context, *, wait: bool) -> Note:
@@ -227,6 +227,7 @@ class Completions:
 
     def _plan(self, ctx: Context, note: Note) -> Plan[None]:
         """Settle under whichever lease stands. None does: the transaction must not be committed."""
+        ctx._settle()
         lane, leased, completion = _lane(ctx), ctx.leased, note.completion
         ran = lane.ran(self.clock.monotonic())
         ending = delivery.Returned(ctx._flags, tuple(ctx._emits), ran, ctx._delta)

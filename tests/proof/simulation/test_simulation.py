@@ -33,6 +33,8 @@ RARE = (
     "the database's clock jumps",
     "the database is away for longer than a lease",
     "a run of three or more",
+    "a call with a run",
+    "an answer behind a failure is not looked at",
     "given back unstarted",
     "set aside",
     "a stream is halted by a death",

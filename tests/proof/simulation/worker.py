@@ -34,6 +34,7 @@ class Handling:
     """What handlers do; the story decides (see story.py)."""
 
     policies: dict[str, HandlerPolicy]
+    runs: frozenset[str] = frozenset()  # queues whose calls get whole runs
 
     def started(self, leased: Leased) -> None:
         raise NotImplementedError
@@ -48,6 +49,10 @@ class Handling:
         raise NotImplementedError
 
     def ending(self, leased: Leased, ran: float) -> Ending:
+        raise NotImplementedError
+
+    def went_back(self, leased: Leased) -> None:
+        """It was in a call with a run, behind one that failed: that start does not count."""
         raise NotImplementedError
 
     def settled(self, stood: list[Settlement]) -> None:
@@ -75,6 +80,7 @@ class SimulatedWorker:
     def start(self) -> None:
         self.board, self.number = Board(), 0
         self.calls: dict[int, Lane] = {}  # running, by seq
+        self.ends_of: dict[int, list[Leased]] = {}  # the runs that are in a call, by the seq of their first
         self.unheard: Report | None = None  # handed in, and nobody knows what became of it
         self.stopping_at: float | None = None
         limits = {queue: Limit(2, SETTINGS.timeout) for queue in self.queues}
@@ -219,6 +225,9 @@ class SimulatedWorker:
             self.next_of(lane)
 
     def next_of(self, lane: Lane) -> None:
+        if lane.queue in self.handling.runs and not self.quarantine:
+            self.next_run(lane)
+            return
         leased = self.pacing.begin(lane, self.clock)
         if leased is None:
             return
@@ -237,6 +246,56 @@ class SimulatedWorker:
             return
         self.later(self.handling.seconds(leased), lambda: self.end(lane, leased))
 
+    def next_run(self, lane: Lane) -> None:
+        """Mirrors RunCalls: the head of a lane and what is behind it in one call."""
+        run = self.pacing.begin_run(lane, self.clock, 4, 1_000_000)
+        if not run:
+            return
+        for place, leased in enumerate(run):
+            if leased.attempt > 1 and verdict(leased, self.handling.policies[lane.queue]) is not None:
+                self.pacing.shorten(lane, max(1, place))
+                run = run[:place]
+                if not run:
+                    self.settle(lane, leased, delivery.StartsSpent())
+                    return
+                break
+            seq = leased.message.seq
+            self.board.running.add(seq)
+            self.handling.started(leased)
+        self.world.hits["a call with a run"] += len(run) > 1
+        self.world.tell(f"{self} starts {[leased.message.seq for leased in run]} under {run[0].epoch}")
+        self.calls[run[0].message.seq] = lane
+        culprit = next((leased for leased in run if self.handling.kills(leased)), None)
+        if culprit is not None:
+            self.later(0.05, lambda: self.killed(culprit))
+            return
+        seconds = max(self.handling.seconds(leased) for leased in run)
+        self.ends_of[run[0].message.seq] = run
+        self.later(seconds, lambda: self.end(lane, run[0]))
+
+    def end_run(self, lane: Lane, run: list[Leased]) -> None:
+        """Each has its own answer; those behind the first that stays in the order are not looked at."""
+        ran, stopped = self.clock - lane.started_at, lane.stop is not None
+        policy = self.handling.policies[lane.queue]
+        endings = [self.stopped(lane, ran)] * len(run) if stopped else None
+        self.calls.pop(run[0].message.seq, None)
+        for place, leased in enumerate(run):
+            seq = leased.message.seq
+            self.board.running.discard(seq)
+            if lane.running is not leased:
+                self.world.hits["an answer behind a failure is not looked at"] += 1
+                self.handling.went_back(leased)
+                continue
+            ending = self.handling.ending(leased, ran) if endings is None else endings[place]
+            settlement = conclude(leased, ending, policy, self.world.database_now(), self.world.dice.random())
+            if settlement is not None:
+                self.board.ended.add(seq)
+            self.pacing.end(lane, settlement, ran / len(run))
+        if self.unheard is None:
+            self.turn_soon()
+        self.next_of(lane)
+        self.start_lanes()
+
     def killed(self, leased: Leased) -> None:
         self.world.tell(f"{self} is killed by {leased.message.seq}")
         self.world.hits["a message kills its worker"] += 1
@@ -245,6 +304,9 @@ class SimulatedWorker:
     def end(self, lane: Lane, leased: Leased) -> None:
         if lane.running is not leased:
             return  # it was stopped before
+        if (run := self.ends_of.pop(leased.message.seq, None)) is not None:
+            self.end_run(lane, run)
+            return
         ran = self.clock - lane.started_at
         if lane.stop is not None:
             self.settle(lane, leased, self.stopped(lane, ran))

@@ -8,7 +8,7 @@ declare
         case when m.attempts <> 0 then 'attempts' end, case when m.failures <> 0 then 'failures' end,
         case when m.vanished <> 0 then 'vanished' end, case when m.refunds <> 0 then 'refunds' end,
         case when m.redrives <> 0 then 'redrives' end, case when m.reason is not null then 'reason' end,
-        case when m.errors is not null then 'errors' end, case when m.dedupe is not null then 'dedupe' end,
+        case when m.errors is not null then 'errors' end, case when m.traceback is not null then 'traceback' end, case when m.dedupe is not null then 'dedupe' end,
         case when m.target is not null then 'target' end);
     v_wrong text;
 begin

@@ -17,7 +17,7 @@ begin
         select x.*, l.worker from json_to_recordset(p_other) as x (
             seq bigint, run bigint, epoch int, outcome text, delay float8, flags int, failed boolean, counted boolean,
             refunded boolean, started boolean, aside boolean, halt boolean, reason int, last_reason int, error text, ran int,
-            fingerprint text)
+            fingerprint text, traceback text)
           join holdfast.lease l on l.seq between x.run and x.run and l.epoch = x.epoch
     loop
         select * into m from holdfast.message t where t.seq = o.seq for update;
@@ -29,13 +29,14 @@ begin
         m.refunds := least(m.refunds, 2147483646) + o.refunded::int;
         m.vanished := case when o.started then 0 else m.vanished end;
         m.errors := holdfast.with_error(m.errors, p_now, coalesce(o.last_reason, o.reason), o.error, p_keep);
+        m.traceback := coalesce(o.traceback, m.traceback);
         seq := o.seq; run := o.run; epoch := o.epoch; queue := m.queue; stream := m.stream; place := m.position; halt := null;
         type := m.type; dedupe := null;
         removed := m.position is not null and (o.aside or o.outcome not in ('again'));
         if o.outcome in ('again', 'release') then
             update holdfast.message t
                set status = m.status, epoch = m.epoch, attempts = m.attempts, failures = m.failures,
-                   refunds = m.refunds, vanished = m.vanished, errors = m.errors,
+                   refunds = m.refunds, vanished = m.vanished, errors = m.errors, traceback = m.traceback,
                    reason = coalesce(o.reason, t.reason),
                    claimable_at = p_now + o.delay * interval '1 second',
                    position = case when removed then null else t.position end, xact = null,
@@ -46,13 +47,13 @@ begin
             if o.outcome = 'dead' then
                 insert into holdfast.dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch,
                     attempts, failures, vanished, refunds, redrives, reason, last_reason, worker, created_at, due_at,
-                    deadline, died_at, errors, headers, body, fingerprint)
+                    deadline, died_at, errors, headers, body, fingerprint, traceback)
                 select m.id, m.queue, coalesce((select max(d.seq) + 1 from holdfast.dead d where d.id = m.id and d.queue = m.queue
                                   having bool_or(d.seq = m.seq)), m.seq), m.type, m.stream, m.position, m.subject,
                        m.dedupe, m.status, m.epoch,
                        m.attempts, m.failures, m.vanished, m.refunds, m.redrives, o.reason,
                        coalesce(o.last_reason, m.reason), (select w.name from holdfast.worker w where w.id = o.worker),
-                       m.created_at, m.due_at, m.deadline, p_now, m.errors, m.headers, m.body, o.fingerprint;
+                       m.created_at, m.due_at, m.deadline, p_now, m.errors, m.headers, m.body, o.fingerprint, m.traceback;
                 halt := case when o.halt and m.position is not null then m.id::text end;
             else
                 insert into holdfast.history (ended_at, started_at, due_at, id, status, attempts, failures, outcome,

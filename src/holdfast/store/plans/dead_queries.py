@@ -18,6 +18,7 @@ sql = statements("dead_queries")
 WHOLE = (
     "id queue seq type stream position subject dedupe status epoch attempts failures vanished refunds redrives reason"
     " last_reason worker created_at due_at deadline died_at fingerprint held_at held_why stored_at errors headers body"
+    " traceback"
 )
 GROUP = "fingerprint queue type reason count first_at last_at held id error"
 

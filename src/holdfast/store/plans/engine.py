@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
+from ...errors import InvalidSettings
 from ...model.message import Event, NewMessage, Published
 from ...model.work import Batch, Report, Settlement
-from ..statement import Plan, Verb, single, statements
+from ..statement import Plan, Query, Verb, single, statements
 from ..values import instant
 
 ADOPTED_AT_ONCE = 1000
@@ -44,25 +46,74 @@ def read_events(stream: str, after: int, count: int) -> Plan[list[Event]]:
 # -- subscribing
 
 
+class Missing(NamedTuple):
+    """What is not stored: queues and whether they keep order, subscriptions (pattern, queue), renames (old, new)."""
+
+    queues: list[tuple[str, bool]]
+    subscriptions: list[tuple[str, str]]
+    renames: list[tuple[str, str]]
+
+
+@single
+def renames() -> Plan[dict[str, str]]:
+    """Handlers that have another name now: the old one, and the new one."""
+    return dict((yield sql("rename_list")))
+
+
 def unsubscribed(
-    subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str] = ()
-) -> Plan[tuple[list[tuple[str, bool]], list[tuple[str, str]]]]:
-    """What of these is not stored yet: queues and whether they keep order, and subscriptions (pattern, queue)."""
+    subscriptions: Mapping[str, Sequence[str]],
+    unordered: Collection[str] = (),
+    renamed: Mapping[str, str] | None = None,
+) -> Plan[Missing]:
+    """What of these is not stored yet. A name that was given up is not missing, whoever still has it.
+
+    Renames are read last: whoever does not find the subscription of an old name finds the rename that removed it.
+    """
     known = {(pattern, queue) for pattern, queue in (yield sql("subscription_list"))}
     found = {name: bool(ordered) for name, ordered in (yield sql("queue_names"))}
-    ordered = {queue: queue not in unordered for queue in sorted(subscriptions)}
-    pairs = [(p, q) for q, patterns in sorted(subscriptions.items()) for p in sorted(patterns)]
-    return (
+    gone = yield from renames()
+    fresh = [(old, new) for old, new in sorted((renamed or {}).items()) if old not in gone]
+    for old, new in fresh:
+        if _comes_back(old, new, gone):
+            raise InvalidSettings(
+                f"Handler {new!r} says that it was renamed from {old!r}, but {new!r} was renamed to {gone[new]!r} "
+                f"before. To use the name again: holdfast subscriptions drop {new}."
+            )
+    ordered = {queue: queue not in unordered for queue in sorted(subscriptions) if queue not in gone}
+    pairs = [
+        (p, q) for q, patterns in sorted(subscriptions.items()) if q not in gone for p in sorted(patterns)
+    ]
+    return Missing(
         [(queue, keeps) for queue, keeps in ordered.items() if found.get(queue) is not keeps],
         [pair for pair in pairs if pair not in known],
+        fresh,
     )
 
 
-def subscribe(subscriptions: Mapping[str, Sequence[str]], unordered: Collection[str] = ()) -> Plan[int]:
-    """Queues subscribe to types or prefixes; what waited for a first subscriber is adopted. Idempotent."""
-    queues, fresh = yield from unsubscribed(subscriptions, unordered)
+def _comes_back(old: str, new: str, gone: Mapping[str, str]) -> bool:
+    """Whether the renames that are stored lead from the new name to the old one."""
+    for _ in range(len(gone)):
+        if new == old or new not in gone:
+            break
+        new = gone[new]
+    return new == old
+
+
+def subscribe(
+    subscriptions: Mapping[str, Sequence[str]],
+    unordered: Collection[str] = (),
+    renamed: Mapping[str, str] | None = None,
+) -> Plan[int]:
+    """Queues subscribe to types or prefixes; what waited for a first subscriber is adopted. Idempotent.
+
+    `renamed` maps old names to new ones: in the same transaction the old queue is no longer subscribed.
+    """
+    queues, fresh, moved = yield from unsubscribed(subscriptions, unordered, renamed)
     for queue, ordered in queues:
         yield sql("queue_add", name=queue, ordered=ordered)
+    for old, new in moved:
+        yield sql("rename_add", old=old, new=new)
+        yield Query(("queues/op_queue_unsubscribe",), {"queue": old})
     for pattern, queue in fresh:
         yield sql("subscription_add", pattern=pattern, queue=queue)
     adopted, last = 0, ADOPTED_AT_ONCE if fresh else 0

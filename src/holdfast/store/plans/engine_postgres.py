@@ -344,6 +344,7 @@ def _other(s: Settlement) -> dict[str, object]:
         "error": s.error,
         "ran": round(s.ran * 1000),
         "fingerprint": s.fingerprint,
+        "traceback": s.traceback,
     }
 
 

@@ -18,6 +18,8 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import NotFound, Refused
+from ...model import replies
+from ...model.message import Reason
 from ..statement import Plan, Verb, single, statements
 from ..values import as_id, instant
 from . import engine
@@ -158,12 +160,22 @@ def cancel(seq: int) -> Plan[bool]:
 def end(seqs: Sequence[int], outcome: str) -> Plan[None]:
     """Messages leave for the history; discarded ones free their dedupe keys, others hold them for a while."""
     listed = list(seqs)
+    yield from answer(listed, f"Cancelled: the message was {outcome} by an operator.", Reason.CANCELLED)
     yield sql("op_ended", seqs=listed, outcome=outcome, why=None)
     if outcome == "discarded":
         yield sql("op_dedupe_free", seqs=listed)
     else:
         yield sql("op_dedupe_end", seqs=listed)
     yield sql("op_delete", seqs=listed)
+
+
+def answer(seqs: Sequence[int], error: str, reason: Reason) -> Plan[None]:
+    """Orchestrations that wait for these messages learn that they have ended, in the same transaction."""
+    rows = yield sql("op_replies", seqs=list(seqs))
+    found = (replies.failed(as_id(id), headers, f"ended/{reason}", error, reason) for id, headers in rows)
+    answers = [each for each in found if each is not None]
+    if answers:
+        yield from engine.append(answers)
 
 
 def poison(seq: int, why: str, fingerprint: str | None = None) -> Plan[Held]:
@@ -173,6 +185,7 @@ def poison(seq: int, why: str, fingerprint: str | None = None) -> Plan[Held]:
         raise Refused(
             f"Message {held.id} is in nobody's queue yet, so it cannot be poison: cancel it instead."
         )
+    yield from answer([seq], f"PoisonMessage: {why}", Reason.POISON_MESSAGE)
     yield Verb("operator", "bury", (seq, held.errors, why, fingerprint))
     yield sql("op_delete", seqs=[seq])
     yield from let_go(held)

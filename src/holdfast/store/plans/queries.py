@@ -32,7 +32,7 @@ LETTER = (
     " last_reason worker created_at due_at deadline died_at fingerprint held_at held_why stored_at error halts"
 )
 FOUND = ("queries/op_delivery", "queries/op_find")
-WHOLE = " errors headers body dedupe"
+WHOLE = " errors headers body dedupe traceback"
 STREAM = (
     "queue stream open halted_by halted_at head_id type state claimable_at attempts failures vanished status reason"
     " created_at error failed_at worker until newest_at"
@@ -283,6 +283,13 @@ def rates(seconds: float) -> Plan[list[Row]]:
 @single
 def unrouted(limit: int) -> Plan[list[Row]]:
     return shape("type count oldest_at", (yield sql("op_unrouted", limit=limit)))
+
+
+@single
+def retrying(queue: str) -> Plan[list[tuple[int | None, str | None, UUID]]]:
+    """Why the next messages of a queue that wait for a retry have failed: reason, error, id. A bounded number."""
+    rows = yield sql("op_retrying", queue=queue)
+    return [(reason, error, as_id(id)) for reason, error, id in rows]
 
 
 @single

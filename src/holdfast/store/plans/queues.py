@@ -115,6 +115,13 @@ def unsubscribe(queue: str) -> Plan[list[str]]:
     return [pattern for (pattern,) in (yield sql("op_queue_unsubscribe", queue=queue))]
 
 
+@single
+def forget_rename(queue: str) -> Plan[str | None]:
+    """The name of a handler that was renamed is free again; the answer is what it was renamed to."""
+    rows = yield sql("op_rename_forget", queue=queue)
+    return rows[0][0] if rows else None
+
+
 def forget(queue: str) -> Plan[bool]:
     """A queue in which nothing is pending is forgotten."""
     yield sql("op_queue_streams_forget", queue=queue)

@@ -3,7 +3,7 @@
 -- the next. Answers those stored.
 insert into holdfast_dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts,
                            failures, vanished, refunds, redrives, reason, last_reason, worker, created_at, due_at,
-                           deadline, died_at, fingerprint, held_at, held_why, errors, headers, body, stored_at)
+                           deadline, died_at, fingerprint, held_at, held_why, errors, headers, body, stored_at, traceback)
 select json_extract(value, '$.id'), json_extract(value, '$.queue'),
        case when exists (select 1 from holdfast_dead d where d.id = json_extract(value, '$.id')
                             and d.queue = json_extract(value, '$.queue') and d.seq = json_extract(value, '$.seq'))
@@ -17,7 +17,7 @@ select json_extract(value, '$.id'), json_extract(value, '$.queue'),
        json_extract(value, '$.created_at'), json_extract(value, '$.due_at'), json_extract(value, '$.deadline'),
        json_extract(value, '$.died_at'), json_extract(value, '$.fingerprint'), json_extract(value, '$.held_at'),
        json_extract(value, '$.held_why'), json_extract(value, '$.errors'), json_extract(value, '$.headers'),
-       json_extract(value, '$.body'), :now
+       json_extract(value, '$.body'), :now, json_extract(value, '$.traceback')
   from json_each(:letters)
  where not exists (select 1 from holdfast_message m where m.id = json_extract(value, '$.id')
                       and m.queue = json_extract(value, '$.queue') and coalesce(m.due_at, m.created_at)

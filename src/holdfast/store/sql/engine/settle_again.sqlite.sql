@@ -2,6 +2,6 @@
 update holdfast_message
    set status = status | :flags, epoch = min(epoch, 2147483646) + 1, attempts = attempts + :counted, failures = failures + :failed,
        refunds = refunds + :refunded, vanished = case when :started then 0 else vanished end,
-       errors = :errors, reason = coalesce(:reason, reason), claimable_at = :claimable_at,
+       errors = :errors, traceback = coalesce(:traceback, traceback), reason = coalesce(:reason, reason), claimable_at = :claimable_at,
        position = case when :removed then null else position end, head = head or :removed
  where seq = :seq

@@ -4,5 +4,5 @@ select d.seq, d.id, d.queue, d.type, d.stream, d.position, d.subject, d.status, 
        d.fingerprint, d.held_at, d.held_why, d.stored_at, d.errors -> -1 ->> 'text'::text,
        exists (select 1 from holdfast.stream s where s.queue = d.queue and s.name = d.stream and s.halted_by = d.id::text
                   and s.halted_at = d.died_at),
-       d.errors, d.headers, d.body, d.dedupe
+       d.errors, d.headers, d.body, d.dedupe, d.traceback
   from holdfast.dead d where d.id = :id::uuid order by d.queue, d.seq

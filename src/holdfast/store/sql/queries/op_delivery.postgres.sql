@@ -5,7 +5,7 @@ with moment as materialized (select coalesce(:now::timestamptz, clock_timestamp(
 delivery as (
     select m.seq, m.id, m.queue, m.type, m.stream, m.position, m.head, m.subject, m.status, m.epoch, m.attempts,
            m.failures, m.vanished, m.refunds, m.redrives, m.reason, m.created_at, m.due_at, m.deadline,
-           nullif(m.claimable_at, 'infinity') as claimable_at, m.target, m.dedupe, m.errors, m.headers, m.body,
+           nullif(m.claimable_at, 'infinity') as claimable_at, m.target, m.dedupe, m.errors, m.traceback, m.headers, m.body,
            coalesce(w.name, 'worker ' || coalesce(l.worker, hl.worker)::text) as worker, coalesce(l.until, hl.until) as until,
            case when m.queue is null then 'unrouted'
                 when coalesce(l.until, hl.until) >= n.now then 'leased'

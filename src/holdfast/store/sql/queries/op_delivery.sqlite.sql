@@ -4,7 +4,7 @@
 with delivery as (
     select m.seq, m.id, m.queue, m.type, m.stream, m.position, m.head, m.subject, m.status, m.epoch, m.attempts,
            m.failures, m.vanished, m.refunds, m.redrives, m.reason, m.created_at, m.due_at, m.deadline,
-           nullif(m.claimable_at, 9223372036854775807) as claimable_at, m.target, m.dedupe, m.errors, m.headers, m.body,
+           nullif(m.claimable_at, 9223372036854775807) as claimable_at, m.target, m.dedupe, m.errors, m.traceback, m.headers, m.body,
            coalesce(w.name, 'worker ' || coalesce(l.worker, hl.worker)) as worker, coalesce(l.until, hl.until) as until,
            case when m.queue is null then 'unrouted'
                 when coalesce(l.until, hl.until) >= :now then 'leased'

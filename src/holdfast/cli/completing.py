@@ -1,0 +1,101 @@
+"""What the shell offers when Tab is pressed: queues, types, reasons and ids of the database that the command is about.
+
+A completion never complains and never waits long: without an answer in time it offers nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .tables import SHORT
+
+if TYPE_CHECKING:
+    from ..operations import Operations
+
+SECONDS = 2.0
+OFFERED = 50
+
+Offer = tuple[str, str]
+
+
+def queues(ctx: click.Context, incomplete: str) -> list[Offer]:
+    return _asked(ctx, incomplete, lambda found: [(each, "") for each in found.queues.names()])
+
+
+def types(ctx: click.Context, incomplete: str) -> list[Offer]:
+    """What handlers subscribe to, and what the newest messages are."""
+
+    def look(found: Operations) -> list[Offer]:
+        subscribed = {each for each in found.queues.patterns() if not each.endswith("*")}
+        newest = {each.type for each in found.messages.find(limit=OFFERED)}
+        dead = {each.type for each in found.dead.list(limit=OFFERED)}
+        return [(each, "") for each in sorted(subscribed | newest | dead)]
+
+    return _asked(ctx, incomplete, look)
+
+
+def breakers(ctx: click.Context, incomplete: str) -> list[Offer]:
+    return _asked(
+        ctx, incomplete, lambda found: [(each.name, each.state.value) for each in found.breakers.list()]
+    )
+
+
+def reasons(incomplete: str) -> list[str]:
+    from ..model.message import Reason
+
+    names = (each.name.lower().replace("_", "-") for each in Reason)
+    return [each for each in names if each.startswith(incomplete)]
+
+
+def ids(ctx: click.Context, incomplete: str) -> list[Offer]:
+    """The last eight characters of the newest: `dead` has dead letters, `streams` pending messages, others both."""
+    group = ctx.parent.info_name if ctx.parent is not None else None
+
+    def look(found: Operations) -> list[Offer]:
+        offered = []
+        if group != "dead":
+            offered += [
+                (str(each.id), f"{each.type}, {each.state}") for each in found.messages.find(limit=OFFERED)
+            ]
+        if group != "streams":
+            offered += [(str(each.id), f"{each.type}, dead") for each in found.dead.list(limit=OFFERED)]
+        short = {id[-SHORT:]: what for id, what in offered}
+        if not any(each.startswith(incomplete) for each in short):  # a whole id was begun
+            return offered
+        return list(short.items())
+
+    return _asked(ctx, incomplete, look)
+
+
+def _asked(ctx: click.Context, incomplete: str, look: Callable[[Operations], list[Offer]]) -> list[Offer]:
+    """What begins so, of what the database answers in time."""
+    from ..model.text import replaced
+    from .target import operations
+
+    answer: list[Offer] = []
+
+    def ask() -> None:
+        loud = logging.root.manager.disable
+        logging.disable()
+        try:
+            given: dict[str, Any] = ctx.params
+            with operations(given.get("app"), given.get("url"), given.get("target")) as found:
+                answer.extend(look(found))
+        except BaseException:  # whatever it is, nobody asked for an explanation
+            return
+        finally:
+            logging.disable(loud)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(SECONDS)
+    return [
+        (text, replaced(what))
+        for text, what in answer
+        if text.startswith(incomplete) and replaced(text) == text
+    ]

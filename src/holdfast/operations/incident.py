@@ -1,0 +1,349 @@
+"""What is wrong now and what to do next: the problems that `status` shows, `doctor` repeats and exit codes follow.
+
+Everything here comes from a bounded number of statements, so that the page is there when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ..model.message import Reason
+from ..model.text import counted
+from ..rules.breaker import State
+from ..rules.fingerprint import fingerprint
+from ..store.plans import audit, queries
+from ..store.plans import dead_queries as letters
+from . import from_rows
+from .breakers import BreakerState
+from .desk import Desk
+from .results import Finding, Letter, QueueState, StreamState, Unrouted, WorkerState, clock
+from .streams import POISON_ATTEMPTS
+
+LATE_SECONDS = 300.0
+BLOCKED_SECONDS = 3600.0
+STUCK_ATTEMPTS = 3  # of a head: fewer are no sign of anything
+CAUSES_SHOWN, SAMPLE, QUEUES_SAMPLED, PAUSED_SHOWN = 5, 1000, 5, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tripped:
+    """A breaker that is open or half open. `queues`: whose handlers need it; None: only the application knows.
+
+    `held` is how many messages wait in those queues.
+    """
+
+    name: str
+    state: str
+    is_forced: bool  # by an operator
+    since: datetime | None
+    until: datetime | None  # of the next trial
+    why: str | None
+    queues: tuple[str, ...] | None
+    held: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A queue that is paused: since when, by whom and why, and how many messages wait in it."""
+
+    queue: str
+    since: datetime
+    who: str | None
+    why: str | None
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """An error that is frequent now, among dead letters or among messages that wait for a retry.
+
+    `is_exact` is false where `count` is an estimate from the next messages of a queue that are retried.
+    """
+
+    fingerprint: str | None
+    where: str  # dead, retrying
+    queue: str
+    reason: Reason | None
+    error: str | None
+    count: int
+    is_exact: bool
+    id: UUID  # one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything at a glance. `ended` counts the outcomes of the last minute; `problems` make it unhealthy."""
+
+    at: datetime
+    queues: tuple[QueueState, ...]
+    states: Mapping[str, int]
+    depth: int
+    dead: int
+    oldest_at: datetime | None
+    oldest_age: float | None
+    blocked: tuple[StreamState, ...]
+    workers: tuple[WorkerState, ...]
+    ended: Mapping[str, int]
+    unrouted: tuple[Unrouted, ...]
+    breakers: tuple[Tripped, ...]
+    paused: tuple[Paused, ...]
+    causes: tuple[Cause, ...]
+    problems: tuple[Finding, ...]
+
+
+# -- looking
+
+
+def tripped(desk: Desk, queues: Sequence[QueueState], breakers: Sequence[BreakerState]) -> list[Tripped]:
+    """Breakers that are not closed, and what they hold back."""
+    depth = {each.name: each.depth for each in queues}
+    needs: dict[str, set[str]] = {}
+    for queue in {*depth, *(each.queue for each in desk.handlers)}:
+        handler = desk.handlers.get(queue)
+        breaker = None if handler is None else handler.limits(queue).breaker
+        if breaker is not None:
+            needs.setdefault(breaker.name, set()).add(queue)
+    return [
+        _tripped(each, needs.get(each.name, set()) if len(desk.handlers) else None, depth)
+        for each in breakers
+        if each.state is not State.CLOSED
+    ]
+
+
+def _tripped(each: BreakerState, needed_by: set[str] | None, depth: Mapping[str, int]) -> Tripped:
+    held = None if needed_by is None else sum(depth.get(name, 0) for name in needed_by)
+    queues = None if needed_by is None else tuple(sorted(needed_by))
+    since = each.opened_at or each.changed_at
+    return Tripped(each.name, each.state.value, each.forced, since, each.until, each.why, queues, held)
+
+
+def paused(desk: Desk, queues: Sequence[QueueState]) -> list[Paused]:
+    """Queues that are paused, with who did it, as far as the audit knows."""
+    found = []
+    for queue in [each for each in queues if each.paused_at is not None][:PAUSED_SHOWN]:
+        assert queue.paused_at is not None
+        name = queue.name
+        rows = desk.ask(
+            audit.find(who=None, action="queues.pause", queue=name, target=None, since=None, limit=1)
+        )
+        who = rows[0]["who"] if rows else None
+        found.append(Paused(name, queue.paused_at, who, queue.paused_why, queue.depth))
+    return found
+
+
+def causes(desk: Desk, queues: Sequence[QueueState]) -> list[Cause]:
+    """The most frequent errors: of the newest dead letters, and of what is retried next."""
+    found = _dead_causes(desk) if any(each.dead for each in queues) else []
+    retrying = sorted(queues, key=lambda each: -each.states.get("retrying", 0))[:QUEUES_SAMPLED]
+    for queue in retrying:
+        if total := queue.states.get("retrying", 0):
+            found += _retrying_causes(desk, queue.name, total)
+    return sorted(found, key=lambda each: (-each.count, each.where, each.queue))[:CAUSES_SHOWN]
+
+
+def _dead_causes(desk: Desk) -> list[Cause]:
+    rows = desk.ask(letters.letters(newest=True, limit=SAMPLE))
+    newest: dict[tuple[str | None, str], Letter] = {}
+    counts: Counter[tuple[str | None, str]] = Counter()
+    for each in map(from_rows.letter, rows):
+        key = each.fingerprint, each.queue
+        newest.setdefault(key, each)
+        counts[key] += 1
+    found = []
+    for (cause, queue), count in counts.most_common(CAUSES_SHOWN):
+        one, total = newest[cause, queue], count
+        if len(rows) == SAMPLE and cause is not None:  # there are more: the index of causes counts them
+            total = desk.ask(letters.count(fingerprint=cause, queue=queue))
+        reason = one.last_reason or one.reason
+        found.append(Cause(cause, "dead", queue, reason, one.error, total, True, one.id))
+    return found
+
+
+def _retrying_causes(desk: Desk, queue: str, total: int) -> list[Cause]:
+    rows = desk.ask(queries.retrying(queue))
+    seen: dict[str, tuple[Reason | None, str, UUID]] = {}
+    counts: Counter[str] = Counter()
+    for number, error, id in rows:
+        reason = from_rows.reason_of(number)
+        name = fingerprint(error or "", reason or Reason.UNKNOWN)
+        seen.setdefault(name, (reason, error or "", id))
+        counts[name] += 1
+    share = total / len(rows) if len(rows) and total > len(rows) else 1.0
+    return [
+        Cause(
+            name,
+            "retrying",
+            queue,
+            seen[name][0],
+            seen[name][1],
+            round(count * share),
+            share == 1.0,
+            seen[name][2],
+        )
+        for name, count in counts.most_common(CAUSES_SHOWN)
+    ]
+
+
+# -- judging
+
+
+def late(at: datetime, since: datetime | None, seconds: float = LATE_SECONDS) -> bool:
+    return since is not None and at - since > timedelta(seconds=seconds)
+
+
+def problems(
+    at: datetime,
+    queues: Sequence[QueueState],
+    workers: Sequence[WorkerState],
+    blocked: Sequence[StreamState],
+    unrouted: Sequence[Unrouted],
+    breakers: Sequence[Tripped],
+    loops: int,
+    is_app_known: bool,
+) -> list[Finding]:
+    """What makes the whole unhealthy, the most urgent first. Dead letters do not: failures are meant to end there."""
+    anybody = any(each.is_alive for each in workers)
+    return [
+        *(_breaker(each, at) for each in breakers),
+        *_workers(at, queues, workers),
+        *(found for queue in queues for found in _orphaned(queue, is_app_known)),
+        *(found for queue in queues for found in _queue(at, queue, anybody)),
+        *(found for stream in blocked if (found := _stream(at, stream)) is not None),
+        *_loops(loops),
+        *(_unrouted(each) for each in unrouted),
+    ]
+
+
+def waiting(count: int) -> str:
+    return f"{counted(count, 'message')} {'waits' if count == 1 else 'wait'}"
+
+
+def _warning(name: str, text: str, remedy: str) -> Finding:
+    return Finding("warning", name, text, remedy)
+
+
+def _breaker(each: Tripped, at: datetime) -> Finding:
+    because = f" ({each.why})" if each.why else ""
+    since = f" since {clock(each.since, at)}" if each.since is not None else ""
+    if each.queues is None:
+        holds = "which queues need it, only the application knows: ask with -a MODULE:APP"
+    elif not each.queues:
+        holds = "no handler names it, so it only refuses calls"
+    else:
+        names = f"queue{'s' if len(each.queues) > 1 else ''} {', '.join(each.queues)}"
+        holds = f"it holds back {names}, in which {waiting(each.held or 0)}"
+    if each.is_forced:
+        remedy = f"An operator opened it: `holdfast breakers reset {each.name}` leaves it to itself again."
+    else:
+        remedy = "It tries again by itself; repair what it protects. `holdfast breakers list` says when."
+    state = each.state.replace("_", " ")
+    return _warning("breaker-open", f"Breaker {each.name} is {state}{since}{because}: {holds}.", remedy)
+
+
+def _workers(at: datetime, queues: Sequence[QueueState], workers: Sequence[WorkerState]) -> Iterator[Finding]:
+    silent = [each for each in workers if not each.is_alive]
+    if not any(each.is_alive for each in workers):
+        depth = sum(each.depth for each in queues)
+        if depth:
+            seen = f": the last was seen at {clock(silent[0].seen_at, at)}" if silent else ""
+            yield _warning(
+                "no-worker",
+                f"No worker is running, and {waiting(depth)}{seen}.",
+                "Start one: `holdfast worker MODULE:APP`.",
+            )
+    for each in silent:
+        if each.leases:
+            yield _warning(
+                "silent-worker",
+                f"Worker {each.name} has not been seen since {clock(each.seen_at, at)} and holds "
+                f"{counted(each.leases, 'message')}.",
+                "It was killed, is stopped, or cannot reach the database. Another worker takes over what it holds.",
+            )
+
+
+def _orphaned(queue: QueueState, is_app_known: bool) -> Iterator[Finding]:
+    """Whether anybody will ever take from an empty queue, only the application knows: not said for a URL alone."""
+    if not queue.is_orphaned or not (queue.depth or is_app_known):
+        return
+    waits = waiting(queue.depth) if queue.depth else "nothing waits yet"
+    if queue.subscriptions:
+        yield _warning(
+            "orphaned-queue",
+            f"Queue {queue.name} is subscribed to {', '.join(queue.subscriptions)}, and no handler and no live worker "
+            f"has it: {waits}, and whatever is published goes there too.",
+            f"Renamed: `holdfast queues move {queue.name} TO`. Removed: `holdfast queues drop {queue.name}`. "
+            "Else start the worker that has it.",
+        )
+    elif queue.depth:
+        yield _warning(
+            "orphaned-queue",
+            f"Nobody takes from queue {queue.name}, in which {waits}.",
+            f"Start a worker with its handler, or `holdfast queues move {queue.name} TO`, or drop it.",
+        )
+
+
+def _queue(at: datetime, queue: QueueState, anybody: bool) -> Iterator[Finding]:
+    if queue.depth and anybody and not (queue.workers or queue.is_orphaned) and queue.subscriptions:
+        yield _warning(
+            "no-worker-for-queue",
+            f"No live worker takes from queue {queue.name}, in which {waiting(queue.depth)}.",
+            f"Start one: `holdfast worker MODULE:APP -q {queue.name}`.",
+        )
+    if queue.oldest_at is not None and late(at, queue.oldest_at):
+        minutes = (at - queue.oldest_at).total_seconds() / 60
+        is_paused = queue.paused_at is not None
+        yield _warning(
+            "late",
+            f"The oldest message of queue {queue.name}{', which is paused,' if is_paused else ''} has been due for "
+            f"{minutes:.0f} minutes.",
+            f"`holdfast queues resume {queue.name}` claims from it again."
+            if is_paused
+            else f"`holdfast messages list -q {queue.name} --oldest -n 1`, then `holdfast why ID`.",
+        )
+
+
+def _stream(at: datetime, stream: StreamState) -> Finding | None:
+    """Halted, or standing still for long, or growing behind a head that cannot go on."""
+    who = f"Stream {stream.stream} of queue {stream.queue}"
+    look = f"`holdfast streams show {stream.queue} {stream.stream}`"
+    waits = waiting(stream.waiting)
+    if stream.halted_by is not None:
+        since = f" since {clock(stream.halted_at, at)}" if stream.halted_at is not None else ""
+        return _warning(
+            "halted-stream",
+            f"{who} is halted{since} by {stream.halted_by}; {waits}.",
+            f"{look}, then redrive that dead letter, or `holdfast streams resume {stream.queue} {stream.stream}`.",
+        )
+    grows = stream.is_growing and (stream.attempts >= STUCK_ATTEMPTS or late(at, stream.since))
+    if not grows and not late(at, stream.since, BLOCKED_SECONDS):
+        return None
+    hours = "" if stream.since is None else f" since {clock(stream.since, at)}"
+    more = " and grows: nothing of it is handled, and" if stream.is_growing else ":"
+    return _warning(
+        "blocked-stream",
+        f"{who} is blocked{hours}{more} {waits} behind {stream.head}.",
+        f"{look}; then `holdfast messages retry {stream.head}`, or set it aside, or make it a dead letter.",
+    )
+
+
+def _loops(count: int) -> Iterator[Finding]:
+    if count:
+        seem = "seems" if count == 1 else "seem"
+        yield _warning(
+            "retry-loop",
+            f"{counted(count, 'message')} {seem} to be in a retry loop: failed {POISON_ATTEMPTS} times or more.",
+            "`holdfast doctor` names them; repair the cause, then `holdfast messages retry ID --reset`.",
+        )
+
+
+def _unrouted(each: Unrouted) -> Finding:
+    waits = waiting(each.count)
+    return _warning(
+        "unrouted",
+        f"Nobody subscribes to {each.type}: {waits} for a subscriber.",
+        f"Start a worker that has a handler for it, or `holdfast messages list -t {each.type}` and cancel them.",
+    )

@@ -1,0 +1,110 @@
+"""Why an instance of an orchestration is where it is: the chain of what it waits for, the most exact cause first."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ..clock import from_micros
+from ..errors import BodySealed
+from ..model.text import counted
+from ..orchestrations.journal import Call, Child, JournalUnreadable, Row, Timer, decode, merged, message_id
+from ..orchestrations.messages import Pen
+from ..orchestrations.turns import journal_text
+from ..orchestrations.waiting import Waited, open_commands
+from ..store.plans import instances
+from ..store.plans.instances import Shown
+from ..store.plans.operator import moment
+from . import explain
+from .desk import Desk
+from .queues import Queues
+from .results import clock
+from .streams import Streams
+
+DEPTH = 5  # of children of children
+SHOWN = 10  # of what it waits for
+
+
+def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
+    """Sentences about an instance; None: there is none with this id."""
+    shown = desk.ask(instances.show(id))
+    if shown is None:
+        return None
+    at = desk.ask(moment())
+    name = f"Instance {id} of {shown.queue}"
+    if shown.ended_at is not None:
+        return [f"{name} {_ended(shown.state)} at {clock(shown.ended_at, at)}, after {_turns(shown)}."]
+    told = [f"{name} runs since {clock(shown.started_at, at)}; {_turns(shown)} stored."]
+    if shown.trouble is not None:
+        told.append(f"It waits, because its code has changed: {shown.trouble.splitlines()[0]}")
+    told += _next_message(desk, shown)
+    told += _waits(desk, shown, at, depth)
+    return told
+
+
+def _ended(state: str) -> str:
+    return {"completed": "completed", "failed": "failed", "cancelled": "was cancelled"}[state]
+
+
+def _turns(shown: Shown) -> str:
+    return counted(shown.turn, "turn")
+
+
+def _next_message(desk: Desk, shown: Shown) -> list[str]:
+    """What stands in its stream, and whether anybody takes it."""
+    told: list[str] = []
+    found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
+    if found and found[0].halted_by is not None:
+        told.append(
+            f"It is stopped: its turn with message {found[0].halted_by} is a dead letter. After a fix, "
+            f"`holdfast dead redrive {found[0].halted_by}` lets it go on."
+        )
+    elif found and found[0].head is not None:
+        told += [f"Its next message: {each}" for each in explain.why(desk, found[0].head)]
+    queue = Queues(desk).state(shown.queue)
+    if queue is not None and not queue.workers:
+        told.append(f"No live worker has {shown.queue}.")
+    return told
+
+
+def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
+    try:
+        waited = open_commands(merged(_journal(desk, shown)))
+    except (BodySealed, JournalUnreadable) as error:
+        return [f"What it waits for cannot be told: {error}"]
+    if not waited:
+        return ["It waits for no activity, timer or child: for a signal, or for its next message."]
+    told: list[str] = []
+    for number, command in list(waited.items())[:SHOWN]:
+        told += _wait(desk, shown, number, command, at, depth)
+    if len(waited) > SHOWN:
+        told.append(f"It waits for {len(waited) - SHOWN} more.")
+    return told
+
+
+def _wait(desk: Desk, shown: Shown, number: int, command: Waited, at: datetime, depth: int) -> list[str]:
+    match command:
+        case Timer(due=due):
+            return [f"It waits for a timer until {clock(from_micros(due), at)}."]
+        case Call(name=name):
+            lead = f"It waits for {name}#{number}"
+            message = message_id(shown.id, shown.execution, number)
+            return [f"{lead}: {each}" for each in explain.why(desk, message)]
+        case Child(id=child):
+            lead = f"It waits for its child {child}"
+            if depth >= DEPTH:
+                return [f"{lead}."]
+            return [f"{lead}: {each}" for each in why_instance(desk, child, depth + 1) or ["there is none."]]
+
+
+def _journal(desk: Desk, shown: Shown) -> list[Row]:
+    pen = Pen(desk.keys)
+    return [
+        decode(
+            shown.id,
+            shown.execution,
+            turn,
+            part,
+            pen.open(journal_text(shown.id, shown.execution, turn, part), text),
+        )
+        for turn, part, text in desk.ask(instances.journal(shown.id, shown.execution))
+    ]

@@ -1,0 +1,84 @@
+"""The message that a person means: an id may be given whole, by its last eight characters, or by its beginning.
+
+Ids are ordered by time, so those of one minute begin alike; their last characters are random, which is why tables show
+those. Nothing is stored for it: the newest ids are read from an index that is there anyway (store/plans/ids.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from ..errors import NotFound, UsageError
+from ..store.plans import ids
+from ..store.plans.queries import Row
+from ..store.statement import Plan
+from .desk import Desk
+
+SHORT = 8  # characters from the end
+BEGINNING = 4  # fewer say nothing
+SHOWN = 10
+PARTIAL = re.compile(r"[0-9a-fA-F-]+")
+DASHES = (12, 16, 20, 24)  # digits from the end behind which a dash stands
+
+
+def named(desk: Desk, text: str) -> UUID:
+    """The id that is meant. Raises UsageError with the candidates if there are several, NotFound if there is none."""
+    try:
+        return UUID(text)
+    except ValueError:
+        pass
+    digits = text.replace("-", "").lower()
+    if not PARTIAL.fullmatch(text) or not BEGINNING <= len(digits) < 32:
+        raise UsageError(
+            f"{text!r} is not the id of a message: give all of it, its last {SHORT} characters, or an unambiguous "
+            "beginning. `holdfast messages list` and `holdfast dead list` show them."
+        )
+    rows = desk.ask(_look(digits))
+    found: set[UUID] = {row["id"] for row in rows}
+    if len(found) == 1:
+        return next(iter(found))
+    if found:
+        raise _several(text, rows)
+    raise NotFound(
+        f"No message has an id that begins with {text}"
+        + (f", and none of the newest {ids.NEWEST:,} ends with it" if len(digits) >= SHORT else "")
+        + ": give the whole id, or look with `holdfast messages list`."
+    )
+
+
+def _look(digits: str) -> Plan[list[Row]]:
+    rows = yield from ids.begins(UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
+    known = {row["id"] for row in rows}
+    # Eight characters may be either end. More of them that begin an id are not looked for at the ends of others.
+    if len(digits) == SHORT or (len(digits) > SHORT and not rows):
+        for id in sorted((yield from ids.ends(tail(digits))) - known):
+            rows += yield from ids.begins(id, id)
+    return rows
+
+
+def tail(digits: str) -> str:
+    """The last digits of an id as they are written, with its dashes."""
+    text = ""
+    for behind, digit in enumerate(reversed(digits)):
+        text = digit + ("-" if behind in DASHES else "") + text
+    return text
+
+
+def _several(text: str, rows: Sequence[Row]) -> UsageError:
+    """An error with the candidates as its details, the newest first."""
+    told: dict[UUID, str] = {}
+    for row in sorted(rows, key=lambda row: row["created_at"], reverse=True):
+        told.setdefault(row["id"], _candidate(row))
+    error = UsageError(f"{len(told)} messages have an id like {text}: give more of it.")
+    more = (f"and {len(told) - SHOWN} more",) if len(told) > SHOWN else ()
+    error.details = (*list(told.values())[:SHOWN], *more)
+    return error
+
+
+def _candidate(row: Row) -> str:
+    at: datetime = row["created_at"]
+    where = f" in {row['queue']}" if row["queue"] else ""
+    return f"{row['id']}  {at:%Y-%m-%d %H:%M:%S}  {row['what']}{where}, {row['type']}"

@@ -1,0 +1,122 @@
+"""An activity in a worker: a handler whose settlement also stores the answer to the orchestration that called it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..bodies.codec import encode
+from ..bodies.keys import Keys
+from ..errors import UsageError
+from ..handlers.consumer import Limits
+from ..handlers.context import Context, Dead, Snooze
+from ..handlers.declare import AnyHandler
+from ..model.message import NewMessage
+from ..model.replies import address_of
+from ..model.work import Leased
+from ..rules.delivery import HandlerPolicy
+from ..rules.redact import Masking
+from ..settings import Settings
+from .messages import Pen
+
+Fake = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class ActivityConsumer:
+    """Serves the queue of an activity. `fakes`: what tests have put in the place of functions, by name."""
+
+    handler: AnyHandler
+    pen: Pen
+    settings: Settings
+    fakes: Mapping[str, Fake]
+
+    @property
+    def queue(self) -> str:
+        return self.handler.queue
+
+    @property
+    def is_family(self) -> bool:
+        return False
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.handler.is_ordered
+
+    @property
+    def policy(self) -> HandlerPolicy:
+        return self.handler.policy
+
+    @property
+    def masking(self) -> Masking:
+        return self.handler.masking
+
+    @property
+    def keys(self) -> Keys | None:
+        return self.handler.keys
+
+    @property
+    def steps(self) -> Mapping[str, int]:
+        return self.handler.steps
+
+    @property
+    def is_async(self) -> bool:
+        return self.handler.is_async
+
+    @property
+    def takes_context(self) -> bool:
+        return True
+
+    @property
+    def batch(self) -> int:
+        return 0
+
+    def limits(self, queue: str) -> Limits:
+        return self.handler.limits(queue)
+
+    def decode(self, text: str) -> Any:
+        return self.handler.decode(text)
+
+    def call(self, leased: Leased, context: Context | None) -> Any:
+        assert context is not None
+        reply = address_of(leased.message.headers)
+
+        def answer(value: object) -> NewMessage | None:
+            return None if reply is None else self.pen.into(reply, encode(value, self.settings))
+
+        context._answer = answer
+        return self._awaited(leased, context) if self.is_async else self._run(leased, context)
+
+    async def _awaited(self, leased: Leased, context: Context) -> Any:
+        return self._returned(await self._function(leased, context), context)
+
+    def _run(self, leased: Leased, context: Context) -> Any:
+        return self._returned(self._function(leased, context), context)
+
+    def _function(self, leased: Leased, context: Context) -> Any:
+        handler = self.handler
+        if (fake := self.fakes.get(self.queue)) is not None:
+            handler = replace(handler, own=replace(handler.own, run=fake), members=None)
+        return handler.call(leased, context if handler.takes_context else None)
+
+    def _returned(self, value: Any, context: Context) -> Any:
+        if isinstance(value, Snooze | Dead):
+            return value
+        if not context.answered:
+            context.answer(value)
+        elif value is not None:
+            raise UsageError(
+                f"Activity {self.queue!r} has answered with ctx.answer(...) and returned another value: return nothing."
+            )
+        return None
+
+    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
+        raise UsageError(f"Activity {self.queue!r} handles one call at a time.")
+
+    def but(self, policy: HandlerPolicy) -> ActivityConsumer:
+        return replace(self, handler=self.handler.but(policy))

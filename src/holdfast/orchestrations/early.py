@@ -1,0 +1,64 @@
+"""Signals for an instance that has not started yet: they wait in a queue of the engine's, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..bodies.keys import Keys
+from ..handlers.consumer import Limits
+from ..handlers.context import Context, Snooze
+from ..model.message import NewMessage
+from ..model.work import Leased
+from ..rules.delivery import HandlerPolicy
+from ..rules.redact import Masking
+from ..store.plans import instances
+from .turns import Place
+
+QUEUE = "holdfast/signals"
+KEPT_DAYS = 7.0  # a signal for an instance that never starts is a dead letter after that
+LOOK_MIN, LOOK_MAX = 1.0, 30.0  # seconds between two looks whether it has
+
+
+@dataclass(frozen=True)
+class EarlySignals:
+    """Passes signals on when their instance has started. A `Consumer`."""
+
+    place: Place
+    policy: HandlerPolicy
+    masking: Masking
+    queue: str = QUEUE
+    patterns: tuple[str, ...] = ()
+    is_family: bool = False
+    is_ordered: bool = True
+    is_async: bool = True
+    takes_context: bool = True
+    batch: int = 0
+    keys: Keys | None = None
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+    def limits(self, queue: str) -> Limits:
+        return Limits(self.place.settings.concurrency, self.place.settings.timeout)
+
+    def decode(self, text: str) -> Any:
+        return text
+
+    def but(self, policy: HandlerPolicy) -> EarlySignals:
+        return replace(self, policy=policy)
+
+    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
+        raise NotImplementedError("signals are passed on one by one")
+
+    async def call(self, leased: Leased, context: Context | None) -> Snooze | None:
+        assert context is not None
+        message = leased.message
+        found = await self.place.store().arun(instances.queue_of(message.stream or ""))
+        if found is None:
+            age = (self.place.now() - message.created_at).total_seconds()
+            return Snooze(min(max(LOOK_MIN, age / 10), LOOK_MAX))
+        queue, state = found
+        if state == "running":  # the body is bound to id and type, which stay
+            passed = NewMessage(message.id, message.type, message.body, stream=message.stream, queue=queue)
+            context._emits.append(passed)
+        return None

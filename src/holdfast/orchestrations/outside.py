@@ -1,0 +1,224 @@
+"""Orchestrations from outside: start, signal, cancel, ask for the result. In the caller's transaction where given."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+
+from ..bodies.codec import encode
+from ..clock import Clock, micros
+from ..errors import InstanceExists, NotFound, UsageError
+from ..model import names
+from ..model.ids import new_id
+from ..model.message import NewMessage
+from ..store.plans import instances
+from ..store.plans.instances import Shown
+from ..store.statement import Runnable
+from .declared import Orchestration, Program
+from .early import KEPT_DAYS
+from .early import QUEUE as EARLY
+from .failures import OrchestrationFailed
+from .messages import CANCEL, SIGNAL, START, CancelBody, SignalBody, StartBody, written
+from .turns import Place, Result
+
+B = TypeVar("B")
+P = ParamSpec("P")
+T = TypeVar("T")
+LOOKS_EVERY = 0.05  # seconds, for a result
+
+
+class Storing(Protocol):
+    """Runs plans in the caller's transaction, or in one of their own."""
+
+    def store_with(self, plan: Callable[[], Runnable[T]], on: object) -> T: ...
+    async def astore_with(self, plan: Callable[[], Runnable[T]], on: object) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceStatus:
+    """Where an instance is. `status` is what its code said about itself; `trouble` why it cannot go on."""
+
+    id: str
+    orchestration: str
+    version: str
+    state: str  # running, completed, failed, cancelled
+    execution: int
+    turn: int
+    status: Any
+    trouble: str | None
+    entries: int
+    journal_bytes: int
+    started_at: datetime
+    turned_at: datetime | None
+    ended_at: datetime | None
+
+
+class Orchestrations:
+    """The instances of an application: `app.orchestrations`."""
+
+    def __init__(self, place: Place, storing: Callable[[], Storing]) -> None:
+        self.place, self._storing = place, storing
+        self.declared: dict[str, Orchestration[..., Any]] = {}  # by queue, name@version
+
+    # -- starting
+
+    @overload
+    def start(
+        self, orchestration: Orchestration[[], Any], *, id: str | None = None, on: object = None,
+        deadline: datetime | timedelta | None = None,
+    ) -> str: ...  # fmt: skip
+    @overload
+    def start(
+        self, orchestration: Orchestration[[B], Any], value: B, *, id: str | None = None, on: object = None,
+        deadline: datetime | timedelta | None = None,
+    ) -> str: ...  # fmt: skip
+    def start(
+        self, orchestration: Orchestration[..., Any], value: Any = None, *, id: str | None = None, on: object = None,
+        deadline: datetime | timedelta | None = None,
+    ) -> str:  # fmt: skip
+        """Start an instance; its id. InstanceExists if there is one with this id. `on`: your connection or session."""
+        message = self._start(orchestration.program, value, id, deadline)
+        self._taken(message, self._storing().store_with(lambda: instances.begin(message), on))
+        return message.stream or ""
+
+    async def astart(
+        self, orchestration: Orchestration[..., Any], value: Any = None, *, id: str | None = None, on: object = None,
+        deadline: datetime | timedelta | None = None,
+    ) -> str:  # fmt: skip
+        """Like `start`, for async code and async connections or sessions."""
+        message = self._start(orchestration.program, value, id, deadline)
+        self._taken(message, await self._storing().astore_with(lambda: instances.begin(message), on))
+        return message.stream or ""
+
+    def starter(self, program: Program, value: Any, **options: Any) -> str:
+        """For `fulfil.start(order)`."""
+        message = self._start(program, value, options.get("id"), options.get("deadline"))
+        self._taken(message, self._storing().store_with(lambda: instances.begin(message), None))
+        return message.stream or ""
+
+    def _start(
+        self, program: Program, value: Any, id: str | None, deadline: datetime | timedelta | None
+    ) -> NewMessage:
+        own = str(new_id()) if id is None else names.stream_name(id)
+        until = self.place.now() + deadline if isinstance(deadline, timedelta) else deadline
+        text = None if value is None else encode(value, self.place.settings)
+        body = StartBody(text, None, None if until is None else micros(until))
+        return self.place.pen.message(START, written(body), queue=program.queue, stream=own)
+
+    def _taken(self, message: NewMessage, is_new: bool) -> None:
+        if not is_new:
+            raise InstanceExists(
+                f"Orchestration {message.queue} was not started: an instance with the id {message.stream!r} exists "
+                "already. Give it another id, or ask for the result of that one."
+            )
+
+    # -- signals and cancellation
+
+    def signal(self, id: str, name: str, body: object = None, *, on: object = None) -> None:
+        """Send a signal to an instance. One that has not started yet gets it when it does."""
+        message = self._signal(id, name, body)
+        self._sent(
+            id, f"signal {name!r}", self._storing().store_with(lambda: instances.send(id, message, EARLY), on)
+        )
+
+    async def asignal(self, id: str, name: str, body: object = None, *, on: object = None) -> None:
+        """Like `signal`, for async code and async connections or sessions."""
+        message = self._signal(id, name, body)
+        sent = await self._storing().astore_with(lambda: instances.send(id, message, EARLY), on)
+        self._sent(id, f"signal {name!r}", sent)
+
+    def cancel(self, id: str, why: str = "", *, on: object = None) -> None:
+        """Ask an instance to end. Its code sees a CancelledError, and may undo what it has done."""
+        message = self._cancel(id, why)
+        sent = self._storing().store_with(lambda: instances.send(id, message, None), on)
+        self._sent(id, "cancel", sent, early=False)
+
+    async def acancel(self, id: str, why: str = "", *, on: object = None) -> None:
+        """Like `cancel`, for async code and async connections or sessions."""
+        message = self._cancel(id, why)
+        sent = await self._storing().astore_with(lambda: instances.send(id, message, None), on)
+        self._sent(id, "cancel", sent, early=False)
+
+    def _signal(self, id: str, name: str, body: object) -> NewMessage:
+        text = None if body is None else encode(body, self.place.settings)
+        told = SignalBody(names.text(name, "The signal's name", 200), text)
+        deadline = self.place.now() + timedelta(days=KEPT_DAYS)
+        made = self.place.pen.message(SIGNAL, written(told), queue=EARLY, stream=names.stream_name(id))
+        return msgspec.structs.replace(made, deadline=deadline)
+
+    def _cancel(self, id: str, why: str) -> NewMessage:
+        return self.place.pen.message(
+            CANCEL, written(CancelBody(why)), queue="", stream=names.stream_name(id)
+        )
+
+    def _sent(self, id: str, what: str, state: str | None, *, early: bool = True) -> None:
+        if state is None and not early:
+            raise NotFound(f"There is no instance {id!r} that could be told to {what}.")
+        if state not in (None, "running"):
+            raise UsageError(f"Nothing was stored: instance {id!r} is {state}, so {what} would reach nobody.")
+
+    # -- looking
+
+    def status(self, id: str) -> InstanceStatus:
+        """Where an instance is; NotFound if there is none."""
+        return self._status(self._found(id, self.place.store().read(instances.show(id))))
+
+    async def astatus(self, id: str) -> InstanceStatus:
+        return self._status(self._found(id, await self.place.store().arun(instances.show(id))))
+
+    def result(self, id: str, *, timeout: float = 0.0) -> Any:
+        """What an instance returned, waiting for its end so many seconds: then TimeoutError.
+
+        OrchestrationFailed if it failed or was cancelled.
+        """
+        clock, end = self.place.clock(), self._end(timeout)
+        while (shown := self._found(id, self.place.store().read(instances.show(id)))).ended_at is None:
+            self._in_time(id, clock, end)
+            threading.Event().wait(LOOKS_EVERY)
+        return self._result(shown)
+
+    async def aresult(self, id: str, *, timeout: float = 0.0) -> Any:
+        """Like `result`, for async code."""
+        clock, end = self.place.clock(), self._end(timeout)
+        while (shown := self._found(id, await self.place.store().arun(instances.show(id)))).ended_at is None:
+            self._in_time(id, clock, end)
+            await asyncio.sleep(LOOKS_EVERY)
+        return self._result(shown)
+
+    def _end(self, timeout: float) -> float:
+        return self.place.clock().monotonic() + timeout
+
+    def _in_time(self, id: str, clock: Clock, end: float) -> None:
+        if clock.monotonic() >= end:
+            raise TimeoutError(f"Instance {id!r} has not ended yet: wait longer, or ask for its status.")
+
+    def _found(self, id: str, shown: Shown | None) -> Shown:
+        if shown is None:
+            raise NotFound(f"There is no instance {id!r}.")
+        return shown
+
+    def _status(self, shown: Shown) -> InstanceStatus:
+        name, _, version = shown.queue.rpartition("@")
+        text = None if shown.status is None else self.place.pen.open(f"status/{shown.id}", shown.status)
+        return InstanceStatus(
+            shown.id, name, version, shown.state, shown.execution, shown.turn,
+            None if text is None else msgspec.json.decode(text), shown.trouble, shown.entries, shown.size,
+            shown.started_at, shown.turned_at, shown.ended_at,
+        )  # fmt: skip
+
+    def _result(self, shown: Shown) -> Any:
+        assert shown.result is not None
+        text = self.place.pen.open(f"result/{shown.id}", shown.result)
+        found = msgspec.json.decode(text, type=Result)
+        if found.failure is not None:
+            raise OrchestrationFailed(shown.queue, found.failure)
+        declared = self.declared.get(shown.queue)
+        if found.value is None:
+            return None
+        return msgspec.json.decode(found.value) if declared is None else declared.decode(found.value)

@@ -1,0 +1,45 @@
+-- What turns of orchestrations leave behind: a journal row each and the state of the instance, fenced by (execution, turn).
+-- Instance rows are locked sorted, after leases and before streams.
+create or replace function holdfast.apply_turns(p_rows json, p_now timestamptz) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    r json; v_begin text; v_state text;
+begin
+    for r in select e.value from json_array_elements(p_rows) e order by e.value ->> 'id', (e.value ->> 'turn')::int
+    loop
+        v_begin := r ->> 'begin';
+        v_state := r ->> 'state';
+        update holdfast.instance i
+           set execution = case when v_begin is null then i.execution else i.execution + 1 end,
+               turn = case when v_begin is null then i.turn + 1 else 0 end,
+               mark = (r ->> 'mark')::uuid, state = v_state, result = r ->> 'result',
+               status = coalesce(r ->> 'status', i.status), trouble = null,
+               entries = case when v_begin is null then (r ->> 'entries')::int else 0 end,
+               size = case when v_begin is null then (r ->> 'size')::bigint else 0 end,
+               turned_at = p_now, ended_at = case when v_state <> 'running' then p_now end
+         where i.id = r ->> 'id' and i.execution = (r ->> 'execution')::int
+           and i.turn = (r ->> 'turn')::int - 1 and i.state = 'running';
+        if not found then
+            raise exception using errcode = '23000',
+                message = 'holdfast: the turn of an orchestration is not the next one of its instance';
+        end if;
+        insert into holdfast.journal (id, execution, turn, part, body)
+        values (r ->> 'id', (r ->> 'execution')::int, (r ->> 'turn')::int, (r ->> 'part')::int, r ->> 'body');
+        if v_begin is not null then
+            insert into holdfast.journal (id, execution, turn, part, body)
+            values (r ->> 'id', (r ->> 'execution')::int + 1, 0, 0, v_begin);
+        end if;
+        insert into holdfast.instance (id, queue, start, mark, reply, started_at)
+        select s.value ->> 'id', s.value ->> 'queue', (s.value ->> 'start')::uuid, (s.value ->> 'start')::uuid,
+               s.value ->> 'reply', p_now
+          from json_array_elements(r -> 'starts') s order by 1
+            on conflict (id) do nothing;
+        -- Timers that are not waited for any more. One that is locked fires at this moment, and comes late.
+        delete from holdfast.message m
+         where m.seq in (select t.seq from holdfast.message t
+                          where t.queue = 'holdfast/timer'
+                            and t.id = any (array(select w.value::uuid from json_array_elements_text(r -> 'timers') w))
+                            for update skip locked);
+    end loop;
+end
+$$;

@@ -1,0 +1,110 @@
+"""Instances of orchestrations and their journals. A turn itself is stored by the applier `turns` (deltas.py)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from ...model.message import NewMessage
+from ..statement import Plan, single, statements
+from ..values import as_id, instant
+from . import engine
+
+sql = statements("instances")
+
+
+class Stand(NamedTuple):
+    """Where an instance stands."""
+
+    start: UUID
+    execution: int
+    turn: int
+    mark: UUID
+    state: str
+    reply: str | None
+
+
+class Shown(NamedTuple):
+    """A row of `instance`, for people. `result` and `status` are JSON, and may be sealed."""
+
+    id: str
+    queue: str
+    state: str
+    execution: int
+    turn: int
+    result: str | None
+    status: str | None
+    trouble: str | None
+    entries: int
+    size: int
+    started_at: datetime
+    turned_at: datetime | None
+    ended_at: datetime | None
+
+
+def begin(message: NewMessage) -> Plan[bool]:
+    """Start an instance: its row and its first message. False: its id is taken, and nothing is stored."""
+    rows = yield sql("instance_begin", id=message.stream, queue=message.queue, start=message.id, reply=None)
+    if not rows:
+        return False
+    yield from engine.append([message])
+    return True
+
+
+def send(id: str, message: NewMessage, elsewhere: str | None) -> Plan[str | None]:
+    """Send something to an instance: its state. None: there is none, and the message goes to the queue `elsewhere`."""
+    rows = yield sql("instance_queue", id=id)
+    if rows and rows[0][1] != "running":
+        return str(rows[0][1])
+    if (
+        rows
+    ):  # a deadline is for those that wait elsewhere: in a stream it would be a dead letter that halts it
+        yield from engine.append([replace(message, queue=rows[0][0], deadline=None)])
+        return "running"
+    if elsewhere is not None:
+        yield from engine.append([replace(message, queue=elsewhere)])
+    return None
+
+
+@single
+def queue_of(id: str) -> Plan[tuple[str, str] | None]:
+    """The queue of an instance and its state."""
+    rows = yield sql("instance_queue", id=id)
+    return (str(rows[0][0]), str(rows[0][1])) if rows else None
+
+
+@single
+def stand(id: str) -> Plan[Stand | None]:
+    rows = yield sql("instance_stand", id=id)
+    if not rows:
+        return None
+    start, execution, turn, mark, state, reply = rows[0]
+    return Stand(as_id(start), execution, turn, as_id(mark), state, reply)
+
+
+@single
+def journal(id: str, execution: int) -> Plan[list[tuple[int, int, str]]]:
+    """(turn, part, text) of each row of an execution, in order."""
+    rows = yield sql("instance_journal", id=id, execution=execution)
+    return [(turn, part, body) for turn, part, body in rows]
+
+
+@single
+def show(id: str) -> Plan[Shown | None]:
+    rows = yield sql("instance_show", id=id)
+    if not rows:
+        return None
+    shown = Shown(*rows[0])
+    return shown._replace(
+        started_at=instant(shown.started_at),
+        turned_at=instant(shown.turned_at),
+        ended_at=instant(shown.ended_at),
+    )
+
+
+@single
+def note_trouble(id: str, execution: int, turn: int, trouble: str) -> Plan[None]:
+    yield sql("instance_trouble", id=id, execution=execution, turn=turn, trouble=trouble)

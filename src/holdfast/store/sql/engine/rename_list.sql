@@ -1,0 +1,2 @@
+-- Handlers that have another name now.
+select old, new from holdfast.rename

@@ -1,0 +1,154 @@
+"""Calls with whole runs: of each lane the head and what is behind it, in one call, with an answer for each message.
+
+One message of each lane in a call would make a stream wait for a broker's answer at each of its messages. So a
+consumer that says so (`RunConsumer`) gets all of a run at once. Of its answers those up to the first failure of a run
+are settled; the rest of that run goes back as it was, whatever was answered for it: it comes again, in its order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..handlers.consumer import RunConsumer
+from ..model.work import Leased
+from ..rules import delivery
+from ..rules.delivery import Ending, goes_alone
+from ..rules.lanes import Lane
+from ..rules.pacing import Pacing
+from .endings import Endings
+from .stepping import forget_cancellation
+
+if TYPE_CHECKING:
+    from .calls import Calls
+
+RUN_BYTES = 4 * 1024 * 1024  # of the bodies in one call; a single one may be larger
+
+Run = tuple[Lane, list[Leased]]
+
+
+class RunCalls:
+    """The calls of one worker that take runs."""
+
+    def __init__(self, calls: Calls, pacing: Pacing, endings: Endings) -> None:
+        self.calls, self.pacing, self.endings = calls, pacing, endings
+
+    def parts(self, lanes: Sequence[Lane], size: int) -> list[list[Lane]]:
+        """The lanes of each call: as many as make a full one."""
+        parts: list[list[Lane]] = []
+        held = size
+        for lane in lanes:
+            if held >= size:
+                parts.append([])
+                held = 0
+            parts[-1].append(lane)
+            held += len(lane.waiting)
+        return parts
+
+    async def run(self, queue: str, consumer: RunConsumer, lanes: list[Lane]) -> None:
+        """Call as long as these lanes have messages, and take more lanes where there is room."""
+        while lanes:
+            runs, lanes = self._begin(consumer, lanes)
+            if runs:
+                await self._call(queue, consumer, runs)
+                lanes = [lane for lane, _ in runs] + lanes
+            now = self.calls.clock.monotonic()
+            room = consumer.batch - sum(len(lane.waiting) for lane in lanes)
+            while room > 0 and (more := self.pacing.start(queue, now)) is not None:
+                lanes.append(more)
+                room -= len(more.waiting)
+        self.calls.changed.set()
+
+    # -- beginning
+
+    def _begin(self, consumer: RunConsumer, lanes: list[Lane]) -> tuple[list[Run], list[Lane]]:
+        """The runs of the next call, and the lanes that are not in it. A message that has failed is in it alone."""
+        alone = next((lane for lane in lanes if lane.waiting and goes_alone(lane.waiting[0])), None)
+        now, room, left = self.calls.clock.monotonic(), consumer.batch, RUN_BYTES
+        runs: list[Run] = []
+        others: list[Lane] = []
+        for lane in lanes:
+            size = len(lane.waiting[0].message.body) if lane.waiting else 0
+            if room <= 0 or (runs and size > left) or (alone is not None and lane is not alone):
+                others.append(lane)
+                continue
+            run = self._begin_run(consumer, lane, now, room, left)
+            if run is None:
+                continue
+            if not run:
+                others.append(lane)
+                continue
+            runs.append((lane, run))
+            room -= len(run)
+            left -= sum(len(leased.message.body) for leased in run)
+        return runs, others
+
+    def _begin_run(
+        self, consumer: RunConsumer, lane: Lane, now: float, most: int, bytes_max: int
+    ) -> list[Leased] | None:
+        """What of a lane is in the call; nothing: its head has ended without one. None: it gave up its handler."""
+        run = self.pacing.begin_run(lane, now, most, bytes_max)
+        if not run:
+            return None
+        for place, leased in enumerate(run):
+            ending = self.endings.before(lane, leased, consumer)
+            if ending is None:
+                if self.calls.board is not None:
+                    self.calls.board.began(leased.message.seq)
+                continue
+            self.pacing.shorten(lane, max(1, place))
+            if place == 0:
+                self.endings.end(lane, leased, ending)
+            return run[:place]  # the others have their turn in the next call
+        return run
+
+    # -- calling
+
+    async def _call(self, queue: str, consumer: RunConsumer, runs: list[Run]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.calls.task_of.update((lane, task) for lane, _ in runs)
+        begun, watch = self.calls.clock.monotonic(), self.calls.watch
+        answers: Sequence[Sequence[Ending]]
+        try:
+            call = consumer.call_runs(
+                queue, [run for _, run in runs], lambda: self.calls.clock.monotonic() - begun
+            )
+            if watch is None:
+                answers = await call
+            else:
+                variables = watch.begin(*(leased for _, run in runs for leased in run))
+                answers = await asyncio.get_running_loop().create_task(call, context=variables)
+            if [len(each) for each in answers] != [len(run) for _, run in runs]:
+                raise UsageError(f"The consumer of {queue!r} did not answer for each message that it got.")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            answers = self._failed(consumer, runs, error)
+        finally:
+            forget_cancellation(task)
+        took = (self.calls.clock.monotonic() - begun) / sum(len(run) for _, run in runs)
+        for (lane, run), endings in zip(runs, answers, strict=True):
+            self.calls.task_of.pop(lane, None)
+            for leased, ending in zip(run, endings, strict=True):
+                if lane.running is leased:
+                    self.endings.end(lane, leased, ending, took)
+                else:  # it went back with the rest of its run
+                    self.endings.forget([leased.message.seq])
+        self.calls.changed.set()
+
+    def _failed(self, consumer: RunConsumer, runs: list[Run], error: BaseException) -> list[list[Ending]]:
+        """The call itself failed or was stopped: nobody knows what became of any of its messages."""
+        is_shared, answers = sum(len(run) for _, run in runs) > 1, []
+        for lane, run in runs:
+            ending: Ending
+            if isinstance(error, asyncio.CancelledError):
+                ending = self.endings.cancelled(lane, consumer, None, error)
+            else:
+                ending = self.endings.raised(lane, error, None)
+            if is_shared and isinstance(ending, delivery.Raised | delivery.TimedOut):
+                ending = delivery.BatchFailed(ending)
+            answers.append([ending] * len(run))
+        return answers

@@ -1,0 +1,114 @@
+"""A shop on a bad day, always the same one: fixed ids, a clock that stands still, a file that is copied."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.clock import MovableClock
+from holdfast.model.message import Reason
+from holdfast.model.work import Outcome
+from tests.operations import world as worlds
+from tests.operations.world import NOON
+
+FILE, URL = "shop.db", "sqlite:///shop.db"
+ORDER_ID = "01a1e164-2605-75af-9fb6-{:012x}"
+
+
+def ids() -> Iterator[UUID]:
+    """Ids of one minute: they begin alike, and differ at their ends."""
+    for n in range(1, 1000):
+        yield UUID(ORDER_ID.format(n * 0x9E3779B97F4A % 2**48))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The messages that commands are about."""
+
+    ready: UUID
+    waiting: UUID
+    retrying: UUID
+    dead: UUID
+    halting: UUID
+    done: UUID
+
+
+def app(clock: MovableClock) -> Holdfast:
+    """The application that the command line finds."""
+    shop = Holdfast(URL, clock=clock, archive="archive", dead_count=2)
+
+    @shop.handler("order.placed", name="send_receipt", breaker=shop.breaker("mail-server"))
+    def send_receipt(order: dict[str, Any]) -> None: ...
+
+    @shop.handler("order.placed", name="charge")
+    def charge(order: dict[str, Any]) -> None: ...
+
+    return shop
+
+
+def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, MovableClock]:
+    """The file as it is before every command, and who is who in it."""
+    made = ids()
+    clock = MovableClock(NOON)
+    monkeypatch.setattr(worlds, "uuid4", lambda: next(made))
+    world = worlds.make(f"sqlite:///{folder / FILE}", clock)
+    for queue in ("send_receipt", "charge", "old_mailer"):
+        world.subscribe(queue, "order.placed")
+    world.worker("web-1:4711", "send_receipt", "charge")
+    world.worker("web-2:815", "charge")
+
+    done = world.publish("invoice.sent", queue="charge")
+    world.done(world.claim("charge", name="web-1:4711")[0])
+    deaths = []
+    for n in range(4):
+        deaths.append(world.publish("invoice.sent", queue="charge", stream=f"order-{n}" if n == 3 else None))
+        (leased,) = world.claim("charge", name="web-1:4711")
+        world.settle(
+            leased, Outcome.DEAD, failed=True, halt=n == 3, flags=32768, reason=Reason.POISON_MESSAGE,
+            last_reason=Reason.HANDLER_EXCEPTION, fingerprint="5f0c1e22ab90" if n < 3 else "77d1aa03c4fe",
+            error="KeyError: 'iban'" if n < 3 else "ValueError: no such country: Ruritania",
+        )  # fmt: skip
+    for _ in range(2):
+        world.publish("invoice.sent", "order-3", queue="charge")
+    clock.advance(minutes=7)
+    first = world.publish("order.placed", "order-17", body='{"order": 17}', queue="send_receipt")
+    waiting = world.publish("order.placed", "order-17", queue="send_receipt")
+    world.fail(world.claim("send_receipt", name="web-1:4711")[0], 90.0, Reason.TRANSPORT_UNAVAILABLE,
+               "ConnectionRefusedError: mail.example.com:25")  # fmt: skip
+    for _ in range(3):
+        world.publish("customer.registered.by.the.partner.programme", queue="charge")
+    ready = world.publish("order.placed")
+    world.publish("parcel.lost")
+    world.claim("charge", name="web-2:815", total=1)
+    clock.advance(seconds=40)
+    world.worker("web-3:99", "send_receipt", "charge")
+    by = world.operations.by("anna")
+    by.queues.pause("charge", "the bank asked for it")
+    shop = app(clock)
+    world.breakers.get("mail-server")
+    world.operations.by("anna").breakers.trip(
+        "mail-server", why="the mail server is being moved", seconds=600.0
+    )
+    shop.close()
+    clock.advance(seconds=20)
+    world.store.close()
+    with sqlite3.connect(folder / FILE) as database:
+        database.execute("pragma wal_checkpoint(truncate)")
+    names = Names(ready, waiting, first, deaths[0], deaths[3], done)
+    return folder / FILE, names, clock
+
+
+def copied(source: Path, folder: Path) -> None:
+    for each in ("", "-wal", "-shm"):
+        (folder / f"{FILE}{each}").unlink(missing_ok=True)
+    shutil.rmtree(folder / "archive", ignore_errors=True)
+    (folder / "letters.jsonl").unlink(missing_ok=True)
+    shutil.copy(source, folder / FILE)

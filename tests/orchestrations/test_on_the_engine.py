@@ -1,0 +1,546 @@
+"""Orchestrations on the real engine, on both databases: turns, activities, timers, signals, and their one commit."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import (
+    ActivityFailed,
+    Context,
+    Dead,
+    Flow,
+    Holdfast,
+    InstanceExists,
+    NotFound,
+    OrchestrationFailed,
+    RetryPolicy,
+    UsageError,
+)
+from holdfast.bodies.keys import new_key
+from holdfast.clock import MovableClock
+from tests.store import state
+from tests.store.state import check_invariants
+
+ONCE = RetryPolicy(attempts_max=1)
+
+
+class CardDeclined(Exception):
+    pass
+
+
+@dataclass
+class Shop:
+    """An application with activities, a clock that stands, and what its activities did."""
+
+    url: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clock = MovableClock()
+        self.app = app = Holdfast(self.url, clock=self.clock, **self.options)
+        self.did: list[Any] = []
+
+        @app.activity()
+        async def double(n: int) -> int:
+            self.did.append(n)
+            return 2 * n
+
+        @app.activity(retry=ONCE, returns={"CardDeclined": CardDeclined})
+        def decline(why: str) -> None:
+            raise CardDeclined(why)
+
+        @app.activity()
+        async def dies() -> None:
+            raise Dead("no such customer")
+
+        self.double, self.decline, self.dies = double, decline, dies
+
+    @property
+    def of(self) -> Any:
+        return self.app.orchestrations
+
+    def drain(self) -> None:
+        self.app.prepare()
+        asyncio.run(self.app.worker(until_idle=True).run())
+
+    def advance(self, **by: float) -> None:
+        self.clock.advance(**by)
+        self.drain()
+
+    def forget(self) -> None:
+        self.of.place.memory.forget()
+
+    def query(self, text: str) -> list[tuple[Any, ...]]:
+        return state.query(self.app.store, text)
+
+    def execute(self, text: str) -> None:
+        """SQL past the engine."""
+        with self.connection() as db:
+            db.execute(text)
+            db.commit()
+
+    def connection(self) -> Any:
+        if self.url.startswith("sqlite"):
+            return sqlite3.connect(self.url.removeprefix("sqlite:///"))
+        return psycopg.connect(self.url)
+
+    @property
+    def prefix(self) -> str:
+        return "holdfast_" if self.url.startswith("sqlite") else "holdfast."
+
+
+@pytest.fixture
+def shop(url: str) -> Iterator[Shop]:
+    made = Shop(url)
+    yield made
+    made.forget()
+    check_invariants(made.app.store)
+    made.app.close()
+
+
+def waiting(shop: Shop) -> Any:
+    """An orchestration with an activity, a timer and a signal."""
+    double = shop.double
+
+    @shop.app.orchestration(version="2")
+    async def fulfil(n: int, flow: Flow) -> int:
+        first = await double(n)
+        flow.status = {"doubled": first}
+        await asyncio.sleep(60)
+        more: int = await flow.signal("go", int)
+        return first + more + sum(await asyncio.gather(*(double(i) for i in range(3))))
+
+    return fulfil
+
+
+def test_activities_timers_and_signals_by_queue(shop: Shop) -> None:
+    fulfil = waiting(shop)
+    assert shop.of.start(fulfil, 4, id="order-1") == "order-1"
+    shop.drain()
+    status = shop.of.status("order-1")
+    assert (status.orchestration, status.version, status.state) == ("fulfil", "2", "running")
+    assert status.status == {"doubled": 8}
+    shop.advance(seconds=59)
+    shop.of.signal("order-1", "go", 100)
+    shop.drain()
+    assert shop.did == [4]
+    shop.advance(seconds=2)
+    assert shop.of.result("order-1") == 8 + 100 + 6
+    assert sorted(shop.did) == [0, 1, 2, 4]
+    assert shop.query("select count(*) from {message}") == [(0,)]
+    turns = [turn for (turn,) in shop.query("select turn from {journal} order by turn")]
+    assert turns == list(range(1, len(turns) + 1))
+
+
+def test_an_instance_that_is_forgotten_after_each_turn_ends_the_same(shop: Shop) -> None:
+    fulfil = waiting(shop)
+    shop.of.place.memory.forgets = True
+    shop.of.start(fulfil, 4, id="order-1")
+    shop.drain()
+    shop.of.signal("order-1", "go", 100)
+    shop.advance(seconds=61)
+    assert shop.of.result("order-1") == 114
+    assert sorted(shop.did) == [0, 1, 2, 4]
+
+
+def test_start_and_signal_live_and_die_with_the_callers_transaction(shop: Shop) -> None:
+    fulfil = waiting(shop)
+    shop.app.prepare()
+    with shop.connection() as db:
+        db.execute("begin") if isinstance(db, sqlite3.Connection) else None
+        shop.of.start(fulfil, 4, id="gone", on=db)
+        db.rollback()
+    with pytest.raises(NotFound):
+        shop.of.status("gone")
+    assert shop.query("select count(*) from {message}") == [(0,)]
+    with shop.connection() as db:
+        db.execute("begin") if isinstance(db, sqlite3.Connection) else None
+        shop.of.start(fulfil, 4, id="kept", on=db)
+        shop.of.signal("kept", "go", 1, on=db)
+        db.commit()
+    shop.drain()
+    shop.advance(seconds=61)
+    assert shop.of.result("kept") == 8 + 1 + 6
+
+
+def test_an_id_is_started_once(shop: Shop) -> None:
+    fulfil = waiting(shop)
+    shop.of.start(fulfil, 1, id="order-1")
+    with pytest.raises(InstanceExists, match="order-1"):
+        shop.of.start(fulfil, 2, id="order-1")
+    shop.drain()
+    assert shop.did == [1]
+
+
+def test_signals_before_the_start_come_in_their_order(shop: Shop) -> None:
+    @shop.app.orchestration()
+    async def collect(flow: Flow) -> list[int]:
+        return [await flow.signal("word", int) for _ in range(3)]
+
+    for n in range(3):
+        shop.of.signal("later", "word", n)
+    shop.drain()
+    shop.of.start(collect, id="later")
+    shop.drain()
+    shop.advance(seconds=2)
+    assert shop.of.result("later") == [0, 1, 2]
+
+
+def test_failures_of_activities_reach_the_code(shop: Shop) -> None:
+    decline, dies = shop.decline, shop.dies
+
+    @shop.app.orchestration()
+    async def careful() -> list[str]:
+        told = []
+        try:
+            await decline("limit")
+        except CardDeclined as error:
+            told.append(str(error))
+        try:
+            await dies()
+        except ActivityFailed as error:
+            told.append(error.error.text)
+        return told
+
+    shop.of.start(careful, id="c")
+    shop.drain()
+    assert shop.of.result("c") == ["limit", "no such customer"]
+    assert shop.query("select count(*) from {dead}") == [(2,)]
+
+
+@pytest.mark.parametrize("order", ["cancel", "poison", "drop"])
+def test_an_operator_who_ends_a_call_answers_it(shop: Shop, order: str) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def calls() -> str:
+        try:
+            await double(1)
+        except ActivityFailed as error:
+            return error.error.text
+        return "answered"
+
+    shop.of.start(calls, id="c")
+    shop.app.prepare()
+    asyncio.run(shop.app.worker(until_idle=True, queues=["calls@1"]).run())
+    ((id,),) = shop.query("select id from {message} where queue = 'double'")
+    operations = shop.app.operations
+    if order == "cancel":
+        operations.messages.cancel(id)
+    elif order == "poison":
+        operations.messages.poison(id, "by hand")
+    else:
+        operations.queues.drop("double", force=True)
+    shop.drain()
+    assert shop.did == []
+    assert shop.of.result("c") != "answered"
+
+
+def test_a_failed_or_cancelled_orchestration_raises_its_failure(shop: Shop) -> None:
+    @shop.app.orchestration()
+    async def fails() -> None:
+        raise ValueError("no stock")
+
+    @shop.app.orchestration()
+    async def sleeps() -> None:
+        await asyncio.sleep(1000)
+
+    shop.of.start(fails, id="f")
+    shop.of.start(sleeps, id="s")
+    shop.drain()
+    with pytest.raises(OrchestrationFailed, match="no stock"):
+        shop.of.result("f")
+    with pytest.raises(TimeoutError):
+        shop.of.result("s")
+    shop.of.cancel("s", "changed my mind")
+    shop.drain()
+    assert shop.of.status("s").state == "cancelled"
+    with pytest.raises(OrchestrationFailed):
+        shop.of.result("s")
+    with pytest.raises(UsageError, match="cancelled"):
+        shop.of.signal("s", "go")
+    # The timer that it no longer waits for is gone, and does not come late.
+    assert shop.query("select count(*) from {message}") == [(0,)]
+
+
+def test_a_turn_that_is_not_the_next_one_is_refused(shop: Shop) -> None:
+    """The fence: somebody else has stored a turn meanwhile. Nothing of ours is stored beside it."""
+    double = shop.double
+
+    @shop.app.orchestration(max_attempts=1)
+    async def steps() -> int:
+        return await double(await double(1))
+
+    shop.of.start(steps, id="s")
+    shop.app.prepare()
+    memory = shop.of.place.memory
+    take = memory.take
+
+    def meanwhile(id: str, stand: Any) -> Any:
+        shop.execute(f"update {shop.prefix}instance set turn = turn + 1 where id = 's'")
+        return take(id, stand)
+
+    memory.take = meanwhile
+    asyncio.run(shop.app.worker(until_idle=True, queues=["steps@1"]).run())
+    assert shop.query("select count(*) from {journal}") == [(0,)]
+    assert shop.query("select count(*) from {message}") == [(0,)]
+    ((id,),) = shop.query("select id from {dead}")
+    assert any("dead letter" in each and str(id) in each for each in shop.app.operations.why("s"))
+
+
+def test_another_workers_turn_makes_what_is_in_memory_stale(shop: Shop) -> None:
+    """Two applications on one database take turns; flow.once is recorded by one and must not differ in the other."""
+    other = Shop(shop.url)
+    ran: list[int] = []
+
+    def declare(number: int, each: Shop) -> Any:
+        @each.app.orchestration()
+        async def rolls(flow: Flow) -> list[int]:
+            found = []
+            for n in range(4):
+                found.append(flow.once(lambda: ran.append(number) or 10 * len(ran), name=f"roll{n}"))
+                await flow.signal("next", int)
+            return found
+
+        return rolls
+
+    made = [declare(number, each) for number, each in enumerate((shop, other))]
+    shop.of.start(made[0], id="r")
+    for n in range(4):
+        (shop, other)[n % 2].drain()
+        shop.of.signal("r", "next", n)
+    shop.drain()
+    assert shop.of.result("r") == [10, 20, 30, 40]
+    assert ran == [0, 1, 0, 1]
+    other.forget()
+    other.app.close()
+
+
+def test_a_turn_that_another_stored_in_our_place_is_read_from_the_journal(shop: Shop) -> None:
+    """Our settlement was lost, and another worker ran the same turn: its side effect gave another value."""
+
+    @shop.app.orchestration()
+    async def rolls(flow: Flow) -> int:
+        rolled = flow.once(lambda: 123456, name="roll")
+        await flow.signal("next", int)
+        return rolled
+
+    shop.of.start(rolls, id="r")
+    shop.drain()
+    shop.execute(f"update {shop.prefix}journal set body = replace(body, '123456', '654321')")
+    shop.execute(f"update {shop.prefix}instance set mark = '00000000-0000-0000-0000-000000000001'")
+    shop.of.signal("r", "next", 0)
+    shop.drain()
+    assert shop.of.result("r") == 654321
+
+
+def test_changed_code_waits_and_goes_on_after_a_fix(shop: Shop, url: str) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def steps() -> int:
+        return await double(1)
+
+    shop.of.start(steps, id="s")
+    shop.app.prepare()
+    asyncio.run(shop.app.worker(until_idle=True, queues=["steps@1"]).run())
+    broken = Shop(url)
+    broken.clock = broken.app.clock = shop.clock
+
+    @broken.app.orchestration(name="steps")
+    async def others() -> None:
+        await asyncio.sleep(5)
+
+    broken.drain()
+    status = broken.of.status("s")
+    assert status.state == "running"
+    assert "activity double" in status.trouble
+    assert any("code has changed" in each for each in broken.app.operations.why("s"))
+    shop.advance(seconds=31)
+    assert shop.of.result("s") == 2
+    assert shop.of.status("s").trouble is None
+    assert shop.query("select count(*) from {dead}") == [(0,)]
+    broken.forget()
+    broken.app.close()
+
+
+def test_an_activity_answers_inside_its_own_transaction(shop: Shop) -> None:
+    shop.execute("create table effect (n integer not null)")
+
+    @shop.app.activity()
+    def write(n: int, ctx: Context) -> int | None:
+        with ctx.transaction() as db:
+            db.execute(f"insert into effect values ({n})")
+            if n != 7:
+                ctx.answer(n + 1)
+        return None
+
+    @shop.app.orchestration()
+    async def writes(n: int) -> int:
+        return await write(n) or 0
+
+    shop.of.start(writes, 1, id="w")
+    shop.of.start(writes, 7, id="unanswered")
+    shop.drain()
+    assert shop.of.result("w") == 2
+    assert shop.of.status("unanswered").state == "running"
+    with shop.connection() as db:
+        assert [tuple(row) for row in db.execute("select n from effect").fetchall()] == [(1,)]
+    shop.execute("drop table effect")
+    ((error,),) = shop.query("select errors from {message} where queue = 'write'")
+    assert "ctx.answer" in str(error)
+
+
+def test_children_answer_their_parent_and_a_taken_id_fails_the_call(shop: Shop) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def child(n: int) -> int:
+        return await double(n)
+
+    @shop.app.orchestration()
+    async def parent(flow: Flow) -> list[Any]:
+        found: list[Any] = [await child(5), await child.using(id="named")(6)]
+        try:
+            await child.using(id="named")(7)
+        except OrchestrationFailed as error:
+            found.append(error.error.type)
+        return found
+
+    shop.of.start(parent, id="p")
+    shop.drain()
+    assert shop.of.result("p") == [10, 12, "IdTaken"]
+    assert shop.of.result("named") == 12
+
+
+def test_continue_as_new_begins_the_next_execution_with_an_empty_journal(shop: Shop) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def counts(n: int, flow: Flow) -> int:
+        await double(n)
+        if n < 3:
+            flow.again(n + 1)
+        return n
+
+    shop.of.start(counts, 1, id="c")
+    shop.drain()
+    assert shop.of.result("c") == 3
+    assert shop.did == [1, 2, 3]
+    assert shop.of.status("c").execution == 2
+
+
+def test_options_that_one_call_cannot_have_fail_it_by_name(shop: Shop) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def hurries() -> str:
+        try:
+            await double.using(timeout=1.5)(1)
+        except ActivityFailed as error:
+            return error.error.text
+        return ""
+
+    shop.of.start(hurries, id="h")
+    shop.drain()
+    assert "timeout" in shop.of.result("h")
+    assert shop.did == []
+
+
+def test_what_is_stored_is_sealed_with_keys(url: str) -> None:
+    shop = Shop(url, {"keys": [new_key("k1")]})
+
+    @shop.app.orchestration()
+    async def secret(word: str, flow: Flow) -> str:
+        flow.status = f"status-{word}"
+        said: str = await flow.signal("word", str)
+        await asyncio.sleep(5)
+        return f"{word}-{said}"
+
+    shop.of.start(secret, "hush", id="s")
+    shop.of.signal("s", "word", "mum")
+    shop.drain()
+    texts = str(shop.query("select body from {message}") + shop.query("select body from {journal}"))
+    texts += str(shop.query("select status from {instance}"))
+    assert "hush" not in texts
+    assert "mum" not in texts
+    assert "sealed" in texts
+    shop.forget()
+    shop.advance(seconds=6)
+    assert "hush" not in str(shop.query("select result, status from {instance}"))
+    assert shop.of.result("s") == "hush-mum"
+    assert shop.of.status("s").status == "status-hush"
+    shop.forget()
+    shop.app.close()
+
+
+def test_a_turn_that_fails_each_time_stops_its_instance_and_no_other(shop: Shop) -> None:
+    double = shop.double
+
+    @shop.app.orchestration(max_attempts=2)
+    async def circles(n: int) -> int:
+        while n == 13:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return await double(n)
+
+    shop.of.start(circles, 13, id="bad")
+    shop.of.start(circles, 1, id="good")
+    shop.drain()
+    shop.advance(seconds=10)
+    assert shop.of.result("good") == 2
+    assert shop.of.status("bad").state == "running"
+    told = shop.app.operations.why("bad")
+    assert any("dead letter" in each for each in told)
+    assert shop.query("select count(*) from {dead}") == [(1,)]
+
+
+def test_why_follows_the_chain(shop: Shop) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def waits() -> None:
+        await asyncio.gather(double(1), asyncio.sleep(timedelta(days=1).total_seconds()))
+
+    shop.of.start(waits, id="w")
+    shop.app.prepare()
+    asyncio.run(shop.app.worker(until_idle=True, queues=["waits@1"]).run())
+    told = " ".join(shop.app.operations.why("w"))
+    assert "double#" in told
+    assert "no live worker takes from queue double" in told
+    assert "timer until 2026-01-02 00:00:00 UTC" in told
+
+
+def test_the_test_helper_fakes_activities_and_always_replays() -> None:
+    app = Holdfast("sqlite:///:memory:")
+
+    @app.activity()
+    async def charge(cents: int) -> str:
+        raise AssertionError("a real call")
+
+    @app.orchestration()
+    async def buy(cents: int, flow: Flow) -> str:
+        receipt = await charge(cents)
+        await asyncio.sleep(3600)
+        return receipt
+
+    with app.testing() as t:
+        t.fake(charge, lambda cents: f"receipt-{cents}")
+        app.orchestrations.start(buy, 5, id="b")
+        t.drain()
+        assert len(app.orchestrations.place.memory.cache) == 0
+        t.forget()
+        t.advance(hours=2)
+        t.drain()
+        assert app.orchestrations.result("b") == "receipt-5"
+        t.fake(charge, ValueError("declined"))
+        app.orchestrations.start(buy, 6, id="c")
+        t.drain()
+    app.close()
