@@ -30,6 +30,7 @@ ORDER = [
     ["worker"],
     ["alerting"],
     ["schedules", "requests", "orchestrations", "transports"],
+    ["inboxes"],
     ["operations"],
     ["publishing", "by_hand"],
     ["testing"],

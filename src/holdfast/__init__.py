@@ -30,7 +30,7 @@ from .limits.breakers import Breaker
 from .model.alert import Alert
 from .model.failure import Category, FailureDescription
 from .model.limits import SharedRate, SharedSlots
-from .model.message import Death, Event, Flag, Message, NewMessage, Published, Reason, Trouble
+from .model.message import Death, Dedupe, Event, Flag, Message, NewMessage, Published, Reason, Trouble
 from .model.work import Batch, Leased, Outcome, Settlement
 from .operations.letters import DeadLetter
 from .orchestrations.declared import Activity, Orchestration
@@ -68,6 +68,7 @@ __all__ = [
     "Dead",
     "DeadLetter",
     "Death",
+    "Dedupe",
     "Event",
     "FailureDescription",
     "Flag",

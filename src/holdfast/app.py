@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from .bodies.keys import Source, keys_for
 from .by_hand import ByHand
 from .clock import Clock, SystemClock
 from .errors import InvalidSettings, UsageError
+from .handlers.consumer import Limits
 from .handlers.context import Context
 from .handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare, is_declared_again
 from .handlers.forms import BatchDeclaration, Declaration, HandlerKeywords
@@ -24,7 +25,7 @@ from .limits.breakers import Breaker, Breakers, Counts
 from .model import names
 from .model.limits import Breaker as BreakerLike
 from .model.limits import SharedRate, SharedSlots, slots_count
-from .model.message import Event, NewMessage, Published, Reason
+from .model.message import Dedupe, Event, NewMessage, Published, Reason
 from .model.work import Batch, Leased, Settlement
 from .operations.letters import DeadLetter, hook
 from .orchestrations.declared import ActivityDeclaration, OrchestrationDeclaration
@@ -37,11 +38,12 @@ from .publishing import Publishing
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
+from .rules.catchup import catch_up as read_catch_up
 from .rules.delivery import OnDead, Ordering
 from .rules.rate import rate as read_rate
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
-from .rules.retry import RetryPolicy
+from .rules.retry import RetryPolicy, policy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .store import Store, open_store
 from .store.plans import engine
@@ -50,15 +52,19 @@ from .telemetry.families import Sample
 from .telemetry.meter import Meter
 from .telemetry.sheet import Sheet, summed
 from .testing import Drained, testing
+from .transports.contract import SendingConnector
+from .transports.destination import BATCH, CALLS, FAILURES, SENDING, Destination, Mode, destination
 from .worker.around import Around
 from .worker.board import Board
 from .worker.embedded import Running
 from .worker.loop import Worker
 
 if TYPE_CHECKING:
+    from .inboxes import Inbox, InboxOptions
     from .operations import Operations
     from .operations.gauges import Gauges
     from .telemetry.tracing import Tracing
+    from .transports.contract import Connector
 
 Hear = TypeVar("Hear", bound=Listener)
 Hook = TypeVar("Hook", bound=Callable[[DeadLetter], object] | Callable[[DeadLetter, Context], object])
@@ -98,6 +104,7 @@ class Holdfast:
         self.clock: Clock = clock or SystemClock()
         self.keys = keys_for(keys, self.clock)
         self.handlers = Handlers()
+        self.inboxes: dict[str, Inbox] = {}
         self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
         self.breakers = Breakers(lambda: self.store)
         self.sheet = Sheet() if metrics else None
@@ -219,6 +226,66 @@ class Holdfast:
         """
         return self._declaring.orchestration(version, name, returns or {}, max_attempts, concurrency)
 
+    # -- destinations
+
+    def destination(
+        self,
+        name: str,
+        connector: SendingConnector,
+        *,
+        types: Sequence[str],
+        to: str = "",
+        key: str = "{type}",
+        source: str = "/holdfast",
+        mode: Mode = "binary",
+        forward: bool = False,
+        batch: int = BATCH,
+        retry: RetryProfile | RetryPolicy | None = None,
+        order: Ordering = "strict",
+        on_dead: OnDead = "continue",
+        timeout: float | None = None,
+        breaker: str | BreakerLike | None = None,
+        rate: str | SharedRate | None = None,
+        catch_up: str | None = None,
+        after_death: Literal["hold", "alert"] | CopyTo | AnyHandler = "hold",
+        recovery: Mapping[Reason, Recovery] | None = None,
+    ) -> Destination:
+        """Send messages of these types to a broker: `app.destination("orders", rabbit, types=["order.*"], to="shop")`.
+
+        `to` (exchange) and `key` (routing key) are templates of type, stream, subject, id and headers.x. They travel
+        as CloudEvents from `source`, in binary or structured `mode`, or as "plain" messages. `forward`: also those that
+        came through an inbox. `batch`: messages in one call at most. The others are those of `handler`; a breaker has
+        the destination's name unless another is given (docs/relay.md).
+        """
+        wish = aftermath.after_death(
+            CopyTo(after_death.queue) if isinstance(after_death, Handler) else after_death
+        )
+        if breaker is None:
+            breaker = self.breaker(name, catch_up=None)
+        bounds = Limits(
+            concurrency=CALLS,
+            timeout=timeout or self.settings.timeout,
+            breaker=self.breaker(breaker) if isinstance(breaker, str) else breaker,
+            rate=SharedRate(f"queue/{name}", read_rate(rate)) if isinstance(rate, str) else rate,
+            catch_up=read_catch_up(catch_up, self.settings.catch_up_doubles),
+        )
+        handling = delivery.HandlerPolicy(
+            retry=SENDING if retry is None else policy(retry),
+            ordering=order,
+            on_dead=on_dead,
+            declared=FAILURES,
+            refunds_max=self.settings.refunds,
+            error_chars=self.settings.error_chars,
+            redact=self.redact.known,
+            after_death=replace(wish, tell=aftermath.HOOK_QUEUE in self.handlers),
+            recovery={**self.recovery, **(recovery or {})},
+        )
+        made = destination(
+            name, connector, types, to, key, bounds, handling, source, mode, forward, batch, self.keys, self.redact
+        )  # fmt: skip
+        self.handlers.add(made)
+        return made
+
     def on_dead_letter(self, function: Hook) -> Hook:
         """Declare the function below as the hook for dead letters: called at least once for each death.
 
@@ -255,6 +322,25 @@ class Holdfast:
         """How many run at once on all machines, shared by handlers: `cluster_concurrency=app.slots("smtp", 5)`."""
         return SharedSlots(names.own_name(name, "The slots"), slots_count(count, f"Slots {name!r}"))
 
+    def inbox(self, name: str, broker: Connector, *, queue: str, **options: Unpack[InboxOptions]) -> Inbox:
+        """Receive what a broker has in a queue: `app.inbox("billing", rabbit, queue="shop.billing")` (docs/inbox.md).
+
+        It is stored, committed and then acknowledged, and handlers of its type get it. `bind`: exchanges and the keys
+        that come from there; `stream`: what keeps its order here, "{partitionkey|subject}"; `types`: what bodies must
+        look like, by type; `dedupe`: for how long what comes again is known; `dead_letters`: the queue is a dead letter
+        queue of the broker; `backlog`: so many messages may wait to be handled before it stops receiving.
+        """
+        from .inboxes import Reader, declared, returning
+
+        made = declared(name, broker, queue=queue, **options)
+        if name in self.inboxes:
+            raise InvalidSettings(f"There is already an inbox named {name!r}: give one of them another name.")
+        tells = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
+        reader = Reader(made, self.settings, self.keys)
+        self.handlers.add(returning(self, made, reader, tells))
+        self.inboxes[name] = made
+        return made
+
     # -- alerts
 
     def on_alert(self, function: Hear) -> Hear:
@@ -290,7 +376,7 @@ class Holdfast:
     def publish(
         self, type: str, body: object = None, *, on: object = None,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> Published:  # fmt: skip
@@ -310,7 +396,7 @@ class Holdfast:
     async def apublish(
         self, type: str, body: object = None, *, on: object = None,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> Published:  # fmt: skip
@@ -334,7 +420,7 @@ class Holdfast:
     def message(
         self, type: str, body: object = None, *,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> NewMessage:  # fmt: skip
@@ -372,11 +458,24 @@ class Holdfast:
         watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock)]
         if self.tracing is not None:
             watches.append(self.tracing)
+        alone = quarantine or until_idle
         return Worker(
             self.store, self.handlers, self.settings, self.clock, draft=self.message, queues=queues, name=name,
             board=board, quarantine=quarantine, embedded=embedded, until_idle=until_idle,
             housekeeping=Keeper(lambda: self.operations), watch=together(watches), around=self._around,
+            companions=[] if alone else self._intakes(queues),
         )  # fmt: skip
+
+    def _intakes(
+        self, queues: Iterable[str] | None
+    ) -> list[Callable[[asyncio.Event], Coroutine[Any, Any, None]]]:
+        """What receives for the inboxes of a worker."""
+        if not self.inboxes:
+            return []
+        from .inboxes import Intake
+
+        wanted = [each for each in self.inboxes.values() if queues is None or each.queue in queues]
+        return [Intake(each, self.store, self.settings, self.keys, self.clock).run for each in wanted]
 
     @asynccontextmanager
     async def running(

@@ -19,7 +19,7 @@ from .bodies.drafts import draft
 from .bodies.keys import SEALED, Keys
 from .errors import InvalidMessage, UsageError
 from .handlers.registry import Handlers
-from .model.message import NewMessage, Published
+from .model.message import Dedupe, NewMessage, Published
 from .model.names import family_of
 from .settings import Settings
 from .store import Store
@@ -62,7 +62,7 @@ class Publishing:
     def message(
         self, type: str, body: object = None, *,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> NewMessage:  # fmt: skip

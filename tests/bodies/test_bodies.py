@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.bodies.codec import Unreadable, decoder_for, encode, encode_raw
+from holdfast.bodies.codec import BASE64, Unreadable, decoder_for, encode, encode_foreign, encode_raw
 from holdfast.errors import InvalidMessage
 from holdfast.model.message import Reason
 from holdfast.settings import Settings
@@ -240,3 +240,34 @@ def test_any_stored_text_is_read_or_unreadable(text: str) -> None:
     else:
         return
     assert unreadable.reason is Reason.SERIALIZATION_ERROR
+
+
+# --- Bytes of other systems -------------------------------------------------------------------------------------------
+
+
+@given(st.binary())
+def test_foreign_bytes_come_back_to_a_parameter_of_bytes(data: bytes) -> None:
+    text = encode_foreign(data, Settings())
+    assert decoder_for(bytes)(text) == data
+    assert decoder_for(dict)(text).keys() == {BASE64}
+    assert encode_raw(text, Settings()) == text, "it is a body like any other"
+
+
+def test_a_text_is_still_base64_to_a_parameter_of_bytes() -> None:
+    assert decoder_for(bytes)('"AP8="') == b"\x00\xff"
+
+
+@pytest.mark.parametrize("body", ['{"data_base64":"AP8=","more":1}', "{}", '{"data_base64":"!"}', "[1]", "7"])
+def test_what_holds_no_bytes_is_not_read_as_bytes(body: str) -> None:
+    with pytest.raises(Unreadable):
+        decoder_for(bytes)(body)
+
+
+def test_foreign_bytes_have_the_limit_of_a_body() -> None:
+    with pytest.raises(InvalidMessage, match="body_bytes"):
+        encode_foreign(b"x" * 1000, Settings(body_bytes=1024))
+
+
+def test_json_that_arrives_as_bytes_is_kept_as_it_is() -> None:
+    text = b'{ "b" : 1.50,\n "a": "\\u00e9" }'
+    assert encode_raw(text, Settings()) == text.decode()

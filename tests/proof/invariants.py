@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from holdfast.model.names import SCOPED
 from tests.proof.operations import Outcome
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -107,12 +108,17 @@ def epochs(before: Tables, after: Tables, named: Mapping[str, str]) -> Iterator[
             yield f"{named.get(m['id'])} came back with epoch {m['epoch']}"
 
 
+def scope(row: Mapping[str, Any]) -> str:
+    """The scope of a row's dedupe key: its type, unless the key names its own."""
+    return "" if row["dedupe"].startswith(SCOPED) else str(row["type"])
+
+
 def dedupe(after: Tables, named: Mapping[str, str]) -> Iterator[str]:
     holders = {(k["scope"], k["key"]): k["id"] for k in after["dedupe"]}
     for row in (*after["message"], *after["dead"]):
-        if row["dedupe"] is not None and holders.get((row["type"], row["dedupe"])) != row["id"]:
+        if row["dedupe"] is not None and holders.get((scope(row), row["dedupe"])) != row["id"]:
             yield f"{named.get(row['id'])} does not hold its dedupe key {row['dedupe']}"
-    live = Counter((m["type"], m["dedupe"], m["queue"]) for m in after["message"] if m["dedupe"] is not None)
+    live = Counter((scope(m), m["dedupe"], m["queue"]) for m in after["message"] if m["dedupe"] is not None)
     yield from (f"two messages with the key {key}" for key, count in live.items() if count > 1)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.errors import NotFound, Refused
-from holdfast.model.message import NewMessage, Published
+from holdfast.model.message import NewMessage, Published, Reason, Stillborn
+from holdfast.model.names import stored_key
 from holdfast.model.work import Report, Settlement, Want
 from holdfast.store.plans import dead as dead_letters
 from holdfast.store.plans import engine, operator, queues
@@ -99,6 +100,19 @@ def publish(*fields: dict[str, Any]) -> Callable[[World], Body]:
         return published(messages, answers)
 
     return body
+
+
+SCOPED = stored_key("1", "/shop")
+
+
+def bear(w: World) -> Body:
+    """A message is a dead letter from the start, under a key that others want."""
+    message = w.new("born")
+    letter = Stillborn(
+        message.id, "q", "unreadable", message.body, SCOPED, Reason.SERIALIZATION_ERROR, "why", "f"
+    )
+    stored = yield from own(dead_letters.bear([letter]))
+    return Outcome([message.id], []) if message.id in stored else Outcome([], [message.id])
 
 
 def publish_in(level: str, *calls: list[dict[str, Any]]) -> Callable[[World], Body]:
@@ -302,6 +316,9 @@ def operations() -> dict[str, Operation]:
         Operation("publish_keys", publish({**A, "dedupe": "k1"}, {**F, "dedupe": "k2"}), passed=PLACE),
         Operation("publish_keys_back", publish({**F, "dedupe": "k2"}, {**A, "dedupe": "k1"}), passed=PLACE),
         Operation("publish_old_key", publish({**F, "dedupe": "old"}), passed=PLACE),
+        Operation("publish_scoped", publish({**A, "dedupe": SCOPED}, {**F, "dedupe": "k2"}), passed=PLACE),
+        Operation("publish_scoped_back", publish({**F, "type": "fan", "dedupe": SCOPED}, A), passed=PLACE),
+        Operation("bear", bear),
         Operation("publish_event", publish({**A, "event": True}), passed=PLACE),
         Operation("publish_events", publish({**A, "event": True}, {**B, "event": True}), passed=PLACE),
         Operation("publish_events_back", publish({**B, "event": True}, {**A, "event": True}), passed=PLACE),

@@ -75,6 +75,8 @@ FOUND = {
     "a producer that names a queue": ("insert_for_one", "insert", "publish", "done_last"),
     # Housekeeping gave a key up between the two looks of a producer, whose message then held none.
     "a key that is given up": ("publish_old_key", "prune_dedupe", "transaction_old_key"),
+    # A key with a scope of its own is one key for messages of any type, and for dead letters from the start.
+    "keys with a scope": ("publish_scoped", "publish_scoped_back", "bear"),
     # A timer, an unrouted message or one that is moved whose id another message had was deleted, or failed the turn.
     "two messages with one id": ("fire", "fire_settle", "same_id_timer"),
     "an adopted message with the id of another": ("adopt", "same_id_unrouted"),

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.clock import from_micros
+from holdfast.model.names import SCOPED
 from holdfast.store import Store
 from holdfast.store.statement import Plan, Rows, Statement
 
@@ -29,7 +30,7 @@ COLUMNS = {
     "held_why stored_at",
     "death": "id queue died_at seq type reason last_reason fingerprint worker error body",
     "history": "id queue type stream subject status attempts failures outcome due_at started_at ended_at why",
-    "dedupe": "scope key id ended_at",
+    "dedupe": "scope key id ended_at kept",
     "worker": "id name asleep stopping started_at seen_at",
     "event_stream": "name version",
     "event": "stream version id type subject created_at headers body",
@@ -204,5 +205,6 @@ def _broken_ends(messages: list[Row], dead: list[Row], dedupe: list[Row]) -> Ite
         yield f"pending and dead at once: {both}"
     keys = {(k.scope, k.key): k.id for k in dedupe}
     for row in (*messages, *dead):
-        if row.dedupe is not None and keys.get((row.type, row.dedupe)) != row.id:
+        scope = "" if row.dedupe is not None and row.dedupe.startswith(SCOPED) else row.type
+        if row.dedupe is not None and keys.get((scope, row.dedupe)) != row.id:
             yield f"{row.id} does not hold its dedupe key {row.dedupe}"

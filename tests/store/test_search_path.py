@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.covers("X63"), pytest.mark.one_postgres]
 PINNED = "search_path=pg_catalog, pg_temp"
 INLINED = {
     "covers",
+    "dedupe_scope",
     "drafts",
     "route",
 }  # they become part of the statement that calls them: a setting would prevent it

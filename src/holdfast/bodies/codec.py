@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect as inspection
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -99,6 +100,23 @@ def encode_raw(text: str | bytes, limits: Settings) -> str:
             "The body cannot be stored: an object in it has the same key twice, and readers differ in which they take. "
             "Send each key once."
         )
+    return text
+
+
+BASE64 = "data_base64"  # the one key of a body that holds bytes of another system that are no JSON
+
+
+def encode_foreign(data: bytes, limits: Settings) -> str:
+    """Bytes that are no JSON (protobuf, avro, an image) as a body: `{"data_base64": "..."}`.
+
+    A parameter with the annotation `bytes` gets them back as they were.
+
+    >>> encode_foreign(b"\\x00\\xff", Settings())
+    '{"data_base64":"AP8="}'
+    """
+    text = f'{{"{BASE64}":"{b64encode(data).decode()}"}}'
+    if len(text) > limits.body_bytes:
+        raise too_large("body", len(text), limits.body_bytes)
     return text
 
 
@@ -441,6 +459,8 @@ def decoder_for(annotation: Any = Any) -> Callable[[str], Any]:
 def make_decoder(annotation: Any) -> Callable[[str], Any]:
     if annotation in (Any, object, inspection.Parameter.empty):
         return read_plain
+    if annotation is bytes:
+        return read_bytes
     try:
         if mentions_model(annotation):
             return model_reader(annotation)
@@ -472,6 +492,24 @@ def read_plain(text: str) -> Any:
         return PLAIN.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Unreadable(Reason.SERIALIZATION_ERROR, unread(error)) from None
+
+
+class _Foreign(msgspec.Struct, forbid_unknown_fields=True):
+    data_base64: bytes
+
+
+FOREIGN = msgspec.json.Decoder(_Foreign | bytes)
+
+
+def read_bytes(text: str) -> bytes:
+    """Bytes that came from another system (`encode_foreign`), or that a text holds as base64."""
+    try:
+        found = FOREIGN.decode(text)
+    except msgspec.ValidationError as error:
+        raise Unreadable(Reason.VALIDATION_FAILURE, without_values(str(error))) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Unreadable(Reason.SERIALIZATION_ERROR, unread(error)) from None
+    return found.data_base64 if isinstance(found, _Foreign) else found
 
 
 def unread(error: Exception) -> str:

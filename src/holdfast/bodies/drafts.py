@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from typing import Any, Protocol, TypedDict
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from ..clock import wall_clock
 from ..errors import InvalidMessage
 from ..model import names
 from ..model.ids import new_id
-from ..model.message import NewMessage
+from ..model.message import Dedupe, NewMessage
 from ..settings import Settings
 from . import codec
 
@@ -25,7 +26,7 @@ class MessageOptions(TypedDict, total=False):
     stream: str | None
     subject: str | None
     headers: Mapping[str, Any] | None
-    dedupe: str | None
+    dedupe: str | Dedupe | None
     delay: float | timedelta | None
     at: datetime | None
     deadline: datetime | timedelta | None
@@ -40,7 +41,7 @@ class Draft(Protocol):
     def __call__(
         self, type: str, body: object = None, *,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> NewMessage: ...  # fmt: skip
@@ -54,7 +55,7 @@ def draft(
     stream: str | None = None,
     subject: str | None = None,
     headers: Mapping[str, Any] | None = None,
-    dedupe: str | None = None,
+    dedupe: str | Dedupe | None = None,
     delay: float | timedelta | None = None,
     at: datetime | None = None,
     deadline: datetime | timedelta | None = None,
@@ -68,6 +69,9 @@ def draft(
         raise InvalidMessage("Give delay= or at=, not both.")
     if event and stream is None:
         raise InvalidMessage("An event belongs to a stream: give stream= together with event=True.")
+    key, kept = None, None
+    if dedupe is not None:
+        key, kept = deduped(dedupe)
     return NewMessage(
         id=new_id() if id is None else _given(id),
         type=names.type_name(type),
@@ -75,7 +79,7 @@ def draft(
         stream=None if stream is None else names.stream_name(stream),
         subject=None if subject is None else names.subject(subject),
         headers=None if headers is None else codec.encode_headers(headers, settings),
-        dedupe=None if dedupe is None else names.dedupe_key(dedupe),
+        dedupe=key,
         due_at=None if at is None else _aware(at, "at"),
         delay=None if delay is None else _seconds(delay),
         deadline=None if deadline is None else _deadline(deadline),
@@ -83,7 +87,32 @@ def draft(
         event=event,
         expect=expect,
         id_is_given=id is not None,
+        kept=kept,
     )
+
+
+WINDOW_MIN = 300.0  # a redelivery comes later than one thinks
+WINDOW_MAX = 10 * 366 * 86_400.0
+
+
+def deduped(given: str | Dedupe) -> tuple[str, int | None]:
+    """A dedupe key as it is stored, and for how many seconds after the end; None: as long as the settings say."""
+    if not isinstance(given, Dedupe):
+        return names.dedupe_key(given), None
+    return names.stored_key(given.key, given.scope), window(given.window)
+
+
+def window(given: float | timedelta | None) -> int | None:
+    """How long a dedupe key is held, in whole seconds."""
+    if given is None:
+        return None
+    seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    if not WINDOW_MIN <= seconds <= WINDOW_MAX:
+        raise InvalidMessage(
+            f"The window of a dedupe key is {given!r}, and must be 300 seconds to ten years: what comes again after it "
+            "is taken for new."
+        )
+    return ceil(seconds)
 
 
 def _given(id: object) -> UUID:

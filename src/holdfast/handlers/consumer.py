@@ -6,12 +6,14 @@ with one message, or with many. Whatever else it is, a worker does not know.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 from ..bodies.keys import Keys
-from ..model.limits import Breaker, SharedRate, SharedSlots
+from ..clock import Clock
+from ..model.limits import Breaker, Door, SharedRate, SharedSlots
 from ..model.work import Leased
 from ..rules.catchup import CatchUp
 from ..rules.delivery import Ending, HandlerPolicy
@@ -32,11 +34,14 @@ class Limits:
     slots: SharedSlots | None = None
     catch_up: CatchUp | None = None
     ahead: bool = True  # a worker may hold more than it runs, and several messages of one stream at once
+    door: Door | None = None
 
     @property
     def is_gated(self) -> bool:
         """Whether more than this process decides what may begin."""
-        return any(each is not None for each in (self.breaker, self.rate, self.slots, self.catch_up))
+        return any(
+            each is not None for each in (self.breaker, self.rate, self.slots, self.catch_up, self.door)
+        )
 
 
 class Consumer(Protocol):
@@ -98,4 +103,25 @@ class RunConsumer(Consumer, Protocol):
         It answers how each of them ended, in the same shape. Of each run the endings count up to the first after which
         its stream cannot go on; what is behind that goes back as it was. `ran()` is the seconds since the call began.
         """
+        ...
+
+
+@runtime_checkable
+class Declared(Consumer, Protocol):
+    """A consumer that is only declared: each worker makes one of its own of it, with connections of its own."""
+
+    def for_worker(self, clock: Clock) -> Consumer: ...
+
+
+@runtime_checkable
+class Attended(Consumer, Protocol):
+    """A consumer with something to look after beside its calls, as long as its worker lives: a connection."""
+
+    @property
+    def tried(self) -> asyncio.Event:
+        """Set when it has tried for the first time to become able to work."""
+        ...
+
+    async def attend(self, changed: asyncio.Event) -> None:
+        """Runs until it is cancelled. `changed` is set when there may be more to do."""
         ...

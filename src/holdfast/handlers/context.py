@@ -11,7 +11,7 @@ from uuid import UUID
 from ..bodies import codec
 from ..bodies.drafts import Draft
 from ..errors import UsageError
-from ..model.message import NewMessage, Published
+from ..model.message import Dedupe, NewMessage, Published
 from ..model.work import Delta, Leased
 
 C = TypeVar("C")
@@ -141,7 +141,7 @@ class Context:
     def publish(
         self, type: str, body: object = None, *,
         stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
-        dedupe: str | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
         deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
         event: bool = False, expect: int | None = None,
     ) -> Published:  # fmt: skip

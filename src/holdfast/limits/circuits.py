@@ -328,6 +328,18 @@ class Circuit:
                 if after(self._known, self._pending, self.now(), called.era, None, why).era != called.era:
                     calls, self._pending, seconds = self._pending, "", None
 
+    # -- relays
+
+    def outage(self, seconds: float, why: str) -> Future[bool]:
+        """Open it for so long, or keep it open: what it protects cannot be used by anybody."""
+        return self.home.submit(
+            lambda: self._change(lambda switch, now: switch.asked_to_wait(seconds, now, why=why))
+        )
+
+    def mended(self, opened_for: str) -> Future[bool]:
+        """Close it, if it was opened for this."""
+        return self.home.submit(lambda: self._change(lambda switch, now: switch.mended(now, opened_for)))
+
     def _change(self, decide: DecideSwitch, is_known: bool = False) -> bool:
         """False: others changed the row all the time. Without the database the change is made here only.
 

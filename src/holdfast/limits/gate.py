@@ -13,7 +13,7 @@ from functools import partial
 
 from ..clock import Clock
 from ..errors import StoreUnavailable
-from ..model.limits import Rate, SharedRate, SharedSlots
+from ..model.limits import Door, Rate, SharedRate, SharedSlots
 from ..model.names import RESERVED_PREFIX
 from ..rules.catchup import CatchUp, catch_up
 from ..rules.lanes import Pace
@@ -63,6 +63,7 @@ class Gate:
         self.store, self.clock, self.lease = store, clock, lease
         self.paces = paces  # what this worker holds of each queue
         self.breakers: dict[str, Breaker] = {}
+        self.doors: dict[str, Door] = {}
         self.rates: dict[str, str] = {}  # by queue, as the slots: the name
         self.hands: dict[str, Hand] = {}
         self.slots: dict[str, str] = {}
@@ -84,6 +85,7 @@ class Gate:
         rate: SharedRate | None = None,
         slots: SharedSlots | None = None,
         catch_up: CatchUp | None = None,
+        door: Door | None = None,
         like: str | None = None,
     ) -> None:
         """From now on this queue is served, under these limits. `like`: the family whose outage was its own, too."""
@@ -92,6 +94,10 @@ class Gate:
         if breaker is not None:
             self.breakers[queue] = breaker
             self._catch_up_after(queue, breaker)
+        if door is not None:
+            self.doors[queue] = door
+            back = _recovering(f"relay/{queue}", catch_up or AFTER_AWAY, door.back_for)
+            self.catch_ups.setdefault(queue, []).append(back)
         if rate is not None:
             self.rates[queue] = rate.name
             self.hands.setdefault(rate.name, Hand(rate.rate))
@@ -116,6 +122,7 @@ class Gate:
     def forget(self, queue: str) -> None:
         """This queue is not served any more: a queue of a family that has had no work for a while."""
         self.breakers.pop(queue, None)
+        self.doors.pop(queue, None)
         self.catch_ups.pop(queue, None)
         rate, slots = self.rates.pop(queue, None), self.slots.pop(queue, None)
         if rate is not None and rate not in self.rates.values():
@@ -129,14 +136,20 @@ class Gate:
     @property
     def is_needed(self) -> bool:
         """Whether any of the queues has something to look at."""
-        return bool(self.breakers or self.rates or self.slots or self.catch_ups)
+        return bool(self.breakers or self.rates or self.slots or self.catch_ups or self.doors)
 
     # -- asking
 
     # What Pacing asks is answered from memory: no clock is read, nothing is written or logged, no code of others runs.
 
     def allowed(self, queue: str, now: float) -> int | None:
-        """How many messages of a queue may begin now; None: any number."""
+        """How many messages of a queue may begin now; None: any number.
+
+        A shut door keeps new work away. What is in hand begins all the same, and ends as unsent, which costs nothing:
+        to give it back would be one of its refunds, which are limited.
+        """
+        if queue in self.doors and not self.doors[queue].is_open():
+            return 0
         rooms = [hand.has(now) for hand in self._hands(queue, now)]
         if queue in self.breakers and (room := self.breakers[queue].circuit.room(now)) is not None:
             rooms.append(room)
@@ -175,7 +188,7 @@ class Gate:
 
     def is_shut(self, queue: str, now: float) -> bool:
         """Whether nothing of a queue may be asked for, and a look would not change that now."""
-        if self.refuses(queue, now):
+        if self.refuses(queue, now) or (queue in self.doors and not self.doors[queue].is_open()):
             return True
         if any(not hand.has(now) and not hand.need(now) for hand in self._hands(queue, now)):
             return True
@@ -293,6 +306,7 @@ class Gate:
             limit.learn(got, wants, self.lease - age, asked_at)
 
 
+AFTER_AWAY = CatchUp(500.0)  # for a queue that goes somewhere else, after it was cut off for long
 CATCH_UP = f"{RESERVED_PREFIX}catch-up/"
 QUEUES = f"{CATCH_UP}queue/"
 SUSPECTS = f"{RESERVED_PREFIX}suspects"

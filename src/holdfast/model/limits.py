@@ -55,6 +55,19 @@ class Breaker(Protocol):
     ) -> Callable[P, R]: ...
 
 
+class Door(Protocol):
+    """Whether a queue can be worked on in this process at all: whether there is a connection to where it goes.
+
+    Asked from memory, as often as anybody likes.
+    """
+
+    def is_open(self) -> bool: ...
+
+    def back_for(self, now: float) -> float | None:
+        """Seconds since it opened again after a long while; None: it was not shut for long."""
+        ...
+
+
 def slots_count(count: object, who: str) -> int:
     """A number of slots that can work."""
     if type(count) is not int or not 1 <= count <= SLOTS_MAX:

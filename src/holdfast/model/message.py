@@ -51,6 +51,19 @@ class Reason(IntEnum):
     UNKNOWN = 99
 
 
+@dataclass(frozen=True, slots=True)
+class Dedupe:
+    """A dedupe key with a scope and a window of its own: `publish(..., dedupe=Dedupe("42", scope="/shop"))`.
+
+    Without a scope it counts among the keys of its type. The window, in seconds or as a timedelta, begins when the
+    message has ended; without one it is the setting `dedupe`. The least is 300 seconds.
+    """
+
+    key: str
+    scope: str | None = None
+    window: float | timedelta | None = None
+
+
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that is not stored yet. `body` and `headers` are JSON text, already checked by the codec."""
 
@@ -60,7 +73,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     stream: str | None = None
     subject: str | None = None
     headers: str | None = None
-    dedupe: str | None = None
+    dedupe: str | None = None  # as it is stored: names.stored_key
     due_at: datetime | None = None
     delay: float | None = None
     deadline: datetime | None = None
@@ -68,6 +81,26 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     event: bool = False
     expect: int | None = None
     id_is_given: bool = False  # by the publisher: it is looked up before the message is stored
+    kept: int | None = None  # seconds that its dedupe key is held after its end; None: by the settings
+
+
+class Stillborn(msgspec.Struct, frozen=True, gc=False):
+    """A message that is stored as a dead letter from the start: nobody could make anything of it.
+
+    Its dedupe key is taken like that of any message, so one that comes again is stored once.
+    """
+
+    id: UUID
+    queue: str
+    type: str
+    body: str
+    dedupe: str
+    reason: Reason
+    error: str
+    fingerprint: str
+    subject: str | None = None
+    headers: str | None = None
+    kept: int | None = None
 
 
 class Published(NamedTuple):

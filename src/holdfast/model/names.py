@@ -66,6 +66,25 @@ def dedupe_key(value: object) -> str:
     return text(value, "The dedupe key", 300)
 
 
+SCOPED = "\x1f"  # begins a dedupe key that names its scope, and ends the scope; no name can have it
+
+
+def stored_key(key: object, scope: object = None) -> str:
+    """A dedupe key as it is stored. One with a scope of its own holds it; of any other the type is the scope."""
+    checked = dedupe_key(key)
+    if scope is None:
+        return checked
+    return f"{SCOPED}{text(scope, 'The scope of the dedupe key', 300)}{SCOPED}{checked}"
+
+
+def shown_key(stored: str | None) -> str | None:
+    """A stored dedupe key for people."""
+    if stored is None or not stored.startswith(SCOPED):
+        return stored
+    scope, _, key = stored[1:].partition(SCOPED)
+    return f"{key} (of {scope})"
+
+
 def subject(value: object) -> str:
     return text(value, "The subject", 300)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ..model.failure import FailureDescription, of_letter
 from ..model.message import Death, Reason, Trouble
+from ..model.names import shown_key
 from .results import Action, Content, Delivery, Ended, Group, Letter, StreamState
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ def content(row: Mapping[str, Any]) -> Content:
         for each in row["errors"] or ()
     )
     deaths = tuple(map(death, row["deaths"]))
-    return Content(row["body"], row["headers"], row["dedupe"], errors, deaths, row["traceback"])
+    return Content(row["body"], row["headers"], shown_key(row["dedupe"]), errors, deaths, row["traceback"])
 
 
 def death(row: Mapping[str, Any]) -> Death:

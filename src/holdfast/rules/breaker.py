@@ -213,6 +213,14 @@ class Switch:
             return switch._become(State.CLOSED, closed_at=now)
         return switch
 
+    # -- relays
+
+    def mended(self, now: datetime, opened_for: str) -> Switch | None:
+        """What it was opened for is over. None: it is closed, or somebody else has opened it for another reason."""
+        if self.state is State.CLOSED or self.forced or not (self.why or "").startswith(opened_for):
+            return None
+        return self._become(State.CLOSED, closed_at=now)
+
     # -- an operator's orders
 
     def trip(self, now: datetime, seconds: float | None = None, why: str | None = None) -> Switch:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ..errors import IdTaken
 from ..model.message import NewMessage
+from ..model.names import SCOPED
 from .statement import Plan, single, statements
 from .text import DEFAULT_SCHEMA
 from .values import as_id
@@ -36,11 +37,16 @@ def refuse_twice(messages: Sequence[NewMessage]) -> None:
     seen: dict[UUID, list[NewMessage]] = {}
     for each in messages:
         for other in seen.setdefault(each.id, []):
-            same = each.dedupe is not None and (each.type, each.dedupe) == (other.type, other.dedupe)
+            same = each.dedupe is not None and _key(each) == _key(other)
             meets = each.type == other.type or (each.queue is not None and each.queue == other.queue)
             if meets and not same:
                 raise IdTaken(each.id, each.queue, "given")
         seen[each.id].append(each)
+
+
+def _key(message: NewMessage) -> tuple[str, str | None]:
+    scoped = message.dedupe is not None and message.dedupe.startswith(SCOPED)
+    return "" if scoped else message.type, message.dedupe
 
 
 @single

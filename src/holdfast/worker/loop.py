@@ -17,6 +17,7 @@ from typing import Any
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
 from ..errors import StoreUnavailable
+from ..handlers.consumer import Attended, Declared
 from ..handlers.registry import Handlers
 from ..limits.gate import Gate
 from ..model.work import Batch, Report
@@ -71,16 +72,23 @@ class Worker:
         housekeeping: Callable[[], Rest] | None = None,
         watch: Watch | None = None,
         around: Sequence[Around] = (),
+        companions: Sequence[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.board, self.quarantine, self.embedded, self.until_idle = board, quarantine, embedded, until_idle
         self.housekeeping, self.watch = housekeeping, watch
+        self.companions = companions  # that run beside it until it stops: inboxes
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # somebody waits for the quarantine
         wanted = None if queues is None else set(queues)
-        served = [each for each in handlers if wanted is None or each.queue in wanted]
+        served = [
+            each.for_worker(clock) if isinstance(each, Declared) else each
+            for each in handlers
+            if wanted is None or each.queue in wanted
+        ]
+        self._attended = [each for each in served if isinstance(each, Attended)]
         paces: dict[str, Pace] = {}
         self.gate = Gate(store, clock, paces, settings.lease, quarantine)
         gated = any(each.limits(each.queue).is_gated for each in served)
@@ -135,6 +143,9 @@ class Worker:
         beside = [asyncio.create_task(each) for each in self._beside()]
         self.started.set()
         try:
+            if self.until_idle:  # what cannot begin only because nobody has tried yet would be left
+                for each in self._attended:
+                    await each.tried.wait()
             await self._turn_until_over()
         except BaseException:
             await self._leave_in_haste()
@@ -382,6 +393,8 @@ class Worker:
         timeouts = [each.limits(each.queue).timeout for each in self.serving.consumers.values()]
         step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
         beside = [_every(step, self._watch, self.trouble)]
+        beside += [each.attend(self._changed) for each in self._attended]
+        beside += [each(self._stopped) for each in self.companions]
         if not self.quarantine:  # which lives for moments, and looks all the time
             beside.append(self.store.listen(self._changed))
             beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))

@@ -64,7 +64,9 @@ class Serving:
         self.consumers[queue] = consumer
         limits = consumer.limits(queue)
         breaker = limits.breaker if isinstance(limits.breaker, Breaker) else None
-        self.gate.meet(queue, breaker, limits.rate, limits.slots, limits.catch_up, like=consumer.queue)
+        self.gate.meet(
+            queue, breaker, limits.rate, limits.slots, limits.catch_up, limits.door, like=consumer.queue
+        )
 
 
 def _limit(consumer: Consumer, queue: str) -> Limit:

@@ -15,10 +15,12 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 import psycopg
+from msgspec.structs import replace as replace_struct
 
 from holdfast.bodies.keys import SEALED
 from holdfast.model.alert import Changed, Episode, Over, Raised
-from holdfast.model.message import NewMessage
+from holdfast.model.message import NewMessage, Reason, Stillborn
+from holdfast.model.names import stored_key
 from holdfast.model.work import Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
@@ -256,6 +258,21 @@ def load(h: Hands) -> None:
     h.counted(dead_letters.put(letters, theirs, since, False), lambda done: len(done[0]))
 
 
+def bear(h: Hands) -> None:
+    """Dead letters from the start: a new one with a window of its own, one whose key is taken, one of no scope."""
+    made = []
+    for name, key in (
+        ("born1", stored_key("1", "/shop")),
+        ("born2", stored_key("2", "/shop")),
+        ("born3", "born3"),
+    ):
+        id = uuid5(NAMESPACE_OID, name)
+        h.contents.names[id] = name
+        made.append(Stillborn(id, "q", "t", "{}", key, Reason.SERIALIZATION_ERROR, "why", "f", kept=600))
+    again = replace_struct(made[0], id=uuid5(NAMESPACE_OID, "born4"))
+    h.run(dead_letters.bear([*made, again]))
+
+
 def archive(h: Hands) -> None:
     """What is safely in an archive's file goes; of two letters one has a dedupe key."""
     dead = h.store.read(dead_queries.keys(limit=10, queue="q", halts=False))
@@ -383,6 +400,7 @@ def verbs() -> dict[str, Verb]:
         "dead_discard": lambda h: DeadLetters(h.desk).discard(h.contents.ids["d2"], "why"),
         "dead_import": load,
         "dead_archive": archive,
+        "dead_bear": bear,
         "audited_park": lambda h: Messages(h.desk).park(h.contents.ids["f1"], why="why"),
         **{f"rotate_{table}": rotate(table) for table in keys.TABLES},
         "queue_pause": lambda h: h.run(q.pause("q", "why")),

@@ -5,7 +5,7 @@
 create or replace function holdfast.append(
     p_id uuid[], p_type text[], p_body text[], p_stream text[], p_subject text[], p_headers text[], p_dedupe text[],
     p_due timestamptz[], p_delay float8[], p_deadline timestamptz[], p_queue text[], p_status int[],
-    p_place boolean, p_now timestamptz)
+    p_kept int[], p_place boolean, p_now timestamptz)
 returns table (n bigint, id uuid)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
@@ -28,7 +28,7 @@ begin
     end if;
     if p_dedupe is not null then
         -- step: append_dedupe
-        for n, id in select x.n, x.id from holdfast.dedupe_new(p_id, p_type, p_dedupe) x loop
+        for n, id in select x.n, x.id from holdfast.dedupe_new(p_id, p_type, p_dedupe, p_kept) x loop
             v_duplicates := v_duplicates || n;
             return next;
         end loop;

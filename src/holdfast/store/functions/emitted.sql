@@ -8,20 +8,21 @@ declare
     v_duplicates bigint[] := '{}';
 begin
     if p_emits is null then
-        perform holdfast.dedupe_settle(p_ended_type, p_ended_key, null, null, null, p_now);
+        perform holdfast.dedupe_settle(p_ended_type, p_ended_key, null, null, null, null, p_now);
         return null;
     end if;
     select array_agg(x.id) as id, array_agg(x.type) as type, array_agg(x.body) as body, array_agg(x.stream) as stream,
            array_agg(x.subject) as subject, array_agg(x.headers) as headers, array_agg(x.dedupe) as dedupe,
            array_agg(x.due_at) as due, array_agg(x.delay) as delay, array_agg(x.deadline) as deadline,
-           array_agg(x.queue) as queue, array_agg(x.status) as status, count(x.dedupe) as keys
+           array_agg(x.queue) as queue, array_agg(x.status) as status, array_agg(x.kept) as kept,
+           count(x.dedupe) as keys
       into e
       from json_to_recordset(p_emits) as x (
            id uuid, type text, body text, stream text, subject text, headers text, dedupe text, due_at timestamptz,
-           delay float8, deadline timestamptz, queue text, status int);
+           delay float8, deadline timestamptz, queue text, status int, kept int);
     if e.keys > 0 or p_ended_key is not null then
         v_duplicates := array(select d.n from holdfast.dedupe_settle(p_ended_type, p_ended_key, e.id, e.type, e.dedupe,
-                                                                     p_now) d);
+                                                                     e.kept, p_now) d);
     end if;
     -- Rows of event streams sorted, as those of streams.
     perform holdfast.append_event(x ->> 'stream', (x ->> 'id')::uuid, x ->> 'type', x ->> 'subject', x ->> 'headers',

@@ -26,7 +26,7 @@ begin
             or exists (select 1 from holdfast.route(h.type) r (queue)
                         where h.goes_to is null and (r.queue = u.queue or (u.queue is null and exists (
                               select 1 from holdfast.route(u.type) s (queue) where s.queue = r.queue)))))
-       and not exists (select 1 from holdfast.dedupe k where k.scope = u.type and k.key = u.key)
+       and not exists (select 1 from holdfast.dedupe k where k.scope = holdfast.dedupe_scope(u.type, u.key) and k.key = u.key)
      order by u.n, h.seq limit 1;
 end
 $$;

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ...model.message import Stillborn
 from ..statement import Plan, Verb, single, statements
 from ..values import as_id, instant
 from . import operator
@@ -152,6 +153,31 @@ def discard(key: Key, why: str | None = None) -> Plan[str | None]:
     yield sql("op_dead_free", **_one(key))
     yield sql("op_dead_delete", **named)
     return letter.stream if letter.stream is not None and (yield from _halts(letter)) else None
+
+
+def bear(letters: Sequence[Stillborn]) -> Plan[dict[UUID, datetime]]:
+    """Messages become dead letters as they are stored. Those whose dedupe key was taken are left out: they came before.
+
+    The answer names those that were stored, and when.
+    """
+    at = yield from operator.moment()
+    rows = [_born(each, at) for each in sorted(letters, key=lambda each: (each.dedupe, each.id))]
+    taken = yield sql("op_born_keys").with_documents(letters=rows)
+    fresh = {str(as_id(id)) for (id,) in taken}
+    first = {row["id"]: row for row in reversed(rows) if row["id"] in fresh}
+    if not first:
+        return {}
+    stored = yield sql("op_born").with_documents(letters=[first[id] for id in sorted(first)])
+    return {as_id(id): at for (id,) in stored}
+
+
+def _born(letter: Stillborn, at: datetime) -> Row:
+    error = {"at": at.isoformat(), "reason": int(letter.reason), "text": letter.error}
+    return {
+        "id": str(letter.id), "queue": letter.queue, "type": letter.type, "subject": letter.subject,
+        "dedupe": letter.dedupe, "kept": letter.kept, "reason": int(letter.reason), "at": at,
+        "fingerprint": letter.fingerprint, "errors": [error], "headers": letter.headers, "body": letter.body,
+    }  # fmt: skip
 
 
 @single

@@ -122,6 +122,7 @@ class PostgresEngine:
             "delay": column([m.delay for m in messages]),
             "deadline": column([m.deadline for m in messages]),
             "queue": column([m.queue for m in messages]),
+            "kept": column([m.kept for m in messages]),
         }
         types = [m.type for m in messages]
         if len(set(types)) == 1 and not any(special.values()):
@@ -365,6 +366,7 @@ def _emit(by: Fence, m: NewMessage) -> dict[str, object]:
         "deadline": m.deadline,
         "queue": m.queue,
         "status": 3 if m.event else 1,
+        "kept": m.kept,
         "expect": m.expect,
     }
 

@@ -482,6 +482,7 @@ def _draft(message: NewMessage, now: int) -> dict[str, object]:
         "deadline": instant(message.deadline),
         "queue": message.queue,
         "status": 3 if message.event else 1,
+        "kept": message.kept,
     }
 
 

@@ -248,6 +248,18 @@ def worker_names(queue: str, seconds: float, limit: int) -> Plan[list[str]]:
 
 
 @single
+def is_paused(queue: str) -> Plan[bool]:
+    return any(name == queue and at is not None for name, at, _ in (yield sql("op_queue_rows")))
+
+
+@single
+def waiting(cap: int) -> Plan[int]:
+    """How many messages could be handled now, in queues that are not paused, counted up to a limit."""
+    ((count,),) = yield sql("op_waiting", cap=cap)
+    return int(count)
+
+
+@single
 def queue_pending(queue: str, cap: int) -> Plan[tuple[int, int]]:
     """How many messages are pending in a queue, counted up to a limit, and how many dead letters it has."""
     ((count, dead),) = yield sql("op_queue_pending", queue=queue, cap=cap)

@@ -157,6 +157,11 @@ def prune(what: str, age: float | None, limit: int, mark: Any = None) -> Plan[Pr
     elif what == "dedupe":
         params["since"] = mark or BEGINNING
     gone = yield sql(PRUNED[what], **params)
+    if (
+        what == "dedupe" and len(gone) < limit
+    ):  # then those with a window of their own, which end by themselves
+        own = yield sql("op_prune_windows", limit=limit)
+        return Pruned(len(gone) + len(own), len(own) >= limit, mark)
     if what == "streams":
         mark = max(gone, default=None)
     elif what == "dedupe":

@@ -27,5 +27,5 @@ select u.id, h.goes_to, h.state, h.seq
         or (h.goes_to is null and exists (
                select 1 from route r where r.type = h.type and (r.queue = u.queue or (u.queue is null and exists (
                       select 1 from route s where s.type = u.type and s.queue = r.queue))))))
-   and not exists (select 1 from holdfast_dedupe k where k.scope = u.type and k.key = u.key)
+   and not exists (select 1 from holdfast_dedupe k where k.scope = case when unicode(u.key) = 31 then '' else u.type end and k.key = u.key)
  order by u.n, h.seq limit 1

@@ -7,7 +7,7 @@ select x.seq, x.id, x.queue, x.flaw, x.headers, x.body
                     when not isfinite(d.created_at) or not isfinite(d.died_at) or not isfinite(d.due_at)
                          or not isfinite(d.deadline) then 'timed'
                     when d.dedupe is not null and not exists (
-                         select 1 from holdfast.dedupe k where k.scope = d.type and k.key = d.dedupe and k.id = d.id)
+                         select 1 from holdfast.dedupe k where k.scope = holdfast.dedupe_scope(d.type, d.dedupe) and k.key = d.dedupe and k.id = d.id)
                     then 'keyless' end as flaw
           from (select * from holdfast.dead where (id, queue, seq) > (:id::uuid, :queue::text, :seq::bigint)
                  order by id, queue, seq limit :limit::int) d) x

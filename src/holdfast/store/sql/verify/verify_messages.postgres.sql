@@ -11,7 +11,7 @@ select x.seq, x.id, x.queue, x.flaw, x.headers, x.body
                          or m.status not between 0 and 65535 then 'counted'
                     when not isfinite(m.created_at) or not isfinite(m.due_at) or not isfinite(m.deadline) then 'timed'
                     when m.dedupe is not null and not exists (
-                         select 1 from holdfast.dedupe d where d.scope = m.type and d.key = m.dedupe and d.id = m.id)
+                         select 1 from holdfast.dedupe d where d.scope = holdfast.dedupe_scope(m.type, m.dedupe) and d.key = m.dedupe and d.id = m.id)
                     then 'keyless' end as flaw
           from (select * from holdfast.message where seq > :after::bigint order by seq limit :limit::int) m) x
  where x.before < :bytes::numeric order by x.seq

@@ -1,0 +1,291 @@
+"""One inbox at work, in one worker process: receive, store, commit, acknowledge; in this order, whatever happens.
+
+Nothing is acknowledged before it is stored, and nothing is ever discarded:
+- The database is away: what was received is kept and tried again. After a minute everything goes back to the broker, in
+  its old place, and is received again when the database answers.
+- The database refuses a batch for good: it is halved until the culprit is alone, which becomes a dead letter. If not
+  even that can be stored, nothing is acknowledged, and it begins again after a pause.
+- The broker is away: it is tried again at once, then after 0.1 s and up to 30 s.
+- The inbox is paused, or too much waits to be handled: everything goes back, and the connection stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from ..bodies.codec import decode_headers
+from ..bodies.keys import Keys
+from ..clock import Clock
+from ..errors import NotMigrated, StoreUnavailable
+from ..model.message import NewMessage, Reason, Stillborn
+from ..rules.aftermath import HOOK_QUEUE, news
+from ..settings import Settings
+from ..store import Store
+from ..store.moments import moment_of
+from ..store.plans import dead, engine, queries
+from ..store.statement import Plan
+from ..telemetry.logs import Log
+from ..transports.contract import Incoming, Receiver, TransportBroken
+from .declared import Inbox
+from .reading import SENDER_ID, Reader, Refused
+
+log = Log("holdfast.inbox")
+
+T = TypeVar("T")
+
+BATCH = 500  # messages that are stored in one commit
+AWAY = 60.0  # seconds without the database after which the broker gets everything back
+LOOKS_EVERY = 1.0  # seconds, whether it is paused; while it is, too
+PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)  # before the broker is tried again
+STORE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Away(Exception):
+    """The database has been away for long: everything was given back to the broker."""
+
+
+class Intake:
+    """Receives for one inbox until it is told to stop."""
+
+    def __init__(
+        self, inbox: Inbox, store: Store, settings: Settings, keys: Keys | None, clock: Clock
+    ) -> None:
+        self.inbox, self.store, self.clock = inbox, store, clock
+        self.reader = Reader(inbox, settings, keys)
+        self.receiver: Receiver = inbox.connector.receiver(inbox.source)
+        self._stopping = asyncio.Event()
+        self._looked_at, self._stored = (
+            float("-inf"),
+            0,
+        )  # when it was asked whether to rest, and what came since
+        self._failures = 0  # of the broker, in a row
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Receive until `stopping` is set. What is received and not stored then, the broker delivers again."""
+        self._stopping = stopping
+        try:
+            while not stopping.is_set():
+                try:
+                    await self._connected()
+                except TransportBroken as error:
+                    self._tell_broken(error)
+                except Exception as error:  # nothing was acknowledged: it begins again
+                    log.error(
+                        "inbox.failed",
+                        "Inbox %(inbox)s begins again: %(error)s",
+                        inbox=self.inbox.name,
+                        error=error,
+                    )
+                    self._failures = max(self._failures, 5)
+                pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
+                self._failures += 1
+                await self._sleep(pause * (0.5 + self.clock.roll()))
+        finally:
+            await self.receiver.close()
+
+    def _tell_broken(self, error: TransportBroken) -> None:
+        if self._failures in (0, 5):  # once when it is lost, once when it stays away
+            log.warning(
+                "inbox.broken",
+                "Inbox %(inbox)s cannot receive from queue %(broker_queue)s: %(error)s",
+                inbox=self.inbox.name,
+                broker_queue=self.inbox.source.queue,
+                error=error,
+            )
+
+    async def _connected(self) -> None:
+        await self.receiver.open()
+        while not self._stopping.is_set():
+            if await self._is_held():
+                await self._hold()
+            batch = await self._receive()
+            if batch:
+                self._failures = 0
+                with suppress(Away):
+                    await self._keep(batch)
+
+    async def _receive(self) -> Sequence[Incoming]:
+        """What has come, or nothing after a while: then it is looked whether the inbox is paused."""
+        task = asyncio.ensure_future(self.receiver.receive(BATCH))
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stopped}, timeout=LOOKS_EVERY, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            if not task.done():
+                task.cancel()  # what comes at this very moment is not settled, and stays where it is
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if (current := asyncio.current_task()) is not None and current.cancelling():
+                raise
+            return ()
+
+    # -- holding
+
+    async def _is_held(self) -> bool:
+        """Whether it is paused or too much waits. Asked once a second, and when half of the backlog was stored since.
+
+        A database that does not answer says no: storing will tell.
+        """
+        now, limit = self.clock.monotonic(), self.inbox.backlog
+        is_much = limit is not None and self._stored * 2 >= limit
+        if now - self._looked_at < LOOKS_EVERY and not is_much:
+            return False
+        self._looked_at, self._stored = now, 0
+        try:
+            return await self._asks_for_rest()
+        except Exception:
+            return False
+
+    async def _asks_for_rest(self) -> bool:
+        if await self.store.arun(queries.is_paused(self.inbox.queue)):
+            return True
+        limit = self.inbox.backlog
+        return limit is not None and await self.store.arun(queries.waiting(limit)) >= limit
+
+    async def _hold(self) -> None:
+        """Everything goes back to the broker, the connection stays, until it may go on."""
+        log.info("inbox.held", "Inbox %(inbox)s receives nothing for now", inbox=self.inbox.name)
+        await self.receiver.stop()
+        while not self._stopping.is_set():
+            await self._sleep(LOOKS_EVERY)
+            if (broken := self.receiver.broken()) is not None:
+                raise TransportBroken(broken.why, everyone=broken.everyone)
+            with suppress(StoreUnavailable):
+                if not await self._asks_for_rest():
+                    break
+        if not self._stopping.is_set():
+            log.info("inbox.goes_on", "Inbox %(inbox)s receives again", inbox=self.inbox.name)
+            await self.receiver.start()
+
+    # -- storing
+
+    async def _keep(self, batch: Sequence[Incoming]) -> None:
+        """Store a batch, commit, acknowledge."""
+        await self._store([(each, self.reader.read(each)) for each in batch])
+        self.receiver.settle(batch)
+        self._stored += len(batch)
+
+    async def _store(self, read: Sequence[tuple[Incoming, NewMessage | Stillborn]]) -> None:
+        """In order, and all of it or an exception. What the database refuses for good is found by halving."""
+        try:
+            await self._patiently(read)
+        except (StoreUnavailable, NotMigrated, TransportBroken, Away):
+            raise
+        except Exception as error:
+            if len(read) > 1:
+                half = len(read) // 2
+                await self._store(read[:half])
+                await self._store(read[half:])
+                return
+            ((incoming, made),) = read
+            if isinstance(made, Stillborn):
+                raise
+            refused = Refused(
+                Reason.VALIDATION_FAILURE, f"The database refused it: {type(error).__name__}: {error}"
+            )
+            await self._patiently([(incoming, self.reader.letter(incoming, refused))])
+
+    async def _patiently(self, read: Sequence[tuple[Incoming, NewMessage | Stillborn]]) -> None:
+        """As long as the database is away, again and again; after a minute the broker gets everything back."""
+        messages = [made for _, made in read if isinstance(made, NewMessage)]
+        letters = [made for _, made in read if isinstance(made, Stillborn)]
+        tries, since = 0, self.clock.monotonic()
+        while True:
+            try:
+                if letters:
+                    self._tell(await self.store.arun(bear(letters)))
+                    letters = []
+                if messages:
+                    await self.store.arun(engine.append(messages, place=True))
+                return
+            except Exception as error:
+                if not (isinstance(error, StoreUnavailable | NotMigrated) or moment_of(error) is not None):
+                    raise
+                if tries == 0:
+                    log.warning(
+                        "inbox.waits",
+                        "Inbox %(inbox)s waits for the database, nothing is acknowledged: %(error)s",
+                        inbox=self.inbox.name,
+                        error=error,
+                    )
+            if self.clock.monotonic() - since >= AWAY:
+                await self._give_back()
+                raise Away
+            await self._sleep(STORE_PAUSES[min(tries, len(STORE_PAUSES) - 1)])
+            tries += 1
+            if self._stopping.is_set():
+                raise Away  # it is not settled: the broker delivers it again
+
+    async def _give_back(self) -> None:
+        """Once: a broker counts how often it delivers. Then it is waited until the database answers."""
+        log.warning(
+            "inbox.gave_back",
+            "Inbox %(inbox)s gave everything back to the broker: the database has been away for %(seconds)d s",
+            inbox=self.inbox.name,
+            seconds=AWAY,
+        )
+        await self.receiver.stop()
+        while not self._stopping.is_set():
+            await self._sleep(STORE_PAUSES[-1])
+            with suppress(Exception):  # whatever it is, it is not there yet
+                await self.store.arun(queries.is_paused(self.inbox.queue))
+                break
+        if not self._stopping.is_set():
+            await self.receiver.start()
+
+    def _tell(self, stored: Sequence[Stillborn]) -> None:
+        for each in stored:
+            log.error(
+                "inbox.dead_letter",
+                "Inbox %(inbox)s stored message %(request_id)s as a dead letter: %(error)s",
+                inbox=self.inbox.name,
+                message_id=each.id,
+                request_id=_sender_id(each),
+                type=each.type,
+                reason=each.reason,
+                error=each.error,
+            )
+
+    async def _sleep(self, seconds: float) -> None:
+        await _within(seconds, self._stopping.wait())
+
+
+def bear(letters: Sequence[Stillborn]) -> Plan[list[Stillborn]]:
+    """Store dead letters from the start, and tell the application's hook of them, if there is one."""
+    stored = yield from dead.bear(letters)
+    first = {each.id: each for each in reversed(letters) if each.id in stored}
+    if first and HOOK_QUEUE in (yield from queries.queue_names()):
+        yield from engine.append([_news(each, stored[each.id].isoformat()) for each in first.values()])
+    return list(first.values())
+
+
+def _news(letter: Stillborn, at: str) -> NewMessage:
+    told = {
+        name: getattr(letter, name)
+        for name in ("queue", "type", "body", "headers", "subject", "error", "fingerprint")
+    }
+    told |= {
+        "id": str(letter.id),
+        "stream": None,
+        "position": None,
+        "attempts": 0,
+        "created_at": at,
+        "died_at": at,
+    }
+    told |= {"reason": int(letter.reason), "last_reason": None}
+    return news(letter.id, f"{letter.queue}/0/{at}", told)
+
+
+def _sender_id(letter: Stillborn) -> str:
+    return str(decode_headers(letter.headers).get(SENDER_ID, letter.id))
+
+
+async def _within(seconds: float, waits: Awaitable[T]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await waits

@@ -1,0 +1,314 @@
+"""What a broker delivers, as a message or as a dead letter. It touches nothing: bytes in, values out.
+
+| what arrives | what is stored |
+|---|---|
+| a CloudEvent, binary or structured | its type, subject, data; its extensions as headers |
+| any other message | its type, or else its routing key; its body |
+| JSON, or a body without a content type | the text as it is |
+| `text/...` | the text as a JSON string |
+| another content type (protobuf, avro) | `{"data_base64": "..."}`, which a parameter of `bytes` gets as bytes |
+| what cannot be read | a dead letter: the bytes as base64, beside headers and properties |
+
+Headers of the wire that are texts, numbers or booleans are kept; those that cannot be stored (lists, bytes, control
+characters, names that are none) are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from msgspec.structs import replace
+
+from ..bodies import codec
+from ..bodies.keys import SEALED, Keys
+from ..errors import InvalidMessage
+from ..model import names
+from ..model.ids import new_id
+from ..model.message import NewMessage, Reason, Stillborn
+from ..rules.fingerprint import fingerprint
+from ..settings import Settings
+from ..transports import cloudevents
+from ..transports.cloudevents import Event
+from ..transports.contract import Incoming
+from ..transports.templates import Values
+from .declared import Inbox
+
+INBOX, SOURCE, SENDER_ID = "holdfast-inbox", "holdfast-source", "holdfast-id"  # headers of what was received
+UNREADABLE = "unreadable"  # the type of a dead letter that has none
+NAME_MAX = 300
+
+
+class Refused(Exception):
+    """Why a message cannot be stored."""
+
+    def __init__(self, reason: Reason, why: str) -> None:
+        self.reason, self.why = reason, why
+        super().__init__(why)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Who sent a message, and under which id; None: it has none, and what comes twice is stored twice."""
+
+    source: str
+    id: str | None
+
+    def uuid(self) -> UUID:
+        return new_id() if self.id is None else uuid5(uuid5(NAMESPACE_URL, self.source), self.id)
+
+    def key(self) -> str | None:
+        return None if self.id is None else names.stored_key(_short(self.id), _short(self.source))
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads what arrives in one inbox."""
+
+    inbox: Inbox
+    settings: Settings
+    keys: Keys | None
+
+    def read(self, incoming: Incoming) -> NewMessage | Stillborn:
+        """A message to be stored; or a dead letter, if it cannot be read or was one at the broker."""
+        if self.inbox.dead_letters:
+            reason = incoming.death or "unknown"
+            return self.letter(incoming, Refused(Reason.UNKNOWN, f"The broker had given it up: {reason}"))
+        try:
+            return self.message(incoming)
+        except Refused as refused:
+            return self.letter(incoming, refused)
+
+    # -- messages
+
+    def message(self, incoming: Incoming) -> NewMessage:
+        """The message that arrived, or Refused, whatever is wrong with it."""
+        try:
+            event = self._event(incoming)
+            return self._sealed(self._message(incoming, event))
+        except Refused:
+            raise
+        except codec.Unreadable as error:
+            raise Refused(error.reason, f"Its body is not of the shape of its type: {error}") from None
+        except (cloudevents.Unreadable, InvalidMessage) as error:
+            raise Refused(Reason.VALIDATION_FAILURE, str(error)) from None
+        except (
+            Exception
+        ) as error:  # of a class in `types=`: whatever it is, the message is kept with its bytes
+            raise Refused(Reason.UNKNOWN, f"It could not be read: {type(error).__name__}: {error}") from error
+
+    def _message(self, incoming: Incoming, event: Event | None) -> NewMessage:
+        kind = names.type_name(incoming.type or incoming.key if event is None else event.type)
+        body = self._body(
+            incoming.body if event is None else event.data,
+            incoming.content_type if event is None else event.datacontenttype,
+        )
+        if (shape := self.inbox.types.get(kind)) is not None:
+            shape(body)
+        origin, headers = self._origin(incoming, event), self._headers(incoming, event)
+        subject = None if event is None else event.subject
+        return NewMessage(
+            id=origin.uuid(),
+            type=kind,
+            body=body,
+            stream=self._stream(incoming, event, kind, headers),
+            subject=None if subject is None else names.subject(subject),
+            headers=codec.encode_headers(headers, self.settings),
+            dedupe=origin.key(),
+            id_is_given=origin.id is not None,
+            kept=self.inbox.window,
+        )
+
+    def _event(self, incoming: Incoming) -> Event | None:
+        binding = self.inbox.connector.binding
+        if not cloudevents.is_event(incoming.content_type, incoming.headers, binding):
+            return None
+        return cloudevents.read(incoming.content_type, incoming.headers, incoming.body, binding)
+
+    def _origin(self, incoming: Incoming, event: Event | None) -> _Origin:
+        if event is not None:
+            return _Origin(event.source, event.id)
+        return _Origin(self.inbox.name, incoming.id or None)
+
+    def _body(self, data: bytes | None, media: str | None) -> str:
+        if data is None or (not data and media is None):
+            return "null"
+        try:
+            if media is None or cloudevents.is_json(media):
+                return codec.encode_raw(data, self.settings)
+            if media.lower().startswith("text/"):
+                return codec.encode(data.decode(), self.settings)
+            return codec.encode_foreign(data, self.settings)
+        except InvalidMessage as error:
+            large = len(data) > self.settings.body_bytes
+            reason = Reason.PAYLOAD_TOO_LARGE if large else Reason.SERIALIZATION_ERROR
+            raise Refused(reason, str(error)) from None
+        except UnicodeDecodeError:
+            raise Refused(Reason.SERIALIZATION_ERROR, "It is said to be text and is not UTF-8.") from None
+
+    def _stream(
+        self, incoming: Incoming, event: Event | None, kind: str, headers: Mapping[str, codec.Header]
+    ) -> str | None:
+        """What it is ordered by here. One that has nothing of what the template names has no order to keep."""
+        template = self.inbox.stream
+        if template is None:
+            return None
+        values = Values(
+            kind,
+            (incoming.id if event is None else event.id) or "",
+            None if event is None else event.extensions.get("partitionkey"),
+            None if event is None else event.subject,
+            {name: str(value) for name, value in headers.items()},
+        )
+        if template.names and all(values.get(name) is None for name in template.names):
+            return None
+        return names.stream_name(template.fill(values))
+
+    def _headers(self, incoming: Incoming, event: Event | None) -> dict[str, codec.Header]:
+        found: dict[str, codec.Header] = {}
+        prefixes = self.inbox.connector.binding.prefixes
+        for name, value in incoming.headers.items():
+            if not name.startswith(prefixes) and _can_be_stored(name, value, found):
+                found[name] = value  # type: ignore[assignment]  # it was looked at
+        origin = self._origin(incoming, event)
+        theirs = {} if event is None else {n: v for n, v in event.extensions.items() if n != "partitionkey"}
+        ours = {**theirs, INBOX: self.inbox.name, SOURCE: origin.source, SENDER_ID: origin.id}
+        for name, text in ours.items():
+            for twin in [each for each in found if each.lower() == name.lower()]:
+                del found[twin]
+            if text is not None and _can_be_stored(name, text, found):
+                found[name] = text
+        return found
+
+    def _sealed(self, message: NewMessage) -> NewMessage:
+        return replace(message, body=self._seal(message.id, message.type, message.body))
+
+    def _seal(self, id: UUID, type: str, body: str) -> str:
+        if self.keys is not None:
+            return self.keys.seal(id, type, body)
+        if body.startswith(SEALED):
+            why = f"Its first key is {SEALED[2:-2]!r}, which marks bodies that are encrypted."
+            raise Refused(Reason.VALIDATION_FAILURE, why)
+        return body
+
+    # -- dead letters
+
+    def letter(self, incoming: Incoming, refused: Refused) -> Stillborn:
+        """What arrived, as a dead letter with everything that is needed to read it again."""
+        try:
+            event = self._event(incoming)
+        except cloudevents.Unreadable:
+            event = None
+        origin = self._origin(incoming, event)
+        id = origin.id or f"sha256:{hashlib.sha256(incoming.body).hexdigest()}"
+        scope = origin.source
+        if self.inbox.dead_letters:  # the message itself may have been here before, or die again
+            scope, deaths = f"{self.inbox.queue}:{origin.source}", _deaths(incoming.headers)
+            id = id if deaths < 2 else f"{id}#{deaths}"
+        kind = _legal_type(incoming.type or incoming.key if event is None else event.type)
+        number = uuid5(uuid5(NAMESPACE_URL, origin.source), id)
+        why = names.CONTROL.sub("?", refused.why)[: self.settings.error_chars]
+        told = {INBOX: self.inbox.name, SOURCE: _short(origin.source), SENDER_ID: _short(id)}
+        subject = None if event is None else event.subject
+        body = written(incoming)
+        return Stillborn(
+            id=number,
+            queue=self.inbox.queue,
+            type=kind,
+            body=body if self.keys is None else self.keys.seal(number, kind, body),
+            dedupe=names.stored_key(_short(id), _short(scope)),
+            reason=refused.reason,
+            error=why,
+            fingerprint=fingerprint(why, refused.reason),
+            subject=subject if subject is not None and len(subject) <= NAME_MAX else None,
+            headers=codec.encode_headers(told, self.settings),
+            kept=self.inbox.window,
+        )
+
+
+def written(incoming: Incoming) -> str:
+    """What arrived, as JSON: the body of a dead letter. `data_base64` are its bytes."""
+    return json.dumps(
+        {
+            codec.BASE64: base64.b64encode(incoming.body).decode(),
+            "content_type": incoming.content_type,
+            "id": incoming.id,
+            "type": incoming.type,
+            "to": incoming.to,
+            "key": incoming.key,
+            "time": None if incoming.time is None else incoming.time.isoformat(),
+            "death": incoming.death,
+            "headers": dict(incoming.headers),
+        },
+        default=_plain,
+    )
+
+
+def read_again(told: Mapping[str, Any]) -> Incoming:
+    """What a dead letter holds, as it arrived, or as an operator has edited it."""
+    try:
+        time = told.get("time")
+        return Incoming(
+            base64.b64decode(told[codec.BASE64], validate=True),
+            {str(name): value for name, value in (told.get("headers") or {}).items()},
+            receipt=None,
+            time=None if time is None else datetime.fromisoformat(time),
+            id=told.get("id"),
+            type=told.get("type"),
+            content_type=told.get("content_type"),
+            to=told.get("to") or "",
+            key=told.get("key") or "",
+            death=told.get("death"),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Refused(
+            Reason.SERIALIZATION_ERROR,
+            f"The dead letter does not hold what arrived ({type(error).__name__}): data_base64 must be base64.",
+        ) from None
+
+
+def _plain(value: object) -> object:
+    match value:
+        case bytes():
+            return {codec.BASE64: base64.b64encode(value).decode()}
+        case datetime():
+            return value.isoformat()
+    return str(value)
+
+
+def _short(text: str) -> str:
+    """A name for a key: the text itself if it can be one, else its digest."""
+    try:
+        return names.text(text, "The key", NAME_MAX)
+    except InvalidMessage:
+        return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _legal_type(text: str) -> str:
+    try:
+        return names.type_name(text)
+    except InvalidMessage:
+        return UNREADABLE
+
+
+def _can_be_stored(name: object, value: object, beside: Mapping[str, object]) -> bool:
+    if isinstance(name, str) and any(name.lower() == each.lower() for each in beside):
+        return False
+    try:
+        codec.check_header(names.header_name(name), value)
+    except InvalidMessage:
+        return False
+    return True
+
+
+def _deaths(headers: Mapping[str, object]) -> int:
+    """How often the broker has given it up."""
+    told = headers.get("x-death")
+    counts = [each.get("count") for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    return sum(each for each in counts if isinstance(each, int))

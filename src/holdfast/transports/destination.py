@@ -1,0 +1,204 @@
+"""A destination: a queue whose messages go to a message broker, by their types.
+
+    app.destination("orders", RabbitMQ(url), types=["order.*"], to="shop.events", key="{type}")
+
+It is a queue like any other, with its own attempts, order, breaker, rate and dead letters; a slow or missing broker
+delays nobody else. Here is what is declared and how a stored message becomes one for the wire; `relay.py` sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+
+import msgspec
+
+from ..bodies.keys import SEALED, Keys, Unopened, opened
+from ..clock import Clock
+from ..errors import InvalidMessage, InvalidSettings, UsageError
+from ..handlers.consumer import Limits
+from ..handlers.context import Context
+from ..model import names
+from ..model.limits import Door
+from ..model.message import Message, Reason
+from ..model.work import Leased
+from ..rules.delivery import Died, Ending, HandlerPolicy, Sealed
+from ..rules.redact import DEFAULT, Masking
+from ..rules.retry import RetryPolicy
+from . import cloudevents
+from .cloudevents import Event, Unreadable
+from .contract import Outgoing, Sender, SendingConnector
+from .relay import SKIPPED, NotRouted, Refused, Relay
+from .templates import Template, Values
+
+Mode = Literal["binary", "structured", "plain"]
+
+INBOX = "holdfast-inbox"  # header of a stored message that came through an inbox: the inbox's name
+INBOX_SOURCE, INBOX_ID = "holdfast-source", "holdfast-id"  # what its sender called itself and the message
+BATCH = BATCH_MAX = 500
+CALLS = 2  # the next batch is written while the last one waits for its answers
+
+# An unroutable or refused message: 2 s, 4 s, ... 5 min apart, for about an hour (X52). Unsent ones are not counted.
+SENDING = RetryPolicy(
+    attempts_max=20,
+    base=1.0,
+    factor=2.0,
+    cap=300.0,
+    jitter=0.2,
+    per_reason={Reason.WORKER_VANISHED: RetryPolicy(attempts_max=5, base=1.0, cap=300.0, jitter=0.2)},
+)
+FAILURES: Mapping[type[BaseException], Reason] = {
+    Refused: Reason.DEPENDENCY_FAILURE,
+    NotRouted: Reason.DEPENDENCY_FAILURE,
+}
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A declared destination. A worker makes a `Relay` of it, with connections of its own."""
+
+    queue: str
+    connector: SendingConnector
+    patterns: tuple[str, ...]
+    to: Template
+    key: Template
+    bounds: Limits
+    policy: HandlerPolicy
+    source: str
+    mode: Mode = "binary"
+    forward: bool = False
+    batch: int = BATCH
+    masking: Masking = DEFAULT
+    keys: Keys | None = None
+    steps: Mapping[str, int] = field(default_factory=dict)
+    is_family: bool = False
+    is_ordered: bool = True
+    is_async: bool = True
+    takes_context: bool = False
+
+    def __repr__(self) -> str:
+        return f"Destination({self.queue!r}, {self.connector.name}, to={self.to.text!r})"
+
+    def for_worker(self, clock: Clock) -> Relay:
+        return Relay(self, clock)
+
+    def sender(self) -> Sender:
+        """A connection of its own; an exchange that every message goes to is checked when it is opened."""
+        return self.connector.sender([self.to.fill(Values(""))] if self.to.is_fixed else [])
+
+    def but(self, policy: HandlerPolicy) -> Destination:
+        return replace(self, policy=policy)
+
+    def limits(self, queue: str) -> Limits:
+        return self.bounds
+
+    def limits_with(self, door: Door) -> Limits:
+        return replace(self.bounds, door=door)
+
+    def decode(self, text: str) -> Any:
+        raise UsageError(f"Destination {self.queue!r} sends bodies as they are stored.")
+
+    def call(self, leased: Leased, context: Context | None) -> Any:
+        raise UsageError(f"Destination {self.queue!r} is served by a worker's relay.")
+
+    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
+        raise UsageError(f"Destination {self.queue!r} is served by a worker's relay.")
+
+    # -- a message for the wire
+
+    def outgoing(self, leased: Leased) -> Outgoing | Ending:
+        """The message as it is sent; or how it ends because it cannot or must not be."""
+        message = leased.message
+        headers = {} if message.headers is None else texts(message.headers)
+        if INBOX in headers and not self.forward:
+            return SKIPPED
+        try:
+            text = opened(message, self.keys) if message.body.startswith(SEALED) else message.body
+        except Unopened as error:
+            return Sealed(error)
+        try:
+            return self._made(message, headers, text.encode())
+        except (InvalidMessage, Unreadable, UnicodeEncodeError) as error:
+            return Died(f"it cannot be sent to {self.queue}: {error}")
+
+    def _made(self, message: Message, headers: dict[str, str], body: bytes) -> Outgoing:
+        values = Values(message.type, str(message.id), message.stream, message.subject, headers)
+        to, key = self.to.fill(values), self.key.fill(values)
+        id = headers.pop(INBOX_ID, values.id)
+        source = headers.pop(INBOX_SOURCE, self.source)
+        headers.pop(INBOX, None)
+        if self.mode == "plain":
+            return Outgoing(to, body, id, message.type, key, headers, time=message.created_at)
+        extensions = {name: value for name, value in headers.items() if cloudevents.is_extension(name)}
+        if message.stream is not None:
+            extensions["partitionkey"] = message.stream
+        event = Event(
+            id, source, message.type, body, message.subject, message.created_at, "application/json",
+            extensions=extensions,
+        )  # fmt: skip
+        wire = cloudevents.write(event, self.connector.binding, self.mode)
+        plain = {name: value for name, value in headers.items() if name not in extensions}
+        return Outgoing(
+            to, wire.body, id, message.type, key, {**plain, **wire.headers}, wire.content_type, message.created_at
+        )  # fmt: skip
+
+
+def texts(headers: str) -> dict[str, str]:
+    """Headers as text: what is not text stays JSON."""
+    found: dict[str, Any] = msgspec.json.decode(headers)
+    return {
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for name, value in found.items()
+    }
+
+
+def destination(
+    name: str,
+    connector: object,
+    types: Sequence[str],
+    to: str,
+    key: str,
+    bounds: Limits,
+    policy: HandlerPolicy,
+    source: str,
+    mode: str,
+    forward: bool,
+    batch: int,
+    keys: Keys | None,
+    masking: Masking,
+) -> Destination:
+    """Check a declaration and make a destination of it. Every mistake is reported here, before anything runs."""
+    queue = names.queue_name(name)
+    if isinstance(types, str) or not types:
+        raise InvalidSettings(f'Destination {queue!r}: types= is a list with a type at least: ["order.*"].')
+    if not isinstance(connector, SendingConnector):
+        raise InvalidSettings(
+            f"Destination {queue!r}: {type(connector).__name__} is no transport. Give one of "
+            "holdfast.transports: RabbitMQ(url), MemoryBroker()."
+        )
+    if mode not in ("binary", "structured", "plain"):
+        raise InvalidSettings(
+            f'Destination {queue!r}: mode={mode!r} must be "binary", "structured" or "plain".'
+        )
+    if type(batch) is not int or not 1 <= batch <= BATCH_MAX:
+        raise InvalidSettings(f"Destination {queue!r}: batch={batch!r} must be from 1 to {BATCH_MAX}.")
+    try:
+        cloudevents.check("source", source)
+    except Unreadable as error:
+        raise InvalidSettings(f"Destination {queue!r}: source={source!r} cannot be used. {error}") from None
+    return Destination(
+        queue=queue,
+        connector=connector,
+        patterns=tuple(names.pattern(each) for each in types),
+        to=Template.of(to, "address"),
+        key=Template.of(key, "routing key"),
+        bounds=bounds,
+        policy=policy,
+        source=source,
+        mode=cast(Mode, mode),
+        forward=forward,
+        batch=batch,
+        keys=keys,
+        masking=masking,
+    )

@@ -1,0 +1,374 @@
+"""The relay: sends the messages of a destination's queue to its broker, in the order of their streams.
+
+It is what a worker makes of a destination (`Destination.for_worker`): a consumer that takes whole runs. A message is
+done when the broker has confirmed it, and not before. What the broker did not answer for is *unsent*: it costs nothing
+and is sent again with the same id.
+
+Beside its calls it looks after the connection (`attend`). Without one it is shut: its worker claims nothing for it, and
+workers of other processes go on. What holds for every process (a blocked broker, a refused password, a missing
+exchange) opens the destination's breaker as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..bodies.keys import Keys
+from ..clock import Clock
+from ..handlers.consumer import Limits
+from ..handlers.context import Context
+from ..limits.breakers import Breaker
+from ..model.message import Reason
+from ..model.work import Leased
+from ..rules.breaker import State
+from ..rules.delivery import (
+    Cancelled,
+    Died,
+    Ending,
+    HandlerPolicy,
+    Raised,
+    Returned,
+    Sealed,
+    Unsent,
+    goes_alone,
+)
+from ..rules.reconnect import LONG_AWAY, pause
+from ..rules.redact import Masking
+from ..telemetry.logs import Log
+from .contract import (
+    NOT_OPEN,
+    Broken,
+    Confirmed,
+    Fate,
+    Outgoing,
+    Rejected,
+    Sender,
+    TooLarge,
+    TransportBroken,
+    Unknown,
+    Unroutable,
+)
+
+if TYPE_CHECKING:
+    from .destination import Destination
+
+log = Log("holdfast.relay")
+
+LOOK = 0.25  # seconds between looks at the connection
+UNANSWERED = 1.0  # seconds until a message is sent again that got no answer though nothing is broken
+OUTAGE = 30.0  # seconds for which a breaker is opened; told again while it lasts
+OPENED_FOR = "relay: "  # what the reason of a breaker begins with that a relay has opened
+
+
+class Refused(Exception):
+    """The broker refused a message."""
+
+
+class NotRouted(Exception):
+    """No queue of the broker takes a message at its address."""
+
+
+class Relay:
+    """One worker's relay of one destination: its connections, and the calls that send."""
+
+    def __init__(self, destination: Destination, clock: Clock) -> None:
+        self._of, self._clock = destination, clock
+        self._line = _Line(destination.sender(), destination.queue, clock)
+        self._aside = destination.sender()  # for what has failed before: it may cost others their channel
+        self._aside_turn = asyncio.Lock()
+        self._told_at = float("-inf")  # when the breaker heard of an outage that lasts
+        self.tried = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"Relay({self.queue!r})"
+
+    # -- what a worker asks
+
+    @property
+    def queue(self) -> str:
+        return self._of.queue
+
+    @property
+    def is_family(self) -> bool:
+        return False
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return self._of.patterns
+
+    @property
+    def is_ordered(self) -> bool:
+        return self._of.is_ordered
+
+    @property
+    def policy(self) -> HandlerPolicy:
+        return self._of.policy
+
+    @property
+    def masking(self) -> Masking:
+        return self._of.masking
+
+    @property
+    def keys(self) -> Keys | None:
+        return self._of.keys
+
+    @property
+    def steps(self) -> Mapping[str, int]:
+        return self._of.steps
+
+    @property
+    def is_async(self) -> bool:
+        return True
+
+    @property
+    def takes_context(self) -> bool:
+        return False
+
+    @property
+    def batch(self) -> int:
+        return self._of.batch
+
+    def limits(self, queue: str) -> Limits:
+        return self._of.limits_with(self._line)
+
+    def decode(self, text: str) -> Any:
+        return self._of.decode(text)
+
+    def call(self, leased: Leased, context: Context | None) -> Any:
+        return self._of.call(leased, context)
+
+    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
+        return self._of.call_batch(queue, bodies, contexts)
+
+    def but(self, policy: HandlerPolicy) -> Relay:
+        return Relay(self._of.but(policy), self._clock)
+
+    # -- sending
+
+    async def call_runs(
+        self, queue: str, runs: Sequence[Sequence[Leased]], ran: Callable[[], float]
+    ) -> list[list[Ending]]:
+        """Send all, in the order of each run, and answer what became of each."""
+        batch = _Batch(self._of, ran)
+        for run in runs:
+            batch.add(run)
+        is_alone = len(runs) == 1 and len(runs[0]) == 1 and goes_alone(runs[0][0])
+        if not batch.outgoing:
+            return batch.endings("")
+        with suppress(asyncio.CancelledError):  # a time-out, or the worker stops: what was told counts
+            if is_alone:
+                await self._send_aside(batch)
+            else:
+                await self._line.send(batch.outgoing, batch.tell)
+        broken = self._line.sender.broken()
+        return batch.endings("the broker has not answered" if broken is None else broken.why)
+
+    async def _send_aside(self, batch: _Batch) -> None:
+        """On a connection of its own, opened when it is needed."""
+        async with self._aside_turn:
+            if self._line.sender.broken() is not None:
+                return
+            if self._aside.broken() is not None:
+                try:
+                    await self._aside.open()
+                except TransportBroken:
+                    return
+            await self._aside.send(batch.outgoing, batch.tell)
+
+    # -- the connection
+
+    async def attend(self, changed: asyncio.Event) -> None:
+        """Open the connection, and again when it was lost; tell the breaker what holds for everyone."""
+        try:
+            while True:
+                try:
+                    await self._line.mend(changed)
+                    self._tell_breaker(self._line.trouble())
+                except Exception as error:  # ours, or the transport's: looked at again soon, whatever it is
+                    log.error(
+                        "relay.failed",
+                        "The connection of destination %(queue)s could not be looked after: %(error)s",
+                        queue=self.queue,
+                        error=f"{type(error).__name__}: {error}",
+                    )
+                self.tried.set()
+                await self._line.rest()
+        finally:
+            await self._line.sender.close()
+            await self._aside.close()
+
+    def _tell_breaker(self, trouble: Broken | None) -> None:
+        breaker = self._of.bounds.breaker
+        if not isinstance(breaker, Breaker):
+            return
+        circuit, now = breaker.circuit, self._clock.monotonic()
+        if trouble is not None and trouble.everyone:
+            if now - self._told_at >= OUTAGE / 3:
+                self._told_at = now
+                circuit.outage(OUTAGE, f"{OPENED_FOR}{trouble.why}"[:200])
+        elif trouble is None:
+            self._told_at = float("-inf")
+            known = circuit.known
+            is_ours = not known.forced and (known.why or "").startswith(OPENED_FOR)
+            if known.state is not State.CLOSED and is_ours:
+                circuit.mended(OPENED_FOR)
+
+
+class _Line:
+    """A connection that is opened again when it was lost; a `Door`."""
+
+    def __init__(self, sender: Sender, queue: str, clock: Clock) -> None:
+        self.sender, self._queue, self._clock = sender, queue, clock
+        self._why: Broken | None = None  # why it could not be opened
+        self._sending = 0
+        self._failures = 0
+        self._try_at = float("-inf")
+        self._shut_at: float | None = None
+        self._back_at: float | None = None
+        self._looked = asyncio.Event()
+
+    # -- what the gate asks
+
+    def is_open(self) -> bool:
+        return self.sender.broken() is None
+
+    def back_for(self, now: float) -> float | None:
+        return None if self._back_at is None else now - self._back_at
+
+    # -- sending
+
+    async def send(self, batch: Sequence[Outgoing], tell: Callable[[int, Fate], None]) -> None:
+        def told(index: int, fate: Fate) -> None:
+            if isinstance(fate, Confirmed):
+                self._failures = 0
+            tell(index, fate)
+
+        self._sending += 1
+        try:
+            await self.sender.send(batch, told)
+        finally:
+            self._sending -= 1
+            if self.sender.broken() is not None:
+                self._looked.set()
+
+    # -- looking after it
+
+    def trouble(self) -> Broken | None:
+        """Why nothing can be sent; what was said when it could not be opened counts more than that it is not open."""
+        broken = self.sender.broken()
+        return None if broken is None else self._why or broken
+
+    async def rest(self) -> None:
+        self._looked.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK):
+                await self._looked.wait()
+
+    async def mend(self, changed: asyncio.Event) -> None:
+        """Open it if it is broken, nobody sends, and it is time. A sender never does that by itself."""
+        now, broken = self._clock.monotonic(), self.sender.broken()
+        if broken is None:
+            self._opened(now, changed)
+            return
+        if self._shut_at is None:
+            self._shut(now, broken)
+        # While a send is under way its channel may be opened again. A broker that is blocked says when it is not.
+        if self._sending or now < self._try_at:
+            return
+        self._failures += 1
+        self._try_at = now + pause(self._failures, self._clock.roll())
+        try:
+            await self.sender.open()
+        except TransportBroken as error:
+            if self._why is None or self._why.why != error.why:
+                log.warning(
+                    "relay.shut",
+                    "Destination %(queue)s cannot be used, and nothing is sent: %(error)s",
+                    queue=self._queue,
+                    error=error.why,
+                )
+            self._why = Broken(error.why, error.everyone)
+            return
+        if self.sender.broken() is None:
+            self._opened(self._clock.monotonic(), changed)
+
+    def _shut(self, now: float, broken: Broken) -> None:
+        self._shut_at = now
+        self._try_at = now + pause(self._failures, self._clock.roll())
+        if broken.everyone:  # it may pass by itself, and a new connection would not change it
+            self._try_at = max(self._try_at, now + OUTAGE)
+        if broken != NOT_OPEN:
+            log.warning(
+                "relay.shut",
+                "Destination %(queue)s cannot be used, and nothing is sent: %(error)s",
+                queue=self._queue,
+                error=broken.why,
+            )
+
+    def _opened(self, now: float, changed: asyncio.Event) -> None:
+        if self._shut_at is None:
+            return
+        away, self._shut_at, self._why = now - self._shut_at, None, None
+        if away > LONG_AWAY:
+            self._back_at = now
+        log.info(
+            "relay.open",
+            "Destination %(queue)s is connected, after %(seconds).1f s",
+            queue=self._queue,
+            seconds=away,
+        )
+        changed.set()
+
+
+class _Batch:
+    """The messages of one call: what is sent of them, and how each ended."""
+
+    def __init__(self, destination: Destination, ran: Callable[[], float]) -> None:
+        self._of, self._ran = destination, ran
+        self._endings: list[list[Ending | None]] = []
+        self._places: list[tuple[int, int]] = []
+        self.outgoing: list[Outgoing] = []
+
+    def add(self, run: Sequence[Leased]) -> None:
+        """Make a run ready. Behind a message that stays where it is nothing of its stream is sent."""
+        ended: list[Ending | None] = [None] * len(run)
+        self._endings.append(ended)
+        for index, leased in enumerate(run):
+            made = self._of.outgoing(leased)
+            if isinstance(made, Outgoing):
+                self._places.append((len(self._endings) - 1, index))
+                self.outgoing.append(made)
+                continue
+            ended[index] = made
+            if isinstance(made, Sealed) or (isinstance(made, Died) and self._of.policy.on_dead == "halt"):
+                break
+
+    def tell(self, index: int, fate: Fate) -> None:
+        run, place = self._places[index]
+        self._endings[run][place] = ending_of(fate, self._ran())
+
+    def endings(self, why: str) -> list[list[Ending]]:
+        """How each ended; what nobody told is unsent."""
+        unsent = Unsent(why, retry_in=UNANSWERED if self.outgoing else 0.0, ran=self._ran())
+        return [[unsent if each is None else each for each in run] for run in self._endings]
+
+
+def ending_of(fate: Fate, ran: float) -> Ending:
+    """What the broker's answer means for a message."""
+    match fate:
+        case Confirmed():
+            return Returned(0, (), ran)
+        case Rejected(reason):
+            return Raised(Refused(f"The broker refused it: {reason}."), 0, ran)
+        case Unroutable(reason):
+            return Raised(NotRouted(f"Nobody takes it at its address: {reason}."), 0, ran)
+        case TooLarge(reason):
+            return Died(f"it cannot be sent: {reason}", 0, ran, Reason.PAYLOAD_TOO_LARGE)
+        case Unknown(reason):
+            return Unsent(reason, retry_in=UNANSWERED, ran=ran)
+
+
+SKIPPED = Cancelled()  # it came through an inbox, and is not sent on

@@ -1,0 +1,352 @@
+"""The relay on the broker in memory: what is sent, when it counts as sent, and what an outage costs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, RetryPolicy
+from holdfast.errors import InvalidSettings
+from holdfast.model.message import Flag, Reason
+from holdfast.rules import reconnect
+from holdfast.transports import Fault, Limits, MemoryBroker
+from holdfast.transports.destination import INBOX, INBOX_ID, INBOX_SOURCE, SENDING
+from tests.worker.lab import Lab, auntil, settled
+
+
+def broker() -> MemoryBroker:
+    made = MemoryBroker()
+    made.bind("shop.events", "order.#", queue="billing")
+    return made
+
+
+def declare(app: Holdfast, memory: MemoryBroker, **options: Any) -> None:
+    app.destination("orders", memory, **{"types": ["order.*"], "to": "shop.events", **options})
+
+
+def publish(app: Holdfast, streams: list[str], count: int, start: int = 0) -> None:
+    app.publish_many(
+        app.message("order.placed", {"n": n}, stream=stream, subject=f"{stream}{n}")
+        for n in range(start, start + count)
+        for stream in streams
+    )
+
+
+def numbers(memory: MemoryBroker, stream: str) -> list[int]:
+    """What a receiver that leaves out what it has seen gets of a stream."""
+    seen: dict[str, int] = {}
+    for each in memory.sent:
+        if each.headers["cloudEvents:partitionkey"] == stream:
+            seen.setdefault(each.id, json.loads(each.body)["n"])
+    return list(seen.values())
+
+
+# --- Sending ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("W99", "X24", "X21")
+async def test_messages_of_its_types_are_sent_as_events_and_are_done_when_confirmed(lab: Lab) -> None:
+    app, memory = lab.app(), broker()
+    declare(app, memory, key="{type}.{headers.tenant|'none'}", source="/shop")
+    app.publish(
+        "order.placed", {"id": 1}, stream="o-1", subject="order/1", headers={"tenant": "a", "x-trace": "t"}
+    )
+    app.publish("invoice.made", {"id": 2})
+    async with lab.working(app):
+        await auntil(lambda: len(lab.rows("history")) == 1)
+    (sent,) = memory.sent
+    (row,) = lab.rows("history")
+    assert (sent.to, sent.key, sent.type, sent.id) == (
+        "shop.events",
+        "order.placed.a",
+        "order.placed",
+        str(row.id),
+    )
+    assert json.loads(sent.body) == {"id": 1}
+    assert {name: sent.headers[f"cloudEvents:{name}"] for name in ("source", "subject", "partitionkey", "tenant")} == {
+        "source": "/shop", "subject": "order/1", "partitionkey": "o-1", "tenant": "a",
+    }  # fmt: skip
+    assert sent.headers["x-trace"] == "t"
+    assert (row.outcome, row.attempts, row.status & Flag.PUBLISHED) == ("done", 1, Flag.PUBLISHED)
+    assert row.ended_at is not None
+    assert [each.type for each in lab.rows("message")] == ["invoice.made"]
+
+
+@pytest.mark.parametrize("mode", ["structured", "plain"])
+async def test_other_modes(lab: Lab, mode: str) -> None:
+    app, memory = lab.app(), broker()
+    declare(app, memory, mode=mode)
+    app.publish("order.placed", {"id": 1}, headers={"n": 5})
+    async with lab.working(app):
+        await settled(lab)
+    (sent,) = memory.sent
+    body = json.loads(sent.body)
+    if mode == "structured":
+        assert sent.content_type == "application/cloudevents+json; charset=utf-8"
+        assert (body["data"], body["type"], body["id"]) == ({"id": 1}, "order.placed", sent.id)
+    else:
+        assert (body, sent.headers, sent.content_type) == ({"id": 1}, {"n": "5"}, "application/json")
+
+
+@pytest.mark.covers("X52", "X23")
+async def test_streams_keep_their_order_through_faults_of_every_kind(lab: Lab) -> None:
+    app, memory = lab.app(), broker()
+    declare(app, memory, retry=RetryPolicy(attempts_max=5, base=0.0, factor=1.0, cap=0.0))
+    streams = [f"s{n}" for n in range(5)]
+    async with lab.working(app):
+        for round, fault in enumerate(Fault):
+            if fault is not Fault.TOO_LARGE:
+                memory.fail(
+                    fault, times=2, only=lambda each: each.headers["cloudEvents:partitionkey"] in ("s1", "s3")
+                )
+            publish(app, streams, 20, start=20 * round)
+            await asyncio.sleep(0.05)
+        await settled(lab)
+    assert len(lab.rows("history")) == 100 * len(Fault)
+    assert lab.rows("dead") == []
+    for stream in streams:
+        assert sorted(numbers(memory, stream)) == list(range(20 * len(Fault)))
+    for stream in ("s0", "s2", "s4"):
+        assert numbers(memory, stream) == list(range(20 * len(Fault)))
+
+
+@pytest.mark.covers("X52")
+async def test_an_unroutable_message_is_retried_for_an_hour_and_then_dead(lab: Lab) -> None:
+    app, clock = lab.still()
+    memory = broker()
+    declare(app, memory, types=["order.*", "unbound"], key="{type}")
+    memory.bind("shop.events", "other", queue="other")
+    app.publish("unbound", {"n": 1})
+    app.prepare()
+    begun, starts = clock.monotonic(), 0
+    while not lab.rows("dead"):
+        await app.worker(until_idle=True).run()
+        starts += 1
+        clock.advance(seconds=360)
+        assert starts < 40
+    (letter,) = lab.rows("dead")
+    assert (letter.reason, letter.last_reason, letter.attempts) == (
+        Reason.POISON_MESSAGE, Reason.DEPENDENCY_FAILURE, 20,
+    )  # fmt: skip
+    assert "Nobody takes it at its address" in str(letter.errors)
+    assert memory.sent == []
+    delays = [SENDING.delay(n, roll=0.5) for n in range(1, 20)]
+    assert 3000 < sum(delays) < 4500
+    assert 1.6 <= delays[0] <= 2.4
+    assert clock.monotonic() - begun > 3000
+
+
+@pytest.mark.covers("X52")
+async def test_a_later_binding_mends_it(lab: Lab) -> None:
+    app, clock = lab.still()
+    memory = broker()
+    declare(app, memory, types=["late"])
+    app.publish("late", {"n": 1}, stream="s")
+    app.publish("late", {"n": 2}, stream="s")
+    app.prepare()
+    await app.worker(until_idle=True).run()
+    assert memory.sent == []
+    memory.bind("shop.events", "late", queue="billing")
+    clock.advance(seconds=10)
+    await app.worker(until_idle=True).run()
+    assert numbers(memory, "s") == [1, 2]
+
+
+async def test_what_can_never_be_sent_is_dead_at_once_and_its_neighbours_are_sent(lab: Lab) -> None:
+    app, memory = lab.app(), MemoryBroker(Limits(body_bytes=1000))
+    memory.bind("shop.events", "#", queue="billing")
+    declare(app, memory, key="{headers.tenant}")
+    app.publish("order.placed", {"n": 0}, stream="s", headers={"tenant": "a"})
+    app.publish("order.placed", {"n": 1, "x": "x" * 2000}, stream="s", headers={"tenant": "a"})
+    app.publish("order.placed", {"n": 2}, stream="s")
+    app.publish("order.placed", {"n": 3}, stream="s", headers={"tenant": "a"})
+    async with lab.working(app):
+        await settled(lab)
+    assert numbers(memory, "s") == [0, 3]
+    assert {(row.reason, row.attempts) for row in lab.rows("dead")} == {
+        (Reason.PAYLOAD_TOO_LARGE, 1), (Reason.VALIDATION_FAILURE, 1),
+    }  # fmt: skip
+
+
+async def test_what_came_through_an_inbox_is_not_sent_on_unless_that_is_wanted(lab: Lab) -> None:
+    app, memory = lab.app(), broker()
+    declare(app, memory)
+    app.destination("on", memory, types=["order.*"], to="shop.events", forward=True)
+    came = {INBOX: "billing", INBOX_SOURCE: "/elsewhere", INBOX_ID: "their-1"}
+    app.publish("order.placed", {"n": 1}, headers=came)
+    async with lab.working(app):
+        await settled(lab)
+    (sent,) = memory.sent
+    assert (sent.id, sent.headers["cloudEvents:source"]) == ("their-1", "/elsewhere")
+    assert not any("holdfast" in name for name in sent.headers)
+    assert {(row.queue, row.outcome) for row in lab.rows("history")} == {
+        ("orders", "cancelled"),
+        ("on", "done"),
+    }
+
+
+# --- Outages ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("X51", "X22")
+async def test_without_a_broker_nothing_is_claimed_and_afterwards_everything_goes_out(lab: Lab) -> None:
+    app, memory = lab.app(), broker()
+    memory.go_down()
+    declare(app, memory)
+    publish(app, ["a", "b"], 30)
+    async with lab.working(app) as worker:
+        await asyncio.sleep(0.7)
+        assert lab.rows("lease") == []
+        assert {(row.attempts, row.epoch, row.refunds) for row in lab.rows("message")} == {(0, 0, 0)}
+        assert worker.gate.allowed("orders", 0.0) == 0
+        memory.come_up()
+        await settled(lab)
+        memory.go_down()
+        publish(app, ["a", "b"], 30, start=30)
+        await asyncio.sleep(0.7)
+        assert lab.rows("lease") == []
+        memory.come_up()
+        await settled(lab)
+    for stream in "ab":
+        assert numbers(memory, stream) == list(range(60))
+    assert {(row.attempts, row.failures) for row in lab.rows("history")} == {(1, 0)}
+
+
+@pytest.mark.covers("X51")
+@pytest.mark.one_postgres
+@pytest.mark.parametrize("streams", [1, 1000])
+async def test_an_outage_of_three_days_costs_nothing(lab: Lab, streams: int) -> None:
+    app, clock = lab.still()
+    memory = broker()
+    declare(app, memory)
+    publish(app, [f"s{n}" for n in range(streams)], 2 if streams > 1 else 20)
+    app.prepare()
+    memory.fail(Fault.CUT_BEFORE, times=10**6)
+    for _ in range(36):  # it answers now and then, and is lost with the first message
+        await app.worker(until_idle=True).run()
+        clock.advance(hours=1)
+    memory.go_down()
+    for _ in range(36):
+        await app.worker(until_idle=True).run()
+        clock.advance(hours=1)
+    assert memory.sent == []
+    assert lab.rows("dead") == []
+    assert {(row.attempts, row.failures, row.refunds) for row in lab.rows("message")} == {(0, 0, 0)}
+
+
+@pytest.mark.covers("X51")
+def test_connecting_again_is_tried_at_once_and_then_at_most_three_times_a_minute() -> None:
+    for roll in (0.0, 0.5, 1.0):
+        at, attempts = 0.0, []
+        while at < 72 * 3600:
+            attempts.append(at)
+            at += reconnect.pause(len(attempts), roll)
+        assert len(attempts) <= 3 * 72 * 60 + 10
+        assert max(later - before for before, later in itertools.pairwise(attempts)) <= 30.001
+        assert 0.06 <= attempts[1] <= 0.1
+        late = [each for each in attempts if each > 120]
+        assert all(sum(start <= each < start + 60 for each in late[:20]) <= 3 for start in late[:10])
+    assert reconnect.pause(0, 1.0) == 0.0
+
+
+@pytest.mark.covers("X51")
+async def test_what_holds_for_everyone_opens_the_breaker_and_its_end_closes_it(lab: Lab) -> None:
+    app, memory = lab.app(), broker()
+    memory.block("low on memory")
+    declare(app, memory)
+    publish(app, ["a"], 5)
+
+    def state() -> tuple[str, bool]:
+        row = app.breakers.show("orders")
+        return str(row.state), row.forced
+
+    async with lab.working(app):
+        await auntil(lambda: [row.state for row in lab.rows("breaker")] == ["open"])
+        assert "low on memory" in str(app.breakers.show("orders").why)
+        assert lab.rows("lease") == []
+        memory.unblock()
+        await settled(lab)
+        await auntil(lambda: state() == ("closed", False))
+    assert numbers(memory, "a") == list(range(5))
+
+
+@pytest.mark.covers("X51")
+async def test_an_operators_word_about_the_breaker_stands(lab: Lab) -> None:
+    app, memory = lab.app(), broker()
+    declare(app, memory)
+    app.prepare()
+    app.breakers.trip("orders", why="no more today")
+    publish(app, ["a"], 5)
+    async with lab.working(app):
+        memory.block()
+        await asyncio.sleep(0.6)
+        memory.unblock()
+        await asyncio.sleep(0.6)
+        assert [(row.state, row.forced) for row in lab.rows("breaker")] == [("open", True)]
+        assert memory.sent == []
+        app.breakers.reset("orders")
+        await settled(lab)
+
+
+async def test_a_missing_exchange_keeps_it_shut_and_counts_nothing(lab: Lab) -> None:
+    app, memory = lab.app(), MemoryBroker()
+    declare(app, memory)
+    publish(app, ["a"], 5)
+    async with lab.working(app):
+        await auntil(lambda: [row.state for row in lab.rows("breaker")] == ["open"])
+        assert {(row.attempts, row.epoch) for row in lab.rows("message")} == {(0, 0)}
+        memory.bind("shop.events", "#", queue="billing")
+        await settled(lab)
+    assert numbers(memory, "a") == list(range(5))
+
+
+async def test_one_process_that_is_cut_off_does_not_stop_another(lab: Lab) -> None:
+    app, memory, cut = lab.app(), broker(), MemoryBroker()
+    declare(app, memory)
+    other = lab.app()
+    cut.go_down()
+    declare(other, cut)
+    async with lab.working(other), lab.working(app):
+        publish(app, ["a"], 50)
+        await settled(lab)
+    assert numbers(memory, "a") == list(range(50))
+
+
+async def test_stopping_waits_for_the_answers_of_what_is_under_way(lab: Lab) -> None:
+    app, memory = lab.app(), broker()
+    declare(app, memory)
+    async with lab.working(app):
+        publish(app, [f"s{n}" for n in range(20)], 10)
+        await auntil(lambda: bool(memory.sent))
+    sent = [each.id for each in memory.sent]
+    done = {str(row.id) for row in lab.rows("history")}
+    assert set(sent) == done
+    assert len(sent) == len(done), "nothing was sent twice, and what was sent is done"
+    assert lab.rows("lease") == []
+
+
+# --- Declaring --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"types": "order.*"}, "types= is a list"),
+        ({"types": []}, "types= is a list"),
+        ({"mode": "odd"}, "mode="),
+        ({"batch": 501}, "batch="),
+        ({"key": "{typo}"}, "typo"),
+        ({"source": "a b"}, "source="),
+        ({"retry": "never"}, "retry profile"),
+    ],
+)
+def test_mistakes_are_told_when_it_is_declared(options: dict[str, Any], said: str) -> None:
+    app = Holdfast("sqlite:///:memory:")
+    with pytest.raises(InvalidSettings, match=said):
+        declare(app, broker(), **options)
+    with pytest.raises(InvalidSettings, match="no transport"):
+        app.destination("x", "amqp://", types=["a"])  # type: ignore[arg-type]
