@@ -177,3 +177,13 @@ def test_the_guide_shows_what_is_shown(name: str) -> None:
     text = (FILES / f"{name}.txt").read_text().partition("--- 80 columns, no colours\n")[2]
     shown = text.partition("(exit code")[0].rstrip("\n")
     assert f"```text\n{shown}\n```" in (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+
+
+def test_the_readme_shows_parts_of_what_is_shown() -> None:
+    """Remedy: copy them from the snapshots of status and why into README.md; `...` stands where lines are left out."""
+    snapshots = {name: (FILES / f"{name}.txt").read_text() for name in ("status", "why")}
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    status, why = re.findall(r"^```text\n(.*?)\n```$", readme, re.M | re.S)
+    parts = [("why", why), *(("status", each) for each in status.split("\n...\n\n"))]
+    assert len(parts) > 2
+    assert [part for name, part in parts if f"\n{part}\n" not in snapshots[name]] == []

@@ -124,7 +124,7 @@ BROKEN: dict[str, tuple[Evidence, set[str]]] = {
         {"nothing lost"},
     ),
     "a payment waits": (replace(GOOD, waiting=1), {"nothing lost"}),
-    "attempts spent by the outage": (replace(GOOD, starts_max=4), {"nothing condemned by the outage"}),
+    "attempts spent by the outage": (replace(GOOD, starts_max=4), {"no dead letters because of the outage"}),
     "all at once": (
         replace(GOOD, calls=[replace(each, at=18.1) if not each.is_down else each for each in GOOD.calls]),
         {"the backlog drained at a bounded rate"},
@@ -141,7 +141,7 @@ BROKEN: dict[str, tuple[Evidence, set[str]]] = {
     ),
     "one is dead": (
         replace(GOOD, dead=1),
-        {"nothing condemned by the outage", "after the fix all came back"},
+        {"no dead letters because of the outage", "after the fix all came back"},
     ),
     "an invoice twice": (replace(GOOD, ledger=GOOD.ledger + Counter({"1": 1})), {"effects once"}),
 }

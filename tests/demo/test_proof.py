@@ -74,14 +74,14 @@ BROKEN = {
         replace(GOOD, starts=GOOD.starts + Counter(invalid=1)),
         {"dead letters say why"},
     ),
-    "an innocent condemned": (
+    "a good message became a dead letter": (
         replace(
             GOOD,
             done=["b1", "a1", "b2"],
             ledger=[B1, A1, B2],
             dead=[*GOOD.dead, DeadLetter("a2", Reason.POISON_MESSAGE, Reason.WORKER_VANISHED, 6)],
         ),
-        {"failures retried", "no innocent condemned"},
+        {"failures retried", "only bad messages became dead letters"},
     ),
 }
 

@@ -25,6 +25,38 @@ def anchors_of(document: str) -> set[str]:
     }
 
 
+# What readers called odd, and other words that had to be read twice.
+ODD = (
+    "has promised to do gets done",
+    "times that count",
+    "innocent condemned",
+    "late, not lost",
+    "and why so",
+    "there to be asked",
+)
+
+
+@pytest.mark.parametrize("document", [each for each in documents() if each not in OTHERS])
+def test_no_sentence_is_odd(document: str) -> None:
+    """Remedy: say it in plain English."""
+    text = " ".join(text_of(document).split()).lower()
+    assert [each for each in ODD if each in text] == []
+
+
+def test_the_readme_begins_with_the_words_that_people_search_for() -> None:
+    beginning = text_of("README.md").split("```")[0]
+    for word in (
+        "transactional outbox",
+        "job queue",
+        "python",
+        "sqlite",
+        "postgresql",
+        "background workers",
+        "dead letter queue",
+    ):
+        assert word in " ".join(beginning.lower().split()), word
+
+
 @pytest.mark.parametrize("document", documents())
 def test_links_lead_somewhere(document: str) -> None:
     broken = []

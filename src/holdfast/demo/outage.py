@@ -1,9 +1,9 @@
 """`holdfast demo --scenario outage`: a bad day. A bank is down for a while, then a deploy breaks every invoice.
 
-First the bank goes down while payments come in: the breaker opens on all workers, and nothing is lost or condemned. It
-is up again, the breaker closes, and the backlog drains at a bounded, rising rate. Then a broken version is deployed: a
-thousand dead letters of one cause. A canary of ten dies again, so the others stay; the fix is deployed, the canary is
-well, and all follow. At the end the day is proved by counting.
+First the bank goes down while payments come in: the breaker opens on all workers, and nothing is lost or becomes a
+dead letter. It is up again, the breaker closes, and the backlog drains at a bounded, rising rate. Then a broken
+version is deployed: a thousand dead letters of one cause. A canary of ten dies again, so the others stay; the fix is
+deployed, the canary is well, and all follow. At the end the day is proved by counting.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def prove(evidence: Evidence) -> list[Row]:
     return [
         breaker_opened(evidence),
         payments_kept(evidence),
-        nobody_condemned(evidence),
+        no_dead_letters(evidence),
         drained_at_a_bounded_rate(evidence),
         one_cause(evidence),
         canary_held_back(evidence),
@@ -323,9 +323,9 @@ def payments_kept(e: Evidence) -> Row:
     return Row("nothing lost", numbers, done == e.day.payments == len(reached) and not e.waiting)
 
 
-def nobody_condemned(e: Evidence) -> Row:
+def no_dead_letters(e: Evidence) -> Row:
     numbers = f"{e.dead} dead letters; at most {e.starts_max} starts of a payment were counted"
-    return Row("nothing condemned by the outage", numbers, e.dead == 0 and e.starts_max <= 3)
+    return Row("no dead letters because of the outage", numbers, e.dead == 0 and e.starts_max <= 3)
 
 
 def drained_at_a_bounded_rate(e: Evidence) -> Row:

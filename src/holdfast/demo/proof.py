@@ -105,7 +105,7 @@ def prove(evidence: Evidence) -> list[Row]:
         failures_retried(evidence),
         workers_replaced(evidence),
         dead_letters(evidence),
-        no_innocent(evidence),
+        only_bad(evidence),
     ]
 
 
@@ -181,10 +181,10 @@ def dead_letters(e: Evidence) -> Row:
     return Row("dead letters say why", "; ".join(said) or "none", kept)
 
 
-def no_innocent(e: Evidence) -> Row:
-    innocent = [letter for letter in e.dead if letter.message not in e.cursed | e.invalid]
-    numbers = f"{len(innocent)} of {len(e.dead)} dead letters had done nothing wrong"
-    return Row("no innocent condemned", numbers, not innocent)
+def only_bad(e: Evidence) -> Row:
+    good = [letter for letter in e.dead if letter.message not in e.cursed | e.invalid]
+    numbers = f"{len(good)} of {len(e.dead)} dead letters were neither cursed nor invalid"
+    return Row("only bad messages became dead letters", numbers, not good)
 
 
 def _named(reason: Reason) -> str:
