@@ -14,12 +14,13 @@ app = Holdfast(os.environ.get("LAB_URL", "sqlite:///:memory:"), lease=3.0, heart
 
 
 @app.activity(retry=PATIENT)
-async def step(n: int, ctx: Context) -> None:
+async def step(n: int, ctx: Context) -> int:
     async with ctx.transaction() as db:
         written = db.execute(f"insert into effect (n) values ({n})")
         if asyncio.iscoroutine(written):
             await written
         ctx.answer(n + 1)
+    return n + 1
 
 
 @app.orchestration(max_attempts=100)
@@ -30,5 +31,5 @@ async def steps(n: int, flow: Flow) -> int:
     )  # differs in another process: replay must give the stored one
     for _ in range(STEPS):
         await asyncio.sleep(0.01)
-        n = await step(n) or 0
+        n = await step(n)
     return n - first if rolled else -1

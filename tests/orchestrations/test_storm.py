@@ -38,6 +38,7 @@ def test_every_orchestration_ends_and_each_step_is_done_once(lab: Lab) -> None:
     ended = "select count(*) from {instance} where state = 'completed'"
     killed, deadline = 0, time.monotonic() + 240
     while lab.query(ended) != [(COUNT,)]:
+        assert lab.query("select count(*) from {instance} where state = 'failed'") == [(0,)]
         assert time.monotonic() < deadline, (lab.query(ended), killed, lab.said())
         time.sleep(1.0 if killed < 30 else 5.0)
         if killed < 30 and (children := process.children()):
