@@ -13,10 +13,9 @@ from uuid import UUID
 
 from .alerting.sinks import FunctionSink, Listener, Sink, Webhook
 from .bodies.keys import Source, keys_for
-from .by_hand import ByHand
+from .by_hand import ByHand, Reported
 from .clock import Clock, SystemClock
 from .errors import InvalidSettings, UsageError
-from .handlers.consumer import Limits
 from .handlers.context import Context
 from .handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare, is_declared_again
 from .handlers.forms import BatchDeclaration, Declaration, HandlerKeywords
@@ -38,12 +37,11 @@ from .publishing import Publishing
 from .rules import aftermath, delivery
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
-from .rules.catchup import catch_up as read_catch_up
-from .rules.delivery import OnDead, Ordering
+from .rules.policy import OnDead, Ordering
 from .rules.rate import rate as read_rate
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
-from .rules.retry import RetryPolicy, policy
+from .rules.retry import RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .store import Store, open_store
 from .store.plans import engine
@@ -53,7 +51,7 @@ from .telemetry.meter import Meter
 from .telemetry.sheet import Sheet, summed
 from .testing import Drained, testing
 from .transports.contract import SendingConnector
-from .transports.destination import BATCH, CALLS, FAILURES, SENDING, Destination, Mode, destination
+from .transports.destination import Destination, DestinationKeywords, declare_destination
 from .worker.around import Around
 from .worker.board import Board
 from .worker.embedded import Running
@@ -229,27 +227,8 @@ class Holdfast:
     # -- destinations
 
     def destination(
-        self,
-        name: str,
-        connector: SendingConnector,
-        *,
-        types: Sequence[str],
-        to: str = "",
-        key: str = "{type}",
-        source: str = "/holdfast",
-        mode: Mode = "binary",
-        forward: bool = False,
-        batch: int = BATCH,
-        retry: RetryProfile | RetryPolicy | None = None,
-        order: Ordering = "strict",
-        on_dead: OnDead = "continue",
-        timeout: float | None = None,
-        breaker: str | BreakerLike | None = None,
-        rate: str | SharedRate | None = None,
-        catch_up: str | None = None,
-        after_death: Literal["hold", "alert"] | CopyTo | AnyHandler = "hold",
-        recovery: Mapping[Reason, Recovery] | None = None,
-    ) -> Destination:
+        self, name: str, connector: SendingConnector, *, types: Sequence[str], **options: Unpack[DestinationKeywords]
+    ) -> Destination:  # fmt: skip
         """Send messages of these types to a broker: `app.destination("orders", rabbit, types=["order.*"], to="shop")`.
 
         `to` (exchange) and `key` (routing key) are templates of type, stream, subject, id and headers.x. They travel
@@ -257,32 +236,8 @@ class Holdfast:
         came through an inbox. `batch`: messages in one call at most. The others are those of `handler`; a breaker has
         the destination's name unless another is given (docs/relay.md).
         """
-        wish = aftermath.after_death(
-            CopyTo(after_death.queue) if isinstance(after_death, Handler) else after_death
-        )
-        if breaker is None:
-            breaker = self.breaker(name, catch_up=None)
-        bounds = Limits(
-            concurrency=CALLS,
-            timeout=timeout or self.settings.timeout,
-            breaker=self.breaker(breaker) if isinstance(breaker, str) else breaker,
-            rate=SharedRate(f"queue/{name}", read_rate(rate)) if isinstance(rate, str) else rate,
-            catch_up=read_catch_up(catch_up, self.settings.catch_up_doubles),
-        )
-        handling = delivery.HandlerPolicy(
-            retry=SENDING if retry is None else policy(retry),
-            ordering=order,
-            on_dead=on_dead,
-            declared=FAILURES,
-            refunds_max=self.settings.refunds,
-            error_chars=self.settings.error_chars,
-            redact=self.redact.known,
-            after_death=replace(wish, tell=aftermath.HOOK_QUEUE in self.handlers),
-            recovery={**self.recovery, **(recovery or {})},
-        )
-        made = destination(
-            name, connector, types, to, key, bounds, handling, source, mode, forward, batch, self.keys, self.redact
-        )  # fmt: skip
+        tells = aftermath.HOOK_QUEUE in self.handlers
+        made = declare_destination(self, name, connector, types, options, self.recovery, tells)
         self.handlers.add(made)
         return made
 
@@ -541,7 +496,7 @@ class Holdfast:
 
         `reason` says what kind of failure it is (docs/failure.md); without it the type of the exception does.
         """
-        raised = error if isinstance(error, BaseException) else delivery.Reported(error)
+        raised = error if isinstance(error, BaseException) else Reported(error)
         return self._by_hand.conclude(leased, delivery.Raised(raised, completed, reason=reason))
 
     def release(self, leased: Leased) -> Settlement:

@@ -20,8 +20,8 @@ from .handlers.registry import Handlers
 from .model.work import Batch, Leased, Report, Settlement, Want
 from .rules import delivery
 from .rules.aftermath import HOOK_QUEUE, AfterDeath
-from .rules.delivery import HandlerPolicy
 from .rules.numbers import raised
+from .rules.policy import HandlerPolicy
 from .rules.redact import Masking
 from .settings import Settings
 from .store import Store
@@ -35,6 +35,10 @@ log = Log("holdfast.worker")
 
 RECOVERS_EVERY = 1.0  # seconds between two looks for leases that lapsed, at least
 Lease = tuple[int, int]
+
+
+class Reported(Exception):
+    """A failure that a worker written by hand reports as text."""
 
 
 class ByHand:

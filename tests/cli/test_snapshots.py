@@ -69,7 +69,7 @@ SHOWN = {
     "streams resume": "streams resume charge order-3",
     "queues list": "queues list",
     "subscriptions list": "subscriptions list",
-    "subscriptions drop": "subscriptions drop charge --yes",
+    "subscriptions drop": "subscriptions drop old_mailer --why gone --yes",
     "queues pause": "queues pause send_receipt --why paint",
     "queues resume": "queues resume charge",
     "queues move": "queues move old_mailer send_receipt --yes",

@@ -33,7 +33,8 @@ from holdfast.errors import Refused
 from holdfast.operations import Filter, Operations
 from holdfast.rules import delivery
 from holdfast.rules.aftermath import HOOK_QUEUE, AfterDeath
-from holdfast.rules.delivery import HandlerPolicy, conclude
+from holdfast.rules.delivery import conclude
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.store.plans import engine
 from holdfast.testing import Drained
 from tests.operations.world import NOON, World

@@ -12,8 +12,9 @@ from holdfast.model.message import Reason
 from holdfast.model.work import Leased
 from holdfast.operations import Filter
 from holdfast.rules import delivery
-from holdfast.rules.delivery import HandlerPolicy, conclude
+from holdfast.rules.delivery import conclude
 from holdfast.rules.fingerprint import fingerprint
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.store.plans import engine
 from tests.operations.world import NOON, World
 

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -26,6 +27,7 @@ from holdfast import (
 )
 from holdfast.bodies.keys import new_key
 from holdfast.clock import MovableClock
+from holdfast.orchestrations import REFUSALS
 from tests.store import state
 from tests.store.state import check_invariants
 
@@ -516,6 +518,29 @@ def test_why_follows_the_chain(shop: Shop) -> None:
     assert "double#" in told
     assert "no live worker takes from queue double" in told
     assert "timer until 2026-01-02 00:00:00 UTC" in told
+
+
+@pytest.mark.covers("X10", "D37")
+def test_turns_and_activities_have_five_attempts_unless_told_otherwise(shop: Shop) -> None:
+    @shop.app.activity(retry=RetryPolicy(attempts_max=7))
+    async def patient() -> None: ...
+
+    @shop.app.orchestration()
+    async def plain() -> None: ...
+
+    @shop.app.orchestration(max_attempts=2)
+    async def hasty() -> None: ...
+
+    allowed = {each.queue: each.policy.retry.attempts_max for each in shop.app.handlers}
+    assert (allowed["double"], allowed["plain@1"]) == (5, 5)
+    assert (allowed["patient"], allowed["hasty@1"]) == (7, 2)
+
+
+def test_the_page_names_what_is_refused() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "orchestrations.md").read_text()
+    table = page.partition("<!-- refusals -->\n")[2].partition("<!-- end -->")[0]
+    rows = [f"| {each.what} | {each.why} | {each.instead} |" for each in REFUSALS]
+    assert table.splitlines() == ["| not | why | instead |", "|---|---|---|", *rows]
 
 
 def test_the_test_helper_fakes_activities_and_always_replays() -> None:

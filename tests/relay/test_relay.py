@@ -48,7 +48,7 @@ def numbers(memory: MemoryBroker, stream: str) -> list[int]:
 # --- Sending ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("W99", "X24", "X21")
+@pytest.mark.covers("V3", "V4", "V7", "V14", "X24", "X21")
 async def test_messages_of_its_types_are_sent_as_events_and_are_done_when_confirmed(lab: Lab) -> None:
     app, memory = lab.app(), broker()
     declare(app, memory, key="{type}.{headers.tenant|'none'}", source="/shop")
@@ -329,6 +329,23 @@ async def test_stopping_waits_for_the_answers_of_what_is_under_way(lab: Lab) -> 
     assert lab.rows("lease") == []
 
 
+async def test_only_after_a_long_outage_it_catches_up_slowly(lab: Lab) -> None:
+    app, clock = lab.still()
+    memory = broker()
+    declare(app, memory)
+    async with lab.working(app) as worker:
+        for away, allowed in ((9.0, None), (11.0, 500)):
+            memory.go_down()
+            await auntil(lambda: worker.gate.allowed("orders", clock.monotonic()) == 0)
+            await asyncio.sleep(0.6)  # it is seen that it is away
+            clock.advance(seconds=away)
+            memory.come_up()
+            await auntil(lambda: worker.gate.allowed("orders", clock.monotonic()) != 0)
+            await asyncio.sleep(0.6)
+            rates = worker.gate._hands("orders", clock.monotonic())
+            assert [each.rate.per_second for each in rates] == ([] if allowed is None else [allowed])
+
+
 # --- Declaring --------------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +355,7 @@ async def test_stopping_waits_for_the_answers_of_what_is_under_way(lab: Lab) -> 
         ({"types": "order.*"}, "types= is a list"),
         ({"types": []}, "types= is a list"),
         ({"mode": "odd"}, "mode="),
+        ({"exchange": "x"}, "has no 'exchange'"),
         ({"batch": 501}, "batch="),
         ({"key": "{typo}"}, "typo"),
         ({"source": "a b"}, "source="),

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from holdfast.model.message import Y2000, Flag, Message, NewMessage
 from holdfast.model.work import Leased, Settlement
 from holdfast.rules import delivery
-from holdfast.rules.delivery import Ending, HandlerPolicy
+from holdfast.rules.delivery import Ending
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.retry import policy
 from tests.rules.purity import pure
 

@@ -16,7 +16,11 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 # Of ours: the rules, and the values that they are about.
-PURE = ("rules", "errors", *(f"model.{each}" for each in ("message", "work", "failure", "alert", "limits")))
+PURE = (
+    "rules",
+    "errors",
+    *(f"model.{each}" for each in ("message", "work", "failure", "alert", "limits", "replies")),
+)
 # The gate answers Pacing from memory; `at` is the arithmetic of the database's time.
 GATE = ("limits.gate", "limits.circuits", "clock.at")
 

@@ -21,7 +21,6 @@ from holdfast.rules.delivery import (
     Died,
     Ending,
     Expired,
-    HandlerPolicy,
     Interrupted,
     Lost,
     NeverStarted,
@@ -41,6 +40,7 @@ from holdfast.rules.delivery import (
     verdict,
 )
 from holdfast.rules.fingerprint import fingerprint
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.retry import PROFILES, RetryPolicy, policy
 from tests.rules.cases import EMITTED, MESSAGE, NOW, NOW_RAW, applied, conclude, handler, lease, settle
 

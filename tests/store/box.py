@@ -25,7 +25,8 @@ from holdfast.clock import MovableClock
 from holdfast.model.message import NewMessage, Published
 from holdfast.model.work import Batch, Leased, Report, Settlement, Want
 from holdfast.rules import delivery
-from holdfast.rules.delivery import Ending, HandlerPolicy
+from holdfast.rules.delivery import Ending
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.retry import RetryPolicy, policy
 from holdfast.store import SqliteStore, Store
 from holdfast.store.plans import engine

@@ -115,7 +115,9 @@ def expected() -> dict[str, set[str]]:
         | {f"{name} {right}" for name in numbers for right in ("usage", "select", "update")}
         | every
         | columns,
-        "producer": {f"holdfast.{name} select" for name in ("queue", "subscription", "schema_version")}
+        "producer": {
+            f"holdfast.{name} select" for name in ("queue", "rename", "subscription", "schema_version")
+        }
         | {f"column {name} insert" for name in COLUMNS}
         | {f"execute {name}" for name in PRODUCES},
         "viewer": {f"{name} select" for name in [*ours, *numbers]}

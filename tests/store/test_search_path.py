@@ -18,16 +18,18 @@ import psycopg
 import pytest
 
 from holdfast.clock import MovableClock
+from holdfast.model.ids import new_id
 from holdfast.model.message import NewMessage
-from holdfast.model.work import Look
+from holdfast.model.work import Delta, Look
 from holdfast.operations import Operations
+from holdfast.rules import delivery
 from holdfast.settings import Settings
 from holdfast.store import migrate
-from holdfast.store.plans import dead_queries, engine
+from holdfast.store.plans import dead_queries, engine, instances
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.text import SYNTAX, Text, compile, load
 from tests.databases import migrated
-from tests.store.box import QUEUE, Box, dead, done, failed, given_back, names, new
+from tests.store.box import QUEUE, Box, concluded, dead, done, failed, given_back, names, new
 from tests.store.test_statements import statements
 from tests.store.trees import nodes, parse
 
@@ -293,6 +295,7 @@ def test_the_engine_calls_none_of_it(victim: Callable[[str], PostgresStore], pos
     box = Box(store, store.clock, store.url)
     everything(box)
     operate(box)
+    turn(box)
     store.close()
     with psycopg.connect(postgres_dsn, autocommit=True) as db:
         wait_until_ended(db)
@@ -305,6 +308,21 @@ def test_the_engine_calls_none_of_it(victim: Callable[[str], PostgresStore], pos
         )
         assert expected - called == set()
         look_at_all(db)
+
+
+def turn(box: Box) -> None:
+    """The first turn of an orchestration, which starts another and withdraws a timer."""
+    start = NewMessage(new_id(), "holdfast.start", "{}", stream="one", queue="q@1")
+    assert box.store.run(instances.begin(start))
+    assert not box.store.run(instances.begin(start))
+    row = {
+        "id": "one", "execution": 0, "turn": 1, "part": 0, "body": "{}", "begin": "{}", "state": "running",
+        "mark": str(new_id()), "entries": 1, "size": 2, "result": None, "status": None, "timers": [str(new_id())],
+        "starts": [{"id": "two", "queue": "q@1", "start": str(new_id()), "reply": None}],
+    }  # fmt: skip
+    box.send("x", queue="turns")
+    leased = box.claim_one("turns")
+    assert box.settle(concluded(leased, delivery.Returned(delta=Delta("turns", (row,))))) == set()
 
 
 def wait_until_ended(db: psycopg.Connection[Any]) -> None:

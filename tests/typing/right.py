@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
@@ -55,7 +55,6 @@ from holdfast import (
 )
 from holdfast.operations import Letter, Operations, Status
 from holdfast.orchestrations import Activity, ActivityFailed, First, Flow, activity, orchestration
-from holdfast.store.plans import engine
 from holdfast.testing import Drained, MovableClock
 
 
@@ -491,7 +490,7 @@ async def outside() -> None:
 
 @app.around_call
 @contextlib.contextmanager
-def session_of_the_call() -> Iterator[None]:  # accepted: around each call
+def session_of_the_call() -> Generator[None, None, None]:  # accepted: around each call
     yield
 
 

@@ -13,7 +13,7 @@ from holdfast.bodies.keys import Keys
 from holdfast.handlers.consumer import Consumer, Limits
 from holdfast.handlers.context import Context
 from holdfast.model.work import Delta, Leased
-from holdfast.rules.delivery import HandlerPolicy
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.redact import DEFAULT, Masking
 from holdfast.rules.retry import RetryPolicy
 from holdfast.store.plans.engine_sqlite import SqliteEngine

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Flag, Holdfast, Outcome, RetryPolicy
-from holdfast.rules.delivery import HandlerPolicy, Raised, conclude
+from holdfast.rules.delivery import Raised, conclude
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.store.migrate import split, steps
 from tests.rules.cases import lease
 from tests.worker.lab import Lab

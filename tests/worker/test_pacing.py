@@ -18,9 +18,9 @@ from holdfast.model.message import Message
 from holdfast.model.work import Batch, Found, Leased, Look, Outcome, Report, Share
 from holdfast.rules import delivery
 from holdfast.rules import pacing as rule
-from holdfast.rules.delivery import HandlerPolicy
 from holdfast.rules.families import ASKED_MAX, PASSED_MAX, QUIET_KEPT
 from holdfast.rules.lanes import HORIZON, Lane, Limit, Stop
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.rhythm import BUSY_TURNS, IDLE_AFTER, IDLE_POLL, Rhythm
 from holdfast.settings import Settings
 from tests.rules.purity import watched

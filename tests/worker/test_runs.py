@@ -16,7 +16,8 @@ from holdfast.handlers.consumer import Limits, RunConsumer
 from holdfast.handlers.context import Context
 from holdfast.model.message import Flag, Reason
 from holdfast.model.work import Leased
-from holdfast.rules.delivery import Died, Ending, HandlerPolicy, Raised, Returned, Unsent
+from holdfast.rules.delivery import Died, Ending, Raised, Returned, Unsent
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.redact import DEFAULT, Masking
 from holdfast.rules.retry import RetryPolicy
 from tests.worker.lab import Lab, auntil, settled

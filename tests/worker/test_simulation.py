@@ -20,9 +20,9 @@ from holdfast.clock import MovableClock
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Batch, Report, Settlement
 from holdfast.rules import delivery
-from holdfast.rules.delivery import HandlerPolicy
 from holdfast.rules.lanes import Completion, Lane, Limit, stamped
 from holdfast.rules.pacing import Pacing
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.retry import RetryPolicy
 from holdfast.settings import Settings
 from holdfast.store.migrate import migrate

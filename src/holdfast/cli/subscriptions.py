@@ -27,6 +27,7 @@ def list_(target: Target) -> None:
         ("queue", "types", "depth", "workers", "renamed to", "orphaned"),
         ((e.queue, e.pattern, e.depth, len(e.workers), e.renamed_to, e.is_orphaned) for e in subscriptions),
         "There are no subscriptions.",
+        spare=("workers", "depth"),
     )
 
 
@@ -41,4 +42,4 @@ def drop(queue: QueueName, order: Order, target: Target, why: Why = None) -> Non
         return
     what = f"no longer subscribed to {', '.join(done.patterns)}" if done.patterns else "had no subscription"
     what += f", and no longer renamed to {done.renamed_to}" if done.renamed_to is not None else ""
-    show.plain(f"queue {show.clean(queue)}: {show.clean(what)}")
+    show.sentence(f"queue {queue}: {what}")

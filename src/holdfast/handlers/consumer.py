@@ -16,7 +16,8 @@ from ..clock import Clock
 from ..model.limits import Breaker, Door, SharedRate, SharedSlots
 from ..model.work import Leased
 from ..rules.catchup import CatchUp
-from ..rules.delivery import Ending, HandlerPolicy
+from ..rules.delivery import Ending
+from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from .context import Context
 

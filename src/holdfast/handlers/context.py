@@ -67,8 +67,18 @@ class Context:
     """The message in hand, and what a handler may do about it."""
 
     __slots__ = (
-        "_answer", "_answered", "_completion", "_delta", "_emits", "_flags", "_is_settled", "_lane", "_settling",
-        "_steps", "answered", "leased",
+        "_answer",
+        "_answered",
+        "_completion",
+        "_delta",
+        "_emits",
+        "_flags",
+        "_has_answered",
+        "_is_settled",
+        "_lane",
+        "_settling",
+        "_steps",
+        "leased",
     )  # fmt: skip
 
     def __init__(self, leased: Leased, lane: object, steps: Mapping[str, int], settling: Settling) -> None:
@@ -82,7 +92,7 @@ class Context:
         )
         self._answer: Callable[[object], NewMessage | None] | None = None  # of an activity
         self._answered: NewMessage | None = None
-        self.answered = False  # whether ctx.answer was called
+        self._has_answered = False  # whether ctx.answer was called
         self._is_settled = False
 
     @property
@@ -195,12 +205,12 @@ class Context:
         # A block that was rolled back may be tried again: the last answer counts.
         self._emits = [each for each in self._emits if each is not self._answered]
         self._emits += [] if answer is None else [answer]
-        self._answered, self.answered = answer, True
+        self._answered, self._has_answered = answer, True
 
     def _settle(self) -> None:
         """It is about to be settled in the handler's transaction."""
         # The block commits before the function returns: what it returns would come too late to be stored with it.
-        if self._answer is not None and not self.answered:
+        if self._answer is not None and not self._has_answered:
             raise UsageError(
                 f"Activity {self.queue!r} settles its message in a transaction and gave no answer: call "
                 "ctx.answer(value) before the block ends."

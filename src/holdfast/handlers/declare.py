@@ -21,7 +21,7 @@ from ..model.message import STEP_BITS, Published, Reason
 from ..model.work import Leased
 from ..rules.aftermath import HOLD, AfterDeath
 from ..rules.catchup import catch_up as read_catch_up
-from ..rules.delivery import HandlerPolicy, OnDead, Ordering
+from ..rules.policy import HandlerPolicy, OnDead, Ordering
 from ..rules.rate import rate as read_rate
 from ..rules.recovery import Recovery
 from ..rules.redact import DEFAULT, Masking

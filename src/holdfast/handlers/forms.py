@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypedDict, TypeVar, overload
 from ..model.limits import Breaker, SharedRate, SharedSlots
 from ..model.message import Reason
 from ..rules.aftermath import CopyTo
-from ..rules.delivery import OnDead, Ordering
+from ..rules.policy import OnDead, Ordering
 from ..rules.recovery import Recovery
 from ..rules.retry import RetryPolicy
 from ..settings import RetryProfile

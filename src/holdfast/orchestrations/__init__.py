@@ -1,9 +1,10 @@
-"""Orchestrations (durable workflows): functions that survive restarts by replay. This package has no store.
+"""Orchestrations (durable workflows): functions that survive restarts by replay.
 
 The modules, from the top: `declared` (what users declare and call) and `flow` (what their code is given); `code` (the
 running code of one instance) on `loop` (its event loop), with `refusals`, `budget` and `signals`; `replay` (commands
 compared with the journal); `turn` (one instance: journal and arrivals in, row and commands out); `journal`,
-`outcome`, `failures` (values); `cache` (live instances) and `hosting` (turns inside a running asyncio loop).
+`outcome`, `failures` (values); `cache` (live instances) and `hosting` (turns inside a running asyncio loop). All of
+these know no store. The engine on top of them: `declaring`, `turns`, `activities`, `early`, `messages`, `outside`.
 
 **What an engine hands in**, for one run of messages of one instance (a run is a turn):
 

@@ -15,7 +15,7 @@ from ..handlers.declare import AnyHandler
 from ..model.message import NewMessage
 from ..model.replies import address_of
 from ..model.work import Leased
-from ..rules.delivery import HandlerPolicy
+from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..settings import Settings
 from .messages import Pen
@@ -107,7 +107,7 @@ class ActivityConsumer:
     def _returned(self, value: Any, context: Context) -> Any:
         if isinstance(value, Snooze | Dead):
             return value
-        if not context.answered:
+        if not context._has_answered:
             context.answer(value)
         elif value is not None:
             raise UsageError(

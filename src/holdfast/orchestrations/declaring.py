@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypedDict, cast
 
 from ..errors import InvalidSettings
@@ -12,8 +13,8 @@ from ..handlers.registry import Handlers
 from ..model import names
 from ..model.limits import Breaker, SharedRate, SharedSlots
 from ..model.message import Reason
-from ..rules.delivery import HandlerPolicy
-from ..rules.retry import RetryPolicy
+from ..rules.policy import HandlerPolicy
+from ..rules.retry import RetryPolicy, policy
 from ..settings import RetryProfile
 from ..telemetry.logs import Log
 from .activities import ActivityConsumer, Fake
@@ -31,6 +32,7 @@ from .turns import TurnOverrun, Turns
 
 log = Log("holdfast.orchestrations")
 
+ATTEMPTS_MAX = 5  # of turns and activities, unless somebody says otherwise
 MEANINGS: Mapping[type[BaseException], Reason] = {
     JournalUnreadable: Reason.SERIALIZATION_ERROR,
     TurnOverrun: Reason.TIMEOUT_EXCEEDED,
@@ -74,7 +76,11 @@ class Declaring:
 
         def register(function: Callable[..., Any]) -> Activity[..., Any]:
             made = make(function)
-            wanted = HandlerOptions(name=names.queue_name(made.name), ordered=False, **options)
+            retry = policy(options.get("retry") or self.place.settings.retry)
+            if options.get("retry") is None:
+                retry = replace(retry, attempts_max=ATTEMPTS_MAX)
+            given: ActivityKeywords = {**options, "retry": retry}
+            wanted = HandlerOptions(name=names.queue_name(made.name), ordered=False, **given)
             handler = declare(self.app, function, (), wanted)
             self.app.handlers.add(ActivityConsumer(handler, self.place.pen, self.place.settings, self.fakes))
             self.place.activities[made.name] = made
@@ -103,13 +109,13 @@ class Declaring:
                     "orchestration.advice", "Orchestration %(queue)s: %(advice)s", queue=queue, advice=line
                 )
             settings = self.place.settings
-            policy = self._policy(max_attempts)
+            judged = self._policy(max_attempts)
             masking = self.app.redact
             self.app.handlers.add(
-                Turns(made.program, self.place, policy, masking, concurrency or settings.concurrency)
+                Turns(made.program, self.place, judged, masking, concurrency or settings.concurrency)
             )
             if EARLY not in self.app.handlers:
-                self.app.handlers.add(EarlySignals(self.place, policy, masking))
+                self.app.handlers.add(EarlySignals(self.place, judged, masking))
             self.orchestrations.declared[queue] = made
             return made
 

@@ -11,7 +11,7 @@ from ..handlers.consumer import Limits
 from ..handlers.context import Context, Snooze
 from ..model.message import NewMessage
 from ..model.work import Leased
-from ..rules.delivery import HandlerPolicy
+from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..store.plans import instances
 from .turns import Place

@@ -28,7 +28,7 @@ from ..model.ids import new_id
 from ..model.message import Message, NewMessage, Reason
 from ..model.replies import Reply, headers_for, reply_of
 from ..model.work import Delta, Leased
-from ..rules.delivery import HandlerPolicy
+from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..settings import Settings
 from ..store import Store

@@ -13,73 +13,27 @@ settlement. Three things hold for all of them:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
-from typing import Any, Literal, assert_never
+from typing import assert_never
 
 import msgspec
 
-from ..errors import InvalidSettings, LeaseLost
+from ..errors import LeaseLost
 from ..model import replies
-from ..model.failure import STARTS_SPENT, Category, FailureDescription, category_of, is_retryable, serialized
+from ..model.failure import FailureDescription, category_of, is_retryable, serialized
 from ..model.message import Flag, NewMessage, Reason
 from ..model.work import Delta, Leased, Outcome, Settlement, Unfit
-from .aftermath import HOLD, AfterDeath, aftermath
 from .classify import Failure, classify, describe
-from .fingerprint import fingerprint
-from .recovery import Recovery, checked
-from .redact import ROOM, Redactor, kept, redact
-from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
+from .judging import PROGRESS, Judge, bounded, starts_allowed
+from .policy import HandlerPolicy
+from .redact import ROOM
 from .traces import Place
 
-SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until a body is tried to be opened again
-DELAY_MAX = 10 * 366 * 86_400.0
-PROGRESS = int(Flag.FAILED) - 1
 NUMBER_MAX = 2_000_000_000  # no counter of ours gets there, and from there on it cannot rise any more
 PLACE_MAX = 2**62  # the same for the place in a stream
 PUBLISHED = int(Flag.PUBLISHED)
 CANCELLED = "Cancelled: the message was cancelled while it was handled."
-
-Ordering = Literal["strict", "available"]
-OnDead = Literal["continue", "halt"]
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerPolicy:
-    """What a handler declares about its failures.
-
-    `ordering`: a failed head of a stream keeps its place until its retry (`strict`) or leaves the order
-    (`available`). `on_dead`: a stream goes on after the death of its head, or halts. `declared`: what the
-    handler's own exceptions mean. `after_death`: what a death leaves behind beside the dead letter. `recovery`: which
-    dead letters are redriven by themselves, by the reason of their last failure.
-    """
-
-    retry: RetryPolicy = PROFILES["patient"]
-    ordering: Ordering = "strict"
-    on_dead: OnDead = "continue"
-    declared: Mapping[type[BaseException], Reason] = field(default_factory=dict, hash=False)
-    refunds_max: int = 100
-    error_chars: int = 2000
-    redact: Redactor = redact  # masks secrets in the texts of errors
-    tracebacks: bool = True  # the last one is kept with the message, and logged
-    after_death: AfterDeath = HOLD
-    recovery: Mapping[Reason, Recovery] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        if self.ordering not in ("strict", "available"):
-            raise InvalidSettings(f'order={self.ordering!r} must be "strict" or "available".')
-        if self.on_dead not in ("continue", "halt"):
-            raise InvalidSettings(f'on_dead={self.on_dead!r} must be "continue" or "halt".')
-        declared: dict[Any, Any] = dict(self.declared)
-        for error, reason in declared.items():
-            if not (
-                isinstance(error, type) and issubclass(error, BaseException) and isinstance(reason, Reason)
-            ):
-                raise InvalidSettings(f"{error!r}: {reason!r} must be an exception type and a Reason.")
-        object.__setattr__(self, "declared", MappingProxyType(declared))
-        object.__setattr__(self, "recovery", MappingProxyType(checked(self.recovery)))
 
 
 class Returned(msgspec.Struct, frozen=True, gc=False):
@@ -101,10 +55,6 @@ class Raised:
     text: str | None = None  # instead of what the error says of itself: masked by the application
     place: Place | None = None  # in the user's code
     reason: Reason | None = None  # told by a worker written by hand, instead of what the error means
-
-
-class Reported(Exception):
-    """A failure that a worker written by hand reports as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +228,7 @@ def conclude(
         return Settlement(
             leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta
         )
-    judge, chars = _Judge(leased, policy, now, roll, _place(ending)), ROOM * policy.error_chars
+    judge, chars = Judge(leased, policy, now, roll, _place(ending)), ROOM * policy.error_chars
     text: str | None
     match ending:
         case Lost() | Raised(LeaseLost()):
@@ -311,7 +261,7 @@ def conclude(
         case StartsSpent():
             return judge.starts_spent()
         case Snoozed(delay, flags, ran):
-            flags, delay = flags & PROGRESS, _bounded(delay)
+            flags, delay = flags & PROGRESS, bounded(delay)
             return Settlement(leased, Outcome.AGAIN, delay=delay, flags=flags, counted=False, ran=ran)
         case Interrupted(flags, ran):
             return Settlement(leased, Outcome.AGAIN, flags=flags & PROGRESS, ran=ran)
@@ -339,7 +289,7 @@ def verdict(leased: Leased, policy: HandlerPolicy) -> Settlement | None:
 
     The last allowed attempt still runs; only the hand-over after it is judged here.
     """
-    if leased.attempt <= _starts_allowed(leased, policy):
+    if leased.attempt <= starts_allowed(leased, policy):
         return None
     return _timeless(leased, StartsSpent(), policy)
 
@@ -398,7 +348,7 @@ def failure_of(settlement: Settlement, policy: HandlerPolicy) -> FailureDescript
         reason=reason,
         last_reason=settlement.last_reason,
         attempt_count=leased.attempt,
-        max_attempts=_starts_allowed(leased, policy),
+        max_attempts=starts_allowed(leased, policy),
         message_type=leased.message.type,
         message_id=str(leased.message.id),
         queue=leased.message.queue,
@@ -406,187 +356,11 @@ def failure_of(settlement: Settlement, policy: HandlerPolicy) -> FailureDescript
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """One attempt with all that a decision about it may look at."""
-
-    leased: Leased
-    policy: HandlerPolicy
-    now: datetime
-    roll: float
-    place: str | None = None  # in the user's code
-
-    def classify(self, error: BaseException) -> Failure:
-        return classify(error, self.policy.declared, self.now)
-
-    def kept(self, text: str) -> str:
-        return kept(text, self.policy.error_chars, self.policy.redact)
-
-    def failed(
-        self,
-        failure: Failure,
-        error: str,
-        flags: int = 0,
-        ran: float = 0.0,
-        *,
-        at_least: float = 0.0,
-        started: bool = True,
-    ) -> Settlement:
-        """Again after the policy's delay, or dead: at once if hopeless, or if this was the last start."""
-        reason, retry = failure.reason, self.policy.retry.for_reason(failure.reason)
-        if self.policy.retry.hopeless(reason):
-            return self.dead(reason, reason, error, flags, ran, started=started)
-        if self.leased.attempt >= retry.attempts_max:
-            return self.dead(Reason.POISON_MESSAGE, reason, error, flags, ran, started=started)
-        delay = retry.delay(self.leased.message.failures + 1, self.roll, failure.retry_after)
-        return Settlement(
-            self.leased,
-            Outcome.AGAIN,
-            delay=max(delay, _bounded(at_least)),
-            flags=flags & PROGRESS | int(Flag.FAILED),
-            failed=True,
-            started=started,
-            aside=self.policy.ordering == "available" and self.in_order,
-            reason=reason,
-            error=self.kept(error),
-            ran=ran,
-        )
-
-    def sealed(self, error: str) -> Settlement:
-        """It waits longer each time and nothing is counted, for about four days; then it fails as others do."""
-        wait = min(SEALED_MIN * 2.0 ** min(self.leased.message.refunds, 20), SEALED_MAX)
-        return self.trial_failed(Failure(Reason.DEPENDENCY_FAILURE), error, wait, 0, 0.0, started=False)
-
-    def trial_failed(
-        self, failure: Failure, error: str, retry_in: float, flags: int, ran: float, *, started: bool = True
-    ) -> Settlement:
-        """Refunded, or an hour's outage would kill the oldest messages; the error is kept all the same."""
-        if not self.refundable or self.policy.retry.hopeless(failure.reason):
-            return self.failed(failure, error, flags, ran, at_least=retry_in, started=started)
-        return Settlement(
-            self.leased,
-            Outcome.AGAIN,
-            delay=max(_bounded(retry_in), min(failure.retry_after or 0.0, RETRY_AFTER_MAX)),
-            flags=flags & PROGRESS,
-            counted=False,
-            refunded=True,
-            started=started,
-            reason=failure.reason,
-            error=self.kept(error),
-            ran=ran,
-        )
-
-    def batch_failed(self, alone: Settlement) -> Settlement:
-        """Refunded and at once again, alone, or a neighbour could condemn it. `alone`: what it would be by itself.
-
-        When the network, a dependency or the time was the matter nobody in the batch is, so it counts as it would
-        alone. Where one start is all that is allowed there is no second one to find out with.
-        """
-        reason = alone.last_reason or alone.reason or Reason.UNKNOWN
-        is_shared = category_of(reason) is Category.INFRASTRUCTURE
-        if is_shared or not self.refundable or self.policy.retry.starts_max == 1:
-            return alone
-        return Settlement(
-            self.leased,
-            Outcome.AGAIN,
-            flags=alone.flags,  # with FAILED, by which the next worker knows
-            counted=False,
-            refunded=True,
-            reason=reason,
-            error=alone.error,
-            ran=alone.ran,
-        )
-
-    def unsent(self, why: str, retry_in: float, ran: float, reason: Reason) -> Settlement:
-        return Settlement(
-            self.leased,
-            Outcome.AGAIN,
-            delay=_bounded(retry_in),
-            counted=False,
-            reason=reason,
-            error=self.kept(why),
-            ran=ran,
-        )
-
-    def given_back(self, delay: float, refund: bool = True, reason: Reason | None = None) -> Settlement:
-        refund = refund and self.refundable
-        delay = _bounded(delay)
-        return Settlement(
-            self.leased,
-            Outcome.AGAIN,
-            delay=delay,
-            counted=not refund,
-            refunded=refund,
-            started=False,
-            reason=reason,
-        )
-
-    def starts_spent(self) -> Settlement:
-        allowed, vanished = _starts_allowed(self.leased, self.policy), self.leased.message.vanished > 0
-        if vanished and allowed == 1:
-            text = "Outcome unknown: the one start allowed was made, and its worker never came back."
-            return self.dead(
-                Reason.WORKER_VANISHED, Reason.WORKER_VANISHED, text, failed=False, started=False
-            )
-        last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
-        end = " The last worker never came back." if vanished else ""
-        text = f"{STARTS_SPENT} as often as allowed ({allowed}).{end}"
-        return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False)
-
-    def dead(
-        self,
-        reason: Reason,
-        last_reason: Reason,
-        error: str,
-        flags: int = 0,
-        ran: float = 0.0,
-        *,
-        failed: bool = True,
-        counted: bool = True,
-        started: bool = True,
-    ) -> Settlement:
-        error = self.kept(error)
-        name, wish = fingerprint(error, last_reason, self.place), self.policy.after_death
-        why: dict[str, Reason] = {"reason": reason, "last_reason": last_reason}
-        copy, emits = aftermath(self.leased, wish, self.now, **why, error=error, fingerprint=name)
-        return Settlement(
-            self.leased,
-            Outcome.DEAD,
-            flags=flags & PROGRESS | int(Flag.FAILED),
-            failed=failed,
-            counted=counted,
-            started=started,
-            halt=self.policy.on_dead == "halt" and self.in_order,
-            reason=reason,
-            last_reason=last_reason,
-            error=error,
-            emits=emits,
-            copy=copy,
-            ran=ran,
-            fingerprint=name,
-        )
-
-    @property
-    def in_order(self) -> bool:
-        return self.leased.message.position is not None
-
-    @property
-    def refundable(self) -> bool:
-        return self.leased.message.refunds < self.policy.refunds_max
-
-
 def _place(ending: Ending) -> str | None:
     match ending:
         case Raised() | TimedOut() | TrialFailed() | Unreadable():
             return None if ending.place is None else ending.place.name
     return None
-
-
-def _starts_allowed(leased: Leased, policy: HandlerPolicy) -> int:
-    # What vanished has a reason, so its own limit holds; else only a limit that every reason has passed.
-    if leased.message.vanished > 0:
-        return policy.retry.for_reason(Reason.WORKER_VANISHED).attempts_max
-    return policy.retry.starts_max
 
 
 def _timeless(
@@ -601,8 +375,3 @@ def _timeless(
 def _unreadable(error: BaseException) -> Reason:
     reason = getattr(error, "reason", None) or classify(error).reason  # the codec says which it is
     return reason if reason == Reason.VALIDATION_FAILURE else Reason.SERIALIZATION_ERROR
-
-
-def _bounded(delay: float) -> float:
-    # A handler may ask for any number; none may become an instant that a database cannot hold.
-    return min(delay, DELAY_MAX) if delay > 0 else 0.0

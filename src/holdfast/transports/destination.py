@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, TypedDict
 
 import msgspec
 
@@ -19,13 +19,21 @@ from ..clock import Clock
 from ..errors import InvalidMessage, InvalidSettings, UsageError
 from ..handlers.consumer import Limits
 from ..handlers.context import Context
+from ..handlers.declare import AnyHandler, Handler
+from ..limits.breakers import Breakers
 from ..model import names
-from ..model.limits import Door
+from ..model.limits import Breaker, Door, SharedRate
 from ..model.message import Message, Reason
 from ..model.work import Leased
-from ..rules.delivery import Died, Ending, HandlerPolicy, Sealed
+from ..rules.aftermath import CopyTo, after_death
+from ..rules.catchup import catch_up as read_catch_up
+from ..rules.delivery import Died, Ending, Sealed
+from ..rules.policy import HandlerPolicy, OnDead, Ordering
+from ..rules.rate import rate as read_rate
+from ..rules.recovery import Recovery
 from ..rules.redact import DEFAULT, Masking
-from ..rules.retry import RetryPolicy
+from ..rules.retry import RetryPolicy, policy
+from ..settings import RetryProfile, Settings
 from . import cloudevents
 from .cloudevents import Event, Unreadable
 from .contract import Outgoing, Sender, SendingConnector
@@ -37,6 +45,7 @@ Mode = Literal["binary", "structured", "plain"]
 INBOX = "holdfast-inbox"  # header of a stored message that came through an inbox: the inbox's name
 INBOX_SOURCE, INBOX_ID = "holdfast-source", "holdfast-id"  # what its sender called itself and the message
 BATCH = BATCH_MAX = 500
+SOURCE = "/holdfast"
 CALLS = 2  # the next batch is written while the last one waits for its answers
 
 # An unroutable or refused message: 2 s, 4 s, ... 5 min apart, for about an hour (X52). Unsent ones are not counted.
@@ -46,7 +55,7 @@ SENDING = RetryPolicy(
     factor=2.0,
     cap=300.0,
     jitter=0.2,
-    per_reason={Reason.WORKER_VANISHED: RetryPolicy(attempts_max=5, base=1.0, cap=300.0, jitter=0.2)},
+    per_reason={Reason.WORKER_VANISHED: RetryPolicy(attempts_max=10, base=1.0, cap=300.0, jitter=0.2)},
 )
 FAILURES: Mapping[type[BaseException], Reason] = {
     Refused: Reason.DEPENDENCY_FAILURE,
@@ -153,52 +162,121 @@ def texts(headers: str) -> dict[str, str]:
     }
 
 
-def destination(
+class Application(Protocol):
+    """The part of an application that a destination needs."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def redact(self) -> Masking: ...
+    @property
+    def keys(self) -> Keys | None: ...
+    @property
+    def breakers(self) -> Breakers: ...
+
+
+class DestinationKeywords(TypedDict, total=False):
+    """The keywords of `app.destination(...)`. What they mean: `Holdfast.destination`."""
+
+    to: str
+    key: str
+    source: str
+    mode: Mode
+    forward: bool
+    batch: int
+    retry: RetryProfile | RetryPolicy | None
+    order: Ordering
+    on_dead: OnDead
+    timeout: float | None
+    breaker: str | Breaker | None
+    rate: str | SharedRate | None
+    catch_up: str | None
+    after_death: Literal["hold", "alert"] | CopyTo | AnyHandler
+    recovery: Mapping[Reason, Recovery] | None
+
+
+def declare_destination(
+    app: Application,
     name: str,
     connector: object,
     types: Sequence[str],
-    to: str,
-    key: str,
-    bounds: Limits,
-    policy: HandlerPolicy,
-    source: str,
-    mode: str,
-    forward: bool,
-    batch: int,
-    keys: Keys | None,
-    masking: Masking,
+    options: DestinationKeywords,
+    recovery: Mapping[Reason, Recovery],
+    tells: bool,
 ) -> Destination:
-    """Check a declaration and make a destination of it. Every mistake is reported here, before anything runs."""
-    queue = names.queue_name(name)
-    if isinstance(types, str) or not types:
-        raise InvalidSettings(f'Destination {queue!r}: types= is a list with a type at least: ["order.*"].')
+    """Check a declaration and make a destination of it. Every mistake is reported here, before anything runs.
+
+    `recovery` is the application's own; `tells`: deaths are told to its hook.
+    """
+    queue, settings = names.queue_name(name), app.settings
+    _check(queue, types, options)
     if not isinstance(connector, SendingConnector):
         raise InvalidSettings(
             f"Destination {queue!r}: {type(connector).__name__} is no transport. Give one of "
             "holdfast.transports: RabbitMQ(url), MemoryBroker()."
         )
+    retry, after = options.get("retry"), options.get("after_death", "hold")
+    wish = after_death(CopyTo(after.queue) if isinstance(after, Handler) else after)
+    return Destination(
+        queue=queue,
+        connector=connector,
+        patterns=tuple(names.pattern(each) for each in types),
+        to=Template.of(options.get("to", ""), "address"),
+        key=Template.of(options.get("key", "{type}"), "routing key"),
+        bounds=_bounds(app, queue, options),
+        policy=HandlerPolicy(
+            retry=SENDING if retry is None else policy(retry),
+            ordering=options.get("order", "strict"),
+            on_dead=options.get("on_dead", "continue"),
+            declared=FAILURES,
+            refunds_max=settings.refunds,
+            error_chars=settings.error_chars,
+            redact=app.redact.known,
+            after_death=replace(wish, tell=tells),
+            recovery={**recovery, **(options.get("recovery") or {})},
+        ),
+        source=options.get("source", SOURCE),
+        mode=options.get("mode", "binary"),
+        forward=options.get("forward", False),
+        batch=options.get("batch", BATCH),
+        keys=app.keys,
+        masking=app.redact,
+    )
+
+
+def _check(queue: str, types: Sequence[str], options: DestinationKeywords) -> None:
+    unknown = set(options) - set(DestinationKeywords.__annotations__)
+    if unknown:
+        raise InvalidSettings(
+            f"Destination {queue!r} has no {sorted(unknown)[0]!r}; it has: "
+            f"types, {', '.join(DestinationKeywords.__annotations__)}."
+        )
+    if isinstance(types, str) or not types:
+        raise InvalidSettings(f'Destination {queue!r}: types= is a list with a type at least: ["order.*"].')
+    mode, batch, timeout = options.get("mode", "binary"), options.get("batch", BATCH), options.get("timeout")
     if mode not in ("binary", "structured", "plain"):
         raise InvalidSettings(
             f'Destination {queue!r}: mode={mode!r} must be "binary", "structured" or "plain".'
         )
     if type(batch) is not int or not 1 <= batch <= BATCH_MAX:
         raise InvalidSettings(f"Destination {queue!r}: batch={batch!r} must be from 1 to {BATCH_MAX}.")
+    if timeout is not None and timeout <= 0:
+        raise InvalidSettings(f"Destination {queue!r}: timeout={timeout!r} must be positive.")
+    source = options.get("source", SOURCE)
     try:
         cloudevents.check("source", source)
     except Unreadable as error:
         raise InvalidSettings(f"Destination {queue!r}: source={source!r} cannot be used. {error}") from None
-    return Destination(
-        queue=queue,
-        connector=connector,
-        patterns=tuple(names.pattern(each) for each in types),
-        to=Template.of(to, "address"),
-        key=Template.of(key, "routing key"),
-        bounds=bounds,
-        policy=policy,
-        source=source,
-        mode=cast(Mode, mode),
-        forward=forward,
-        batch=batch,
-        keys=keys,
-        masking=masking,
+
+
+def _bounds(app: Application, queue: str, options: DestinationKeywords) -> Limits:
+    breaker, rate = options.get("breaker"), options.get("rate")
+    if breaker is None:  # after a short outage everything goes on at once; a long one has its own catch-up
+        breaker = app.breakers.get(queue, catch_up=None)
+    return Limits(
+        concurrency=CALLS,
+        timeout=options.get("timeout") or app.settings.timeout,
+        breaker=app.breakers.get(breaker) if isinstance(breaker, str) else breaker,
+        rate=SharedRate(f"queue/{queue}", read_rate(rate)) if isinstance(rate, str) else rate,
+        catch_up=read_catch_up(options.get("catch_up"), app.settings.catch_up_doubles),
     )

@@ -24,17 +24,8 @@ from ..limits.breakers import Breaker
 from ..model.message import Reason
 from ..model.work import Leased
 from ..rules.breaker import State
-from ..rules.delivery import (
-    Cancelled,
-    Died,
-    Ending,
-    HandlerPolicy,
-    Raised,
-    Returned,
-    Sealed,
-    Unsent,
-    goes_alone,
-)
+from ..rules.delivery import Cancelled, Died, Ending, Raised, Returned, Sealed, Unsent, goes_alone
+from ..rules.policy import HandlerPolicy
 from ..rules.reconnect import LONG_AWAY, pause
 from ..rules.redact import Masking
 from ..telemetry.logs import Log
@@ -164,7 +155,11 @@ class Relay:
             else:
                 await self._line.send(batch.outgoing, batch.tell)
         broken = self._line.sender.broken()
-        return batch.endings("the broker has not answered" if broken is None else broken.why)
+        if broken is None:
+            return batch.endings("the broker has not answered", UNANSWERED)
+        return batch.endings(
+            broken.why
+        )  # nothing is claimed here before it is mended; others may have it at once
 
     async def _send_aside(self, batch: _Batch) -> None:
         """On a connection of its own, opened when it is needed."""
@@ -350,9 +345,9 @@ class _Batch:
         run, place = self._places[index]
         self._endings[run][place] = ending_of(fate, self._ran())
 
-    def endings(self, why: str) -> list[list[Ending]]:
+    def endings(self, why: str, retry_in: float = 0.0) -> list[list[Ending]]:
         """How each ended; what nobody told is unsent."""
-        unsent = Unsent(why, retry_in=UNANSWERED if self.outgoing else 0.0, ran=self._ran())
+        unsent = Unsent(why, retry_in, self._ran())
         return [[unsent if each is None else each for each in run] for run in self._endings]
 
 

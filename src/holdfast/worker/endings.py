@@ -29,7 +29,6 @@ from ..rules.delivery import (
     Died,
     Ending,
     Expired,
-    HandlerPolicy,
     Interrupted,
     Lost,
     Raised,
@@ -47,6 +46,7 @@ from ..rules.delivery import (
 from ..rules.fingerprint import fingerprint
 from ..rules.lanes import Lane, Stop
 from ..rules.pacing import Pacing
+from ..rules.policy import HandlerPolicy
 from ..rules.redact import ROOM, Masking, looked_at
 from ..rules.traces import Place, Told
 from ..telemetry import Watch

@@ -18,7 +18,8 @@ from holdfast.errors import NotFound, Refused, StoreUnavailable
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Leased, Outcome, Settlement
 from holdfast.rules import delivery
-from holdfast.rules.delivery import Ending, HandlerPolicy
+from holdfast.rules.delivery import Ending
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.retry import RetryPolicy
 from holdfast.store.plans import dead, engine, operator, queues
 from holdfast.store.plans.operator import OrderMoved

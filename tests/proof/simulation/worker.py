@@ -11,8 +11,9 @@ from typing import Any
 from holdfast.errors import StoreUnavailable
 from holdfast.model.work import Leased, Report, Settlement
 from holdfast.rules import delivery
-from holdfast.rules.delivery import Ending, HandlerPolicy, conclude, verdict
+from holdfast.rules.delivery import Ending, conclude, verdict
 from holdfast.rules.pacing import Completion, Lane, Limit, Pacing, Stop, stamped
+from holdfast.rules.policy import HandlerPolicy
 from holdfast.settings import Settings
 from holdfast.store.plans import engine
 from holdfast.store.statement import Plan, Runnable, Statement

@@ -1,4 +1,4 @@
-"""Instances of orchestrations and their journals. A turn itself is stored by the applier `turns` (deltas.py)."""
+"""Instances of orchestrations and their journals. A turn itself is stored by `apply_turns` (deltas.py)."""
 
 from __future__ import annotations
 

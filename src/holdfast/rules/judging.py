@@ -1,0 +1,201 @@
+"""What one attempt comes to: retried after a delay, given back, or dead. Used by `delivery.conclude` alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ..model.failure import STARTS_SPENT, Category, category_of
+from ..model.message import Flag, Reason
+from ..model.work import Leased, Outcome, Settlement
+from .aftermath import aftermath
+from .classify import Failure, classify
+from .fingerprint import fingerprint
+from .policy import HandlerPolicy
+from .redact import kept
+from .retry import RETRY_AFTER_MAX
+
+SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until a body is tried to be opened again
+DELAY_MAX = 10 * 366 * 86_400.0
+PROGRESS = int(Flag.FAILED) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """One attempt with all that a decision about it may look at."""
+
+    leased: Leased
+    policy: HandlerPolicy
+    now: datetime
+    roll: float
+    place: str | None = None  # in the user's code
+
+    def classify(self, error: BaseException) -> Failure:
+        return classify(error, self.policy.declared, self.now)
+
+    def kept(self, text: str) -> str:
+        return kept(text, self.policy.error_chars, self.policy.redact)
+
+    def failed(
+        self,
+        failure: Failure,
+        error: str,
+        flags: int = 0,
+        ran: float = 0.0,
+        *,
+        at_least: float = 0.0,
+        started: bool = True,
+    ) -> Settlement:
+        """Again after the policy's delay, or dead: at once if hopeless, or if this was the last start."""
+        reason, retry = failure.reason, self.policy.retry.for_reason(failure.reason)
+        if self.policy.retry.hopeless(reason):
+            return self.dead(reason, reason, error, flags, ran, started=started)
+        if self.leased.attempt >= retry.attempts_max:
+            return self.dead(Reason.POISON_MESSAGE, reason, error, flags, ran, started=started)
+        delay = retry.delay(self.leased.message.failures + 1, self.roll, failure.retry_after)
+        return Settlement(
+            self.leased,
+            Outcome.AGAIN,
+            delay=max(delay, bounded(at_least)),
+            flags=flags & PROGRESS | int(Flag.FAILED),
+            failed=True,
+            started=started,
+            aside=self.policy.ordering == "available" and self.in_order,
+            reason=reason,
+            error=self.kept(error),
+            ran=ran,
+        )
+
+    def sealed(self, error: str) -> Settlement:
+        """It waits longer each time and nothing is counted, for about four days; then it fails as others do."""
+        wait = min(SEALED_MIN * 2.0 ** min(self.leased.message.refunds, 20), SEALED_MAX)
+        return self.trial_failed(Failure(Reason.DEPENDENCY_FAILURE), error, wait, 0, 0.0, started=False)
+
+    def trial_failed(
+        self, failure: Failure, error: str, retry_in: float, flags: int, ran: float, *, started: bool = True
+    ) -> Settlement:
+        """Refunded, or an hour's outage would kill the oldest messages; the error is kept all the same."""
+        if not self.refundable or self.policy.retry.hopeless(failure.reason):
+            return self.failed(failure, error, flags, ran, at_least=retry_in, started=started)
+        return Settlement(
+            self.leased,
+            Outcome.AGAIN,
+            delay=max(bounded(retry_in), min(failure.retry_after or 0.0, RETRY_AFTER_MAX)),
+            flags=flags & PROGRESS,
+            counted=False,
+            refunded=True,
+            started=started,
+            reason=failure.reason,
+            error=self.kept(error),
+            ran=ran,
+        )
+
+    def batch_failed(self, alone: Settlement) -> Settlement:
+        """Refunded and at once again, alone, or a neighbour could condemn it. `alone`: what it would be by itself.
+
+        When the network, a dependency or the time was the matter nobody in the batch is, so it counts as it would
+        alone. Where one start is all that is allowed there is no second one to find out with.
+        """
+        reason = alone.last_reason or alone.reason or Reason.UNKNOWN
+        is_shared = category_of(reason) is Category.INFRASTRUCTURE
+        if is_shared or not self.refundable or self.policy.retry.starts_max == 1:
+            return alone
+        return Settlement(
+            self.leased,
+            Outcome.AGAIN,
+            flags=alone.flags,  # with FAILED, by which the next worker knows
+            counted=False,
+            refunded=True,
+            reason=reason,
+            error=alone.error,
+            ran=alone.ran,
+        )
+
+    def unsent(self, why: str, retry_in: float, ran: float, reason: Reason) -> Settlement:
+        return Settlement(
+            self.leased,
+            Outcome.AGAIN,
+            delay=bounded(retry_in),
+            counted=False,
+            reason=reason,
+            error=self.kept(why),
+            ran=ran,
+        )
+
+    def given_back(self, delay: float, refund: bool = True, reason: Reason | None = None) -> Settlement:
+        refund = refund and self.refundable
+        delay = bounded(delay)
+        return Settlement(
+            self.leased,
+            Outcome.AGAIN,
+            delay=delay,
+            counted=not refund,
+            refunded=refund,
+            started=False,
+            reason=reason,
+        )
+
+    def starts_spent(self) -> Settlement:
+        allowed, vanished = starts_allowed(self.leased, self.policy), self.leased.message.vanished > 0
+        if vanished and allowed == 1:
+            text = "Outcome unknown: the one start allowed was made, and its worker never came back."
+            return self.dead(
+                Reason.WORKER_VANISHED, Reason.WORKER_VANISHED, text, failed=False, started=False
+            )
+        last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
+        end = " The last worker never came back." if vanished else ""
+        text = f"{STARTS_SPENT} as often as allowed ({allowed}).{end}"
+        return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False)
+
+    def dead(
+        self,
+        reason: Reason,
+        last_reason: Reason,
+        error: str,
+        flags: int = 0,
+        ran: float = 0.0,
+        *,
+        failed: bool = True,
+        counted: bool = True,
+        started: bool = True,
+    ) -> Settlement:
+        error = self.kept(error)
+        name, wish = fingerprint(error, last_reason, self.place), self.policy.after_death
+        why: dict[str, Reason] = {"reason": reason, "last_reason": last_reason}
+        copy, emits = aftermath(self.leased, wish, self.now, **why, error=error, fingerprint=name)
+        return Settlement(
+            self.leased,
+            Outcome.DEAD,
+            flags=flags & PROGRESS | int(Flag.FAILED),
+            failed=failed,
+            counted=counted,
+            started=started,
+            halt=self.policy.on_dead == "halt" and self.in_order,
+            reason=reason,
+            last_reason=last_reason,
+            error=error,
+            emits=emits,
+            copy=copy,
+            ran=ran,
+            fingerprint=name,
+        )
+
+    @property
+    def in_order(self) -> bool:
+        return self.leased.message.position is not None
+
+    @property
+    def refundable(self) -> bool:
+        return self.leased.message.refunds < self.policy.refunds_max
+
+
+def starts_allowed(leased: Leased, policy: HandlerPolicy) -> int:
+    # What vanished has a reason, so its own limit holds; else only a limit that every reason has passed.
+    if leased.message.vanished > 0:
+        return policy.retry.for_reason(Reason.WORKER_VANISHED).attempts_max
+    return policy.retry.starts_max
+
+
+def bounded(delay: float) -> float:
+    # A handler may ask for any number; none may become an instant that a database cannot hold.
+    return min(delay, DELAY_MAX) if delay > 0 else 0.0
