@@ -68,6 +68,7 @@ class Context:
 
     __slots__ = (
         "_answer",
+        "_answer_text",
         "_answered",
         "_completion",
         "_delta",
@@ -92,6 +93,7 @@ class Context:
         )
         self._answer: Callable[[object], NewMessage | None] | None = None  # of an activity
         self._answered: NewMessage | None = None
+        self._answer_text = ""
         self._has_answered = False  # whether ctx.answer was called
         self._is_settled = False
 

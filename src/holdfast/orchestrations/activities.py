@@ -87,7 +87,8 @@ class ActivityConsumer:
         reply = address_of(leased.message.headers)
 
         def answer(value: object) -> NewMessage | None:
-            return None if reply is None else self.pen.into(reply, encode(value, self.settings))
+            context._answer_text = text = encode(value, self.settings)
+            return None if reply is None else self.pen.into(reply, text)
 
         context._answer = answer
         return self._awaited(leased, context) if self.is_async else self._run(leased, context)
@@ -109,9 +110,10 @@ class ActivityConsumer:
             return value
         if not context._has_answered:
             context.answer(value)
-        elif value is not None:
+        elif value is not None and encode(value, self.settings) != context._answer_text:
             raise UsageError(
-                f"Activity {self.queue!r} has answered with ctx.answer(...) and returned another value: return nothing."
+                f"Activity {self.queue!r} has answered with ctx.answer(...) and returned another value: return the "
+                "same, or nothing."
             )
         return None
 
