@@ -22,6 +22,7 @@ from holdfast import (
     InstanceExists,
     NotFound,
     OrchestrationFailed,
+    Reason,
     RetryPolicy,
     UsageError,
 )
@@ -196,6 +197,7 @@ def test_signals_before_the_start_come_in_their_order(shop: Shop) -> None:
     assert shop.of.result("later") == [0, 1, 2]
 
 
+@pytest.mark.covers("D45")
 def test_failures_of_activities_reach_the_code(shop: Shop) -> None:
     decline, dies = shop.decline, shop.dies
 
@@ -484,6 +486,7 @@ def test_what_is_stored_is_sealed_with_keys(url: str) -> None:
     shop.app.close()
 
 
+@pytest.mark.covers("D5", "D54")
 def test_a_turn_that_fails_each_time_stops_its_instance_and_no_other(shop: Shop) -> None:
     double = shop.double
 
@@ -502,6 +505,24 @@ def test_a_turn_that_fails_each_time_stops_its_instance_and_no_other(shop: Shop)
     told = shop.app.operations.why("bad")
     assert any("dead letter" in each for each in told)
     assert shop.query("select count(*) from {dead}") == [(1,)]
+
+
+def test_a_journal_that_cannot_be_read_stops_its_instance_at_once(shop: Shop) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def steps() -> int:
+        return await double(await double(1))
+
+    shop.of.start(steps, id="s")
+    shop.app.prepare()
+    asyncio.run(shop.app.worker(until_idle=True, queues=["steps@1"]).run())
+    shop.forget()
+    shop.execute(f"update {shop.prefix}journal set body = 'no JSON'")
+    shop.drain()
+    ((reason, attempts),) = shop.query("select reason, attempts from {dead}")
+    assert (reason, attempts) == (Reason.SERIALIZATION_ERROR, 1)
+    assert any("cannot be read" in each for each in shop.app.operations.why("s"))
 
 
 def test_why_follows_the_chain(shop: Shop) -> None:

@@ -326,3 +326,18 @@ async def fulfil(order: Order, flow: Flow) -> int:
     fulfil.start("order")  # refused: an Order
     print(text, word)
     return 1
+
+
+@app.activity(retri="api")  # refused: retry
+async def pays(order: Order) -> Order:
+    return order
+
+
+@app.orchestration(version=2)  # refused: text
+async def delivers(order: Order) -> Order:
+    return order
+
+
+app.orchestrations.start(fulfil, refund)  # refused: an Order
+app.orchestrations.signal("order-1")  # refused: the name of the signal
+app.orchestrations.result("order-1", timout=1.0)  # refused: timeout

@@ -499,3 +499,27 @@ async def renamed(order: Order) -> None: ...
 
 
 careful = Holdfast("sqlite:///shop.db", require_on=True)  # accepted: on= is never forgotten
+
+
+@app.activity(retry="api", timeout=5.0, returns={"ValueError": ValueError})  # accepted: on an application
+async def pay(order: Order) -> Receipt:
+    return Receipt(1)
+
+
+@app.activity()
+def measure(order: Order, ctx: Context) -> int:  # accepted: with a context, in a thread
+    ctx.answer(1)
+    return 1
+
+
+@app.orchestration(version="2", max_attempts=3)
+async def deliver(order: Order, flow: Flow) -> Receipt:
+    grams: int = await measure(order)
+    flow.status = {"grams": grams}
+    return await pay(order)
+
+
+started: str = app.orchestrations.start(deliver, order, id="order-1", on=None)
+app.orchestrations.signal(started, "approved", {"by": "Ann"})
+app.orchestrations.cancel(started, "changed my mind")
+print(app.orchestrations.status(started).state, app.orchestrations.result(started, timeout=1.0))
