@@ -30,7 +30,6 @@ class RabbitReceiver:
         self._link: Link | None = None
         self._broken: Broken | None = NOT_OPEN
         self._channel: Any = None
-        self._consumer: str | None = None
         self._forget()
         self._arrived: asyncio.Future[None] | None = None
 
@@ -55,6 +54,7 @@ class RabbitReceiver:
     async def close(self) -> None:
         link, self._link, self._broken = self._link, None, NOT_OPEN
         self._forget()
+        _not_cancelled(self._channel)
         self._channel = None
         self._wake()
         if link is not None:
@@ -89,7 +89,7 @@ class RabbitReceiver:
             channel.add_on_close_callback(self._on_channel_closed)
             channel.add_on_cancel_callback(self._on_cancelled)
             await link.call(channel, "basic_qos", prefetch_count=self._source.prefetch)
-            self._consumer = channel.basic_consume(self._source.queue, self._on_message)
+            channel.basic_consume(self._source.queue, self._on_message)
         except ChannelClosed as ended:
             self._channel = None
             raise TransportBroken(
@@ -98,15 +98,14 @@ class RabbitReceiver:
             ) from None
 
     async def stop(self) -> None:
-        """Cancels, and closes the channel: what was not settled goes back to its place."""
+        """Closes the channel: what was not settled goes back to its place."""
         link, channel, self._channel = self._link, self._channel, None
         self._forget()
         if link is None or channel is None:
             return
         link.hold_reading(False)
         with contextlib.suppress(ChannelClosed):
-            if self._consumer is not None:
-                await link.call(channel, "basic_cancel", consumer_tag=self._consumer)
+            _not_cancelled(channel)
             await link.close_channel(channel)
 
     def _on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -171,6 +170,16 @@ class RabbitReceiver:
             f"Queue {self._source.queue!r} of RabbitMQ cannot be read: {broken.why}.",
             everyone=broken.everyone,
         )
+
+
+def _not_cancelled(channel: Any) -> None:
+    """A channel is closed without cancelling its consumer, which pika would do first.
+
+    RabbitMQ makes the next consumer active when one is cancelled, and what this one has not settled goes back only when
+    the channel is closed: behind what the next one has got by then. Without the cancel both happen at once.
+    """
+    if channel is not None:
+        channel._consumers.clear()
 
 
 def _incoming(channel: Any, method: Any, properties: Any, body: bytes) -> Incoming:
