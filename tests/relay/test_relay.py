@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, RetryPolicy
+from holdfast import Holdfast, RetryPolicy, inboxes
 from holdfast.errors import InvalidSettings
 from holdfast.model.message import Flag, Reason
 from holdfast.rules import reconnect
@@ -176,6 +176,7 @@ async def test_what_came_through_an_inbox_is_not_sent_on_unless_that_is_wanted(l
     app, memory = lab.app(), broker()
     declare(app, memory)
     app.destination("on", memory, types=["order.*"], to="shop.events", forward=True)
+    assert (INBOX, INBOX_SOURCE, INBOX_ID) == (inboxes.INBOX, inboxes.SOURCE, inboxes.SENDER_ID)
     came = {INBOX: "billing", INBOX_SOURCE: "/elsewhere", INBOX_ID: "their-1"}
     app.publish("order.placed", {"n": 1}, headers=came)
     async with lab.working(app):
@@ -260,17 +261,13 @@ async def test_what_holds_for_everyone_opens_the_breaker_and_its_end_closes_it(l
     declare(app, memory)
     publish(app, ["a"], 5)
 
-    def state() -> tuple[str, bool]:
-        row = app.breakers.show("orders")
-        return str(row.state), row.forced
-
     async with lab.working(app):
         await auntil(lambda: [row.state for row in lab.rows("breaker")] == ["open"])
-        assert "low on memory" in str(app.breakers.show("orders").why)
+        assert "low on memory" in lab.rows("breaker")[0].why
         assert lab.rows("lease") == []
         memory.unblock()
         await settled(lab)
-        await auntil(lambda: state() == ("closed", False))
+        await auntil(lambda: [(row.state, row.forced) for row in lab.rows("breaker")] == [("closed", False)])
     assert numbers(memory, "a") == list(range(5))
 
 
@@ -279,7 +276,7 @@ async def test_an_operators_word_about_the_breaker_stands(lab: Lab) -> None:
     app, memory = lab.app(), broker()
     declare(app, memory)
     app.prepare()
-    app.breakers.trip("orders", why="no more today")
+    app.operations.breakers.trip("orders", why="no more today")
     publish(app, ["a"], 5)
     async with lab.working(app):
         memory.block()
@@ -288,7 +285,7 @@ async def test_an_operators_word_about_the_breaker_stands(lab: Lab) -> None:
         await asyncio.sleep(0.6)
         assert [(row.state, row.forced) for row in lab.rows("breaker")] == [("open", True)]
         assert memory.sent == []
-        app.breakers.reset("orders")
+        app.operations.breakers.reset("orders")
         await settled(lab)
 
 
