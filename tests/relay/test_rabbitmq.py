@@ -49,7 +49,7 @@ def in_order(came: list[Incoming], count: int) -> int:
     return len(came) - count * len(STREAMS)
 
 
-@pytest.mark.covers("X21", "X23", "X52", "V3", "V4")
+@pytest.mark.covers("X52", "V3", "V4")
 async def test_cut_connections_lose_nothing_and_keep_the_order(lab: Lab, wire: Wire) -> None:
     given = setting(wire.url)
     app = lab.app()
@@ -119,7 +119,7 @@ async def test_a_missing_exchange_or_a_refused_password_keep_it_shut(lab: Lab, r
 
 
 @pytest.mark.faults("storms")
-@pytest.mark.covers("X39", "X23")
+@pytest.mark.covers("X39")
 @pytest.mark.timeout(300)
 async def test_relay_processes_that_are_killed_lose_nothing(lab: Lab, rabbitmq: str) -> None:
     given = setting(rabbitmq)

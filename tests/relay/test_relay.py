@@ -92,7 +92,7 @@ async def test_other_modes(lab: Lab, mode: str) -> None:
         assert (body, sent.headers, sent.content_type) == ({"id": 1}, {"n": "5"}, "application/json")
 
 
-@pytest.mark.covers("X52", "X23")
+@pytest.mark.covers("X52")
 async def test_streams_keep_their_order_through_faults_of_every_kind(lab: Lab) -> None:
     app, memory = lab.app(), broker()
     declare(app, memory, retry=RetryPolicy(attempts_max=5, base=0.0, factor=1.0, cap=0.0))
@@ -311,6 +311,20 @@ async def test_one_process_that_is_cut_off_does_not_stop_another(lab: Lab) -> No
         publish(app, ["a"], 50)
         await settled(lab)
     assert numbers(memory, "a") == list(range(50))
+
+
+@pytest.mark.covers("X23")
+async def test_two_relays_send_nothing_twice(lab: Lab) -> None:
+    memory, apps = broker(), [lab.app(), lab.app()]
+    for app in apps:
+        declare(app, memory, batch=10)
+    async with lab.working(apps[0]), lab.working(apps[1]):
+        publish(apps[0], [f"s{n}" for n in range(40)], 20)
+        await settled(lab)
+    ids = [each.id for each in memory.sent]
+    assert len(ids) == len(set(ids)) == 800
+    for n in range(40):
+        assert numbers(memory, f"s{n}") == list(range(20))
 
 
 async def test_stopping_waits_for_the_answers_of_what_is_under_way(lab: Lab) -> None:

@@ -147,7 +147,7 @@ def state_of(lab: Lab) -> dict[str, str]:
     return found
 
 
-@pytest.mark.covers("X39", "C25")
+@pytest.mark.covers("C25")
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize(
     "policy",
@@ -207,7 +207,6 @@ async def test_a_call_has_at_most_so_many_messages_and_bytes(lab: Lab) -> None:
         assert [n for call in runs.calls for run in call for s, n in run if s == stream] == list(range(50))
 
 
-@pytest.mark.covers("X39")
 async def test_what_has_failed_is_alone_in_its_call(lab: Lab) -> None:
     app = lab.app()
 
