@@ -1,13 +1,13 @@
 """How an attempt ends, and what becomes of its message. `conclude` is the only maker of settlements.
 
 An attempt ends in one of the ways below (`Ending`, a closed union); docs/lifecycle.md shows each with its
-settlement. Three things hold for all of them:
+settlement. These rules hold for all of them:
 
 - Flags are only added. What a failed attempt emitted is dropped; the flags of its completed steps stay.
 - `attempts` counts hand-overs and decides poison, `failures` counts reported failures and decides the delay.
 - A hand-over that is not the message's fault is refunded: never started, refused by a breaker, a failed trial, one
-  of a batch that failed (made by the engine, 100 of them, then they count: nothing goes round for ever), and a snooze
-  (the handler's own wish, not limited; a deadline limits it).
+  of a batch that failed (these are made by the engine: at most 100, then they count, so no message loops for ever), and
+  a snooze (the handler asks for it: not limited, except by a deadline).
 - A send without a known outcome (`Unsent`) is neither counted nor refunded: no outage of a broker ends a message.
 """
 
@@ -34,11 +34,11 @@ from .redact import ROOM, Redactor, kept, redact
 from .retry import PROFILES, RETRY_AFTER_MAX, RetryPolicy
 from .traces import Place
 
-SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until a body is tried to be opened again
+SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until the next try to open a sealed body
 DELAY_MAX = 10 * 366 * 86_400.0
 PROGRESS = int(Flag.FAILED) - 1
-NUMBER_MAX = 2_000_000_000  # no counter of ours gets there, and from there on it cannot rise any more
-PLACE_MAX = 2**62  # the same for the place in a stream
+NUMBER_MAX = 2_000_000_000  # no counter of ours gets this high, and a higher one could not be raised
+PLACE_MAX = 2**62  # the same for the position in a stream
 PUBLISHED = int(Flag.PUBLISHED)
 CANCELLED = "Cancelled: the message was cancelled while it was handled."
 
@@ -53,7 +53,7 @@ class HandlerPolicy:
     `ordering`: a failed head of a stream keeps its place until its retry (`strict`) or leaves the order
     (`available`). `on_dead`: a stream goes on after the death of its head, or halts. `declared`: what the
     handler's own exceptions mean. `after_death`: what a death leaves behind beside the dead letter. `recovery`: which
-    dead letters are redriven by themselves, by the reason of their last failure.
+    dead letters are redriven automatically, by the reason of their last failure.
     """
 
     retry: RetryPolicy = PROFILES["patient"]
@@ -98,9 +98,9 @@ class Raised:
     error: BaseException
     flags: int = 0
     ran: float = 0.0
-    text: str | None = None  # instead of what the error says of itself: masked by the application
+    text: str | None = None  # instead of the error's own text: masked by the application
     place: Place | None = None  # in the user's code
-    reason: Reason | None = None  # told by a worker written by hand, instead of what the error means
+    reason: Reason | None = None  # given by a worker written by hand, instead of classifying the error
 
 
 class Reported(Exception):
@@ -134,9 +134,7 @@ class TimedOut:
     limit: float
     flags: int = 0
     ran: float = 0.0
-    error: BaseException | None = (
-        None  # the cancellation, where it came through: it says what the handler waited for
-    )
+    error: BaseException | None = None  # the cancellation: its traceback shows what the handler waited for
     place: Place | None = None
 
 
@@ -154,7 +152,7 @@ class TrialFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """A call with several messages ended like this; nobody knows which of them is to blame."""
+    """A call with several messages ended like this; it is not known which of them caused it."""
 
     ending: Raised | TimedOut
 
@@ -169,7 +167,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The worker stopped and its grace was over while the handler ran: it has started, and has not failed."""
+    """The worker stopped and its grace period ended while the handler ran: it was started, and did not fail."""
 
     flags: int = 0
     ran: float = 0.0
@@ -179,8 +177,8 @@ class Interrupted:
 class Unsent:
     """A send that did not go out, or whose outcome is unknown: no connection, no confirm, a time-out, an interruption.
 
-    The message is not to blame. So this is neither a start that counts nor one of the refunds, which are limited: an
-    outage of any length makes no dead letter. Only a worker that vanishes counts (X39).
+    The message is not at fault. So this neither counts as a start nor uses up one of the limited refunds: an
+    outage of any length makes no dead letter. Only a worker that vanishes counts as a start (X39).
     """
 
     why: str
@@ -272,8 +270,8 @@ Ending = (
 def conclude(
     leased: Leased, ending: Ending, policy: HandlerPolicy, now: datetime, roll: float
 ) -> Settlement | None:
-    """What becomes of the message: the one table of the engine. None only when the lease is lost."""
-    if isinstance(ending, Returned):  # first, and without a judge: nearly all of them
+    """The settlement of a message by how its attempt ended. None only when the lease is lost."""
+    if isinstance(ending, Returned):  # first, and on a fast path: nearly all attempts end this way
         flags = ending.flags & PROGRESS | PUBLISHED
         return Settlement(
             leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta
@@ -335,7 +333,7 @@ def conclude(
 
 
 def verdict(leased: Leased, policy: HandlerPolicy) -> Settlement | None:
-    """The poison check, made before any code of the user runs: a settlement if the starts are spent.
+    """The poison check, made before the user's code runs: a settlement if the starts are used up.
 
     The last allowed attempt still runs; only the hand-over after it is judged here.
     """
@@ -350,7 +348,7 @@ def is_doubtful(leased: Leased) -> bool:
 
 
 def unfit(leased: Leased, policy: HandlerPolicy) -> StartsSpent | Died | None:
-    """Why this message must not be started, decided before any code of the user runs; None: it may be."""
+    """Why this message must not be started, decided before the user's code runs; None: it may be started."""
     if (why := impossible(leased)) is not None:
         text = f"its row cannot be read as a message, so it was set aside: {why}."
         return Died(text, reason=Reason.SERIALIZATION_ERROR)
@@ -358,7 +356,7 @@ def unfit(leased: Leased, policy: HandlerPolicy) -> StartsSpent | Died | None:
 
 
 def impossible(leased: Leased) -> str | None:
-    """What of a stored row cannot be, wherever it came from: an older release, an import, somebody's SQL."""
+    """What is invalid in a stored row, which may come from an older release, an import or plain SQL."""
     if isinstance(leased, Unfit):
         return leased.why
     for name, value in (("attempts", leased.attempt - 1), ("epoch", leased.epoch - 1)):
@@ -388,7 +386,7 @@ def release(leased: Leased) -> Settlement:
 
 
 def failure_of(settlement: Settlement, policy: HandlerPolicy) -> FailureDescription | None:
-    """What went wrong, for whoever must decide about it; None if nothing did. The whole message is in it."""
+    """What went wrong, with the whole message, for the code that handles the failure; None if nothing did."""
     leased, reason = settlement.leased, settlement.reason
     if reason is None:
         return None
@@ -453,14 +451,14 @@ class _Judge:
         )
 
     def sealed(self, error: str) -> Settlement:
-        """It waits longer each time and nothing is counted, for about four days; then it fails as others do."""
+        """Wait longer each time without counting, for about four days; then it counts as a failure."""
         wait = min(SEALED_MIN * 2.0 ** min(self.leased.message.refunds, 20), SEALED_MAX)
         return self.trial_failed(Failure(Reason.DEPENDENCY_FAILURE), error, wait, 0, 0.0, started=False)
 
     def trial_failed(
         self, failure: Failure, error: str, retry_in: float, flags: int, ran: float, *, started: bool = True
     ) -> Settlement:
-        """Refunded, or an hour's outage would kill the oldest messages; the error is kept all the same."""
+        """Refunded, because otherwise an hour's outage would kill the oldest messages. The error is still stored."""
         if not self.refundable or self.policy.retry.hopeless(failure.reason):
             return self.failed(failure, error, flags, ran, at_least=retry_in, started=started)
         return Settlement(
@@ -477,10 +475,10 @@ class _Judge:
         )
 
     def batch_failed(self, alone: Settlement) -> Settlement:
-        """Refunded and at once again, alone, or a neighbour could condemn it. `alone`: what it would be by itself.
+        """Refunded and retried at once, alone: another message may be at fault. `alone`: its own settlement.
 
-        When the network, a dependency or the time was the matter nobody in the batch is, so it counts as it would
-        alone. Where one start is all that is allowed there is no second one to find out with.
+        When the network, a dependency or a timeout was the cause, no message of the batch is at fault, so it counts as
+        it would alone. Where only one start is allowed, there is no second one to find the cause with.
         """
         reason = alone.last_reason or alone.reason or Reason.UNKNOWN
         is_shared = category_of(reason) is Category.INFRASTRUCTURE
@@ -489,7 +487,7 @@ class _Judge:
         return Settlement(
             self.leased,
             Outcome.AGAIN,
-            flags=alone.flags,  # with FAILED, by which the next worker knows
+            flags=alone.flags,  # with FAILED, which tells the next worker to call it alone
             counted=False,
             refunded=True,
             reason=reason,
@@ -583,7 +581,7 @@ def _place(ending: Ending) -> str | None:
 
 
 def _starts_allowed(leased: Leased, policy: HandlerPolicy) -> int:
-    # What vanished has a reason, so its own limit holds; else only a limit that every reason has passed.
+    # A vanished attempt has its own reason and limit. Otherwise use the highest limit of all reasons.
     if leased.message.vanished > 0:
         return policy.retry.for_reason(Reason.WORKER_VANISHED).attempts_max
     return policy.retry.starts_max
@@ -599,10 +597,10 @@ def _timeless(
 
 
 def _unreadable(error: BaseException) -> Reason:
-    reason = getattr(error, "reason", None) or classify(error).reason  # the codec says which it is
+    reason = getattr(error, "reason", None) or classify(error).reason  # the codec sets it
     return reason if reason == Reason.VALIDATION_FAILURE else Reason.SERIALIZATION_ERROR
 
 
 def _bounded(delay: float) -> float:
-    # A handler may ask for any number; none may become an instant that a database cannot hold.
+    # A handler may ask for any number, but the time must be one that the database can store.
     return min(delay, DELAY_MAX) if delay > 0 else 0.0
