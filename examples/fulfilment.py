@@ -1,4 +1,4 @@
-"""An order as a durable workflow: payment, approval by a person, parcels in parallel; what was done is undone if it fails.
+"""An order as a durable workflow: payment, approval by a person, parcels in parallel; undone if it fails.
 
 Run it: python fulfilment.py
 """

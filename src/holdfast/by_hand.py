@@ -1,9 +1,9 @@
-"""A worker written by hand (`app.process_work_batch`): what it needs beside the exchange itself.
+"""A worker written by hand (`app.process_work_batch`): what it needs besides the exchange itself.
 
-It is often the only kind of worker that a database has, so it does here what our own worker does beside its loop.
-Leases that lapsed are ended, at most once a second. A message whose last worker never came back is handed out alone: in
+It is often the only kind of worker that a database has, so this module does what our own worker does besides its loop.
+Leases that lapsed are ended, at most once a second. A message whose last worker vanished is handed out alone: in
 a batch of its own, while this process holds nothing else, and while it is held nothing else is handed out. What was
-started as often as its policy allows becomes a dead letter before any code of the user sees it.
+started as often as its policy allows becomes a dead letter before the user's code sees it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Reported(Exception):
 
 
 class ByHand:
-    """The hands of one process: what they hold, and whether that is a suspect."""
+    """The worker of one process: the leases it holds, and whether one of them is a suspect's."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class ByHand:
         self.store, self.handlers, self.settings, self.clock = store, handlers, settings, clock
         self.masking, self.keys, self.prepare = masking, keys, prepare
         self.traces = Traces()
-        self.number: int | None = None  # as a worker; it has one once it has asked for work
+        self.number: int | None = None  # the worker's number; it has one after it has asked for work
         self._lock = threading.Lock()
         self._held: dict[Lease, float] = {}  # leases and when they lapse; monotonic
-        self._asking = 0  # exchanges on their way that may bring ordinary work
-        self._alone: Lease | bool = False  # the lease of a suspect in hand, or that one is being asked for
-        self._suspects = False  # somebody waits to be handed out alone
-        self._had_suspect = (
-            False  # the last one that was handed out was a suspect: the others have their turn
+        self._asking = 0  # exchanges in flight that may bring ordinary work
+        self._alone: Lease | bool = (
+            False  # the lease of the suspect that is held, or True while one is asked for
         )
+        self._suspects = False  # a suspect waits to be handed out
+        self._had_suspect = False  # the last message handed out was a suspect: ordinary work is next
         self._looked_at = float("-inf")
 
     def process(
@@ -76,7 +76,7 @@ class ByHand:
         wait: float,
         run: int | None,
     ) -> Batch:
-        """Hand in and get work; with nothing there, look again for `wait` seconds."""
+        """Hand in results and get work; while there is none, look again for up to `wait` seconds."""
         report = Report(
             worker=self._registered(),
             settlements=settlements,
@@ -127,7 +127,7 @@ class ByHand:
         return self.number
 
     def _turn(self, report: Report) -> Batch:
-        """One look: at the ordinary work, or at the suspects, or at both, until something is found."""
+        """Look once: for ordinary work, for suspects, or for both, until something is found."""
         if not report.want:
             return self._exchange(replace(report, total=0))
         self._look(report.want)
@@ -139,15 +139,15 @@ class ByHand:
                 continue
             if batch is None:
                 batch = self._ask(report, alone)
-            else:  # what had ended is handed in
+            else:  # results are handed in
                 batch = replace(self._ask(asking(report), alone), lost=batch.lost)
             if batch.work:
                 return batch
-        # A suspect is in hand: nothing is handed out beside it.
+        # A suspect is held: nothing else is handed out.
         return batch or self._exchange(replace(report, want=(), total=0))
 
     def _look(self, want: Sequence[Want]) -> None:
-        """End leases that lapsed, and find out whether somebody waits to be handed out alone."""
+        """End leases that lapsed, and find out whether a suspect waits."""
         now = self.clock.monotonic()
         if now - self._looked_at < RECOVERS_EVERY:
             return
@@ -162,7 +162,7 @@ class ByHand:
         self._suspects = self.store.run(engine.suspects_wait(queues))
 
     def _may_ask(self, report: Report, alone: bool) -> bool:
-        """Whether work of this kind may come into this process now; if so, it is on its way from here on."""
+        """Whether this process may ask for work of this kind now; if so, the request counts as in flight."""
         ended = leases_of(report) if report.settlements else set()
         with self._lock:
             if self._held:
@@ -187,7 +187,7 @@ class ByHand:
             if alone:
                 report = replace(report, suspects=True)
             batch = self._exchange(report)
-            while batch.shares and not batch.work:  # what came was settled here: there may be more behind it
+            while batch.shares and not batch.work:  # all that came was settled here: there may be more
                 batch = replace(self._exchange(asking(report)), lost=batch.lost)
             work = batch.work
         finally:
@@ -204,7 +204,7 @@ class ByHand:
         return batch
 
     def _exchange(self, report: Report) -> Batch:
-        """One exchange. What must not be started is settled, and not handed out."""
+        """One exchange. Messages that must not be started are settled, and not handed out."""
         batch = self.store.run(engine.exchange(report))
         if report.settlements:
             with self._lock:
@@ -223,7 +223,9 @@ class ByHand:
         last = Report(self._registered(), settlements=spent)
         try:
             self.store.run(engine.exchange(last))
-        except Exception as error:  # what else was handed out counts more; these lapse and are judged again
+        except (
+            Exception
+        ) as error:  # the rest of the batch is more important; these leases lapse and are checked again
             for message in (each.leased.message for each in spent):
                 log.error(
                     "settlement.refused",
@@ -232,9 +234,9 @@ class ByHand:
                 )  # fmt: skip
 
     def _judged(self, work: Sequence[Leased]) -> tuple[list[Leased], list[Settlement]]:
-        """What may be handed out, and the endings of what may not.
+        """The messages that may be handed out, and the endings of those that may not.
 
-        The rest of its run, settled around, is given back: it comes again with the next of them as its head.
+        The rest of such a message's run is given back: it is handed out again, with the next message as its head.
         """
         if not any(delivery.is_doubtful(each) for each in work):
             return list(work), []
@@ -255,7 +257,7 @@ class ByHand:
 
 
 def asking(report: Report) -> Report:
-    """The same without what has ended. Not made where it is not needed: to ask for nothing new must stay cheap."""
+    """The same report without what has ended. Copied only if needed: a report that asks for nothing must be cheap."""
     return replace(report, settlements=()) if report.settlements else report
 
 

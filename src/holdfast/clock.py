@@ -1,4 +1,4 @@
-"""The only clocks and the only dice: nothing else in the package reads time or chance.
+"""The only clocks and the only source of chance: nothing else in the package reads time or random numbers.
 
 Instants that are stored come from the database; `monotonic` measures how long something took
 inside one process; `roll` is the chance that rules receive as an argument.
@@ -32,7 +32,7 @@ class Clock(Monotonic, Protocol):
 class SystemClock:
     """The machine's clock. `now()` is None: stored instants are the database's own."""
 
-    monotonic = staticmethod(time.monotonic)  # asked for several times a message
+    monotonic = staticmethod(time.monotonic)  # called several times for each message
     roll = staticmethod(random.random)
 
     def now(self) -> datetime | None:
@@ -41,7 +41,7 @@ class SystemClock:
 
 @dataclass
 class MovableClock:
-    """A clock for tests: time stands until it is moved, and the dice are seeded."""
+    """A clock for tests: time stands still until it is moved, and chance is seeded."""
 
     instant: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     dice: random.Random = field(default_factory=lambda: random.Random(0))
@@ -74,7 +74,7 @@ class MovableClock:
 
 
 class DatabaseTime:
-    """The database's time, as far as one can tell from here: what it said last, and what has passed here since."""
+    """An estimate of the database's time: what it said last, and the time that has passed here since."""
 
     __slots__ = ("_clock", "_heard")
 
@@ -107,7 +107,7 @@ class DatabaseTime:
 
 
 def wall_clock() -> datetime:
-    """This machine's idea of the time, for showing to people; never stored as an instant that decides something."""
+    """This machine's time, to show to people. It is never stored where a decision depends on it."""
     return datetime.now(UTC)
 
 
@@ -118,7 +118,7 @@ def micros(instant: datetime) -> int:
 
 
 def from_micros(value: int) -> datetime:
-    """The reverse. A time that Python does not know is the last or the first that it does."""
+    """The reverse. A time outside Python's range becomes the last or the first that Python has."""
     try:
         return EPOCH + timedelta(0, 0, value)
     except OverflowError:

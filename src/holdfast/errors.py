@@ -3,7 +3,7 @@
 HoldfastError
 ├── UsageError               the call is wrong; nothing was stored
 │   ├── InvalidMessage       a type, body, header, stream or key that cannot be stored exactly
-│   ├── NotInTransaction     a publish on a handle that would commit by itself
+│   ├── NotInTransaction     a publish on a connection that has no open transaction
 │   ├── WrongHandle          a handle this call cannot use (async given to sync, unknown kind)
 │   ├── CommitRefused        a commit or rollback inside ctx.transaction(), where only the engine commits
 │   ├── InstanceExists       an orchestration's instance with this id was started before
@@ -15,16 +15,16 @@ HoldfastError
 ├── LeaseLost                another worker holds the message now; roll back what you did
 ├── VersionConflict          the event stream is not at the version you expected
 ├── IdTaken                  another message has the id that was given, in the same queue
-├── Refused                  an operator's verb that would break a promise, with the reason
+├── Refused                  an operator's command that would break a guarantee, with the reason
 ├── NotFound                 no such message, queue or stream
 ├── ArchiveFailed            an archive cannot be written or read, or is not whole; nothing was deleted
 ├── CircuitOpen              a breaker refused the call; nothing was called
-├── CallFailed               a call of an orchestration did not end well; in holdfast.orchestrations, as those below
+├── CallFailed               a call of an orchestration failed; in holdfast.orchestrations, like those below
 │   ├── ActivityFailed       an activity failed for good
 │   └── OrchestrationFailed  an orchestration failed or was cancelled
 ├── UndoFailed               some of what a saga had to undo could not be undone
 ├── JournalUnreadable        a row of an orchestration's journal cannot be read
-├── TurnOverrun              a turn of an orchestration ran too long or in circles
+├── TurnOverrun              a turn of an orchestration ran too long or in an endless loop
 └── PoisonError              a message that cannot be handled: attempts spent or vanished alone
 
 `category` and `retryable` say what a caller may do about it; the one-line text of an error
@@ -38,7 +38,7 @@ from uuid import UUID
 
 
 class HoldfastError(Exception):
-    """Something in Holdfast went wrong. `details`: lines behind its text, such as the candidates for an id."""
+    """Something in Holdfast went wrong. `details`: lines after its text, such as the candidates for an id."""
 
     details: tuple[str, ...] = ()
     category: ClassVar[str] = "infrastructure"
@@ -73,7 +73,7 @@ class WrongHandle(UsageError):
 class CommitRefused(UsageError):
     """Inside ctx.transaction() only the engine commits; nothing of the block is stored.
 
-    `during` is the exception of yours that was being handled at that moment: it is the one that leaves the block.
+    `during` is your exception that was being handled at that moment: it is the one that leaves the block.
     """
 
     def __init__(self, message: str | None = None, during: BaseException | None = None) -> None:
@@ -126,14 +126,14 @@ class VersionConflict(HoldfastError):
         found = "another version" if actual is None else f"version {actual}"
         super().__init__(
             f"Event stream {stream!r} was expected at version {expected} and is at {found}: "
-            "read it again and decide anew."
+            "read it again and decide again."
         )
 
 
 class IdTaken(HoldfastError):
     """Another message has the id that was given, in the same queue; nothing of this call was stored.
 
-    `state` says what the other one is: pending, scheduled, unrouted or dead; `number` tells messages of one id apart.
+    `state` says what the other one is: pending, scheduled, unrouted or dead; `number` tells messages with one id apart.
     """
 
     category = "application"
@@ -164,7 +164,7 @@ _STATES = {
 
 
 class Refused(HoldfastError):
-    """The order was refused because it would break a promise."""
+    """The command was refused because it would break a guarantee."""
 
     category = "application"
 
@@ -182,7 +182,7 @@ class ArchiveFailed(HoldfastError):
 
 
 class CircuitOpen(HoldfastError):
-    """A breaker refused the call before it was made; `retry_in` says in how many seconds to ask again."""
+    """A breaker refused the call before it was made; `retry_in` says in how many seconds to try again."""
 
     category = "infrastructure"
     retryable = True
@@ -199,7 +199,7 @@ class PoisonError(HoldfastError):
     """A message that was handed out too often without ever ending well.
 
     The text names ids and counts only; `message` carries the full serialized message for
-    whoever must look into it.
+    those who must look into it.
     """
 
     category = "poison"

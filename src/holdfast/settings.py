@@ -7,7 +7,7 @@ from typing import Literal, TypedDict, Unpack
 
 from .errors import InvalidSettings
 
-# What keeps what it is given: memory, for one, would read back well, and be gone with the process.
+# Only storage that is durable: memory://, for example, would be lost with the process.
 ARCHIVES = ("file", "s3", "gs", "az")
 
 RetryProfile = Literal["patient", "brisk", "api", "steady", "immediate"]  # what they are: rules/retry.py
@@ -61,13 +61,13 @@ class Settings:
 
     lease: float = 30.0
     heartbeat: float = 10.0
-    timeout: float = 300.0  # of a handler; renewal ends there
-    grace: float = 25.0  # what a stopping worker gives its handlers
+    timeout: float = 300.0  # of a handler; its lease is not renewed after that
+    grace: float = 25.0  # the time a stopping worker gives its handlers
     claim: int = 500
     claim_bytes: int = 8 * 1024 * 1024
     run: int = 500
     concurrency: int = 100  # handlers at once in one process
-    threads: int = 16  # of them, `def` handlers
+    threads: int = 16  # how many of them may be `def` handlers
     connections: int = 8  # for handlers' own transactions, in one process, on PostgreSQL
     body_bytes: int = 1024 * 1024
     headers_bytes: int = 16 * 1024
@@ -90,7 +90,7 @@ class Settings:
     alert_late: float = 10  # messages that begin, or wait, later than `late`
     late: float = 300.0
     alert_silent: float = 120.0  # since any worker was seen
-    alert_breaker: float = 1  # a breaker that is not closed; each is told by itself
+    alert_breaker: float = 1  # a breaker that is not closed; each is reported separately
     alert_blocked: float = 900.0  # that a stream stands still
     alert_backlog: float = 600.0  # age of the oldest message that could be handled
     alert_poison: float = 1  # messages that have failed ten times or more

@@ -324,7 +324,7 @@ def test_a_function_that_fails_leaves_the_keys_that_it_gave() -> None:
     sealed = keys.seal(uuid4(), "t", "1")
     clock.advance(seconds=61)
     assert key_of(sealed) == key_of(keys.seal(uuid4(), "t", "1")) == "k1"
-    with pytest.raises(BodySealed, match="could not be had"):
+    with pytest.raises(BodySealed, match="could not be loaded"):
         Keys(lambda: answers.pop(), clock).seal(uuid4(), "t", "1")
 
 

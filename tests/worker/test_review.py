@@ -187,7 +187,7 @@ def test_an_id_of_ones_own_is_a_uuid_whatever_it_came_as(lab: Lab, id: Any) -> N
 @pytest.mark.parametrize("id", ["order-17", 17, b"0123456789abcdef", ""])
 def test_an_id_that_is_none_is_refused_before_anything_is_stored(lab: Lab, id: Any) -> None:
     """Found in review: on SQLite it was stored, and ended every worker that claimed it."""
-    with pytest.raises(InvalidMessage, match="is no UUID"):
+    with pytest.raises(InvalidMessage, match="is not a UUID"):
         lab.app().publish("a", 1, id=id)
 
 

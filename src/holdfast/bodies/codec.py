@@ -1,11 +1,11 @@
-"""Bodies and headers to JSON text and back, strictly: what would not come back as it went is refused.
+"""Bodies and headers to JSON text and back, strictly: a value that would not come back unchanged is refused.
 
 The text is stored as text, so it is the same on every database. A body without types may hold what JSON has, and
 tuples, dates, UUIDs, decimals and enums, which a handler's annotation brings back. In a dataclass, Struct or attrs
 class, whose annotations bring everything back, there may also be sets, bytes and keys that are not text.
 
-msgspec writes what it is given without a word: NaN as null, bytes as base64, a key 1 beside a key "1". So each
-body is looked through first (3 us for 200 bytes; reading it back and comparing took as long, 2026-11).
+msgspec writes such values without an error: NaN as null, bytes as base64, a key 1 beside a key "1". So each
+body is checked first (3 us for 200 bytes; reading it back and comparing took as long, 2026-11).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Unreadable(Exception):
 
 
 def encode(body: Any, limits: Settings) -> str:
-    """The body as JSON text, or InvalidMessage with the place and the remedy.
+    """The body as JSON text, or InvalidMessage, which says where the problem is and what to do.
 
     >>> encode({"id": 1}, Settings())
     '{"id":1}'
@@ -51,7 +51,7 @@ def encode(body: Any, limits: Settings) -> str:
     try:
         if is_model_instance(
             body
-        ):  # dumped once; inside another body it is dumped to look and again to write
+        ):  # dumped once here; inside another body it is dumped twice, to check it and to write it
             body = dump_model(body)
         look(body, limits.body_depth, False)
         data = WRITER.encode(body)
@@ -74,7 +74,7 @@ def encode(body: Any, limits: Settings) -> str:
 
 
 def encode_raw(text: str | bytes, limits: Settings) -> str:
-    """Text that is JSON already, as it is, if it would pass as a body."""
+    """Text that is JSON already, unchanged, if it is a valid body."""
     try:
         data = text.encode() if isinstance(text, str) else text
         text = data.decode()
@@ -103,11 +103,11 @@ def encode_raw(text: str | bytes, limits: Settings) -> str:
     return text
 
 
-BASE64 = "data_base64"  # the one key of a body that holds bytes of another system that are no JSON
+BASE64 = "data_base64"  # the only key of a body that holds bytes of another system that are not JSON
 
 
 def encode_foreign(data: bytes, limits: Settings) -> str:
-    """Bytes that are no JSON (protobuf, avro, an image) as a body: `{"data_base64": "..."}`.
+    """Bytes that are not JSON (protobuf, avro, an image) as a body: `{"data_base64": "..."}`.
 
     A parameter with the annotation `bytes` gets them back as they were.
 
@@ -153,7 +153,7 @@ def check_header(name: str, value: object) -> None:
         case str():
             why = "has a control character, a line separator or a lone surrogate, which transports refuse"
         case bool() | int() | float():
-            why = "is no number that every transport can hold"
+            why = "is not a number that every transport can hold"
         case _:
             why = f"is of type {type(value).__name__}; only str, int, float and bool can be headers"
     raise InvalidMessage(f"Header {name!r} {why}. Put it into the body, or write it as text.")
@@ -165,12 +165,12 @@ NUL = re.compile("\0")
 NO_NUL = "is text with a NUL character, which PostgreSQL cannot hold"
 SURROGATE = re.compile("[\ud800-\udfff]")
 STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-DIGITS = 4300  # of an integer: Python writes and reads no more unless told to
+DIGITS = 4300  # of an integer: Python's default limit for writing and reading
 LONG = re.compile(rb"-\d{4300}")
 
 
 class Flaw(Exception):
-    """Something in a body that cannot be stored. Its place is gathered on the way out, innermost first."""
+    """Something in a body that cannot be stored. Its path is collected on the way out, innermost first."""
 
     def __init__(self, why: str, remedy: str) -> None:
         self.why, self.remedy = why, remedy
@@ -182,7 +182,7 @@ class Flaw(Exception):
 
 
 def look(value: Any, room: int, typed: bool) -> None:
-    """Raise Flaw if msgspec would write something else than what was meant, or nothing at all."""
+    """Raise Flaw if msgspec would write something other than this value, or nothing at all."""
     kind = type(value)
     if kind not in EASY:
         LOOKERS.get(kind, look_closer)(value, room, typed)
@@ -205,7 +205,7 @@ def look_into_dict(value: dict[Any, Any], room: int, typed: bool) -> None:
         flaw.steps.append(key)
         raise
     if others and len({WRITER.encode({key: 0}) for key in value}) != len(value):
-        raise Flaw("has two keys that are written alike", "Make them differ as text.")
+        raise Flaw("has two keys that become the same text", "Make them differ as text.")
 
 
 def look_into_items(value: Any, room: int, typed: bool) -> None:
@@ -230,7 +230,7 @@ def look_at_float(value: float, room: int, typed: bool) -> None:
 
 def look_at_decimal(value: Decimal, room: int, typed: bool) -> None:
     if not value.is_finite():
-        raise Flaw(f"is {value}, which is no number", "Use None, or leave it out.")
+        raise Flaw(f"is {value}, which is not a number", "Use None, or leave it out.")
 
 
 def look_at_moment(value: datetime | time, room: int, typed: bool) -> None:
@@ -249,7 +249,7 @@ def look_at_key(key: object, typed: bool) -> None:
 
 
 def look_closer(value: Any, room: int, typed: bool) -> None:
-    """Everything that has no looker of its own."""
+    """Every type that has no check of its own."""
     kind: Any = type(value)
     if isinstance(value, Enum):
         look(value.value, room, typed)
@@ -314,7 +314,7 @@ def field_names(cls: type) -> tuple[str, ...] | None:
 
 
 def represent(value: Any) -> Any:
-    """What msgspec does not know, as something that it does. Also the hook through which msgspec asks."""
+    """A value that msgspec does not know, as one that it knows. It is also msgspec's hook for such values."""
     match value:
         case str():
             return str.__str__(value)
@@ -338,7 +338,7 @@ def represent(value: Any) -> Any:
             return dict(value)
     if is_model_instance(value):
         return dump_model(value)
-    why = f"is a {type(value).__module__}.{type(value).__qualname__}, which has no way into JSON"
+    why = f"is a {type(value).__module__}.{type(value).__qualname__}, which cannot be written as JSON"
     raise Flaw(why, "Use dict, list, text, numbers, a dataclass, a msgspec Struct or a pydantic model.")
 
 
@@ -347,7 +347,7 @@ def is_model_instance(value: Any) -> bool:
 
 
 def dump_model(model: Any) -> Any:
-    """A pydantic model as it would be validated again. Pydantic, too, writes null for NaN, and stars for a secret."""
+    """A pydantic model in the form that can be validated again. Pydantic writes NaN as null and a secret as stars."""
     try:
         text = model.model_dump_json(by_alias=True, round_trip=True)
         for steps, part in parts_of(model.model_dump()) if "null" in text or "***" in text else ():
@@ -375,7 +375,7 @@ PLAIN = msgspec.json.Decoder()
 
 
 def parts_of(value: Any, steps: list[object] | None = None) -> Iterator[tuple[list[object], Any]]:
-    """Every leaf and every key with the way to it. Slow; for errors only. The tree is known to be shallow."""
+    """Every leaf and every key with its path. Slow; for errors only. The depth was checked before."""
     steps = steps or []
     if isinstance(value, Enum):
         value = value.value
@@ -403,7 +403,7 @@ def look_for(pattern: re.Pattern[str], body: Any, why: str) -> None:
 
 
 def surrogate_in(body: Any) -> Flaw:
-    why = "is text with a lone surrogate, which is no character"
+    why = "is text with a lone surrogate, which is not a character"
     try:
         look_for(SURROGATE, body, why)
     except Flaw as flaw:
@@ -429,7 +429,7 @@ def too_large(what: str, size: int, limit: int) -> InvalidMessage:
 
 
 def path_of(steps: list[object]) -> str:
-    """Where in the tree, as `$.items[3].price`."""
+    """The path in the tree, such as `$.items[3].price`."""
     if len(steps) > 8:
         return f"{path_of(steps[:5])}…{path_of(steps[-2:])[1:]}"
     return "$" + "".join(map(step, steps))
@@ -445,7 +445,7 @@ def step(each: object) -> str:
 
 
 def decoder_for(annotation: Any = Any) -> Callable[[str], Any]:
-    """A function from the stored text to what a handler's parameter is annotated with, or InvalidSettings.
+    """A function that decodes the stored text to the annotated type of a handler's parameter, or InvalidSettings.
 
     >>> decoder_for(list[int])("[1,2]")
     [1, 2]
@@ -466,7 +466,7 @@ def make_decoder(annotation: Any) -> Callable[[str], Any]:
             return model_reader(annotation)
         refuse_strangers(annotation)
         decoder = msgspec.json.Decoder(annotation, dec_hook=read_model)
-    except Exception as error:  # also what pydantic and the classes themselves raise when looked at
+    except Exception as error:  # pydantic and the classes themselves may raise too when they are inspected
         why = str(error).partition("\n")[0]
         raise InvalidSettings(
             f"A body cannot be read as {annotation!r}: {why}. Annotate the parameter with dict, a dataclass, a "
@@ -523,7 +523,7 @@ def unread(error: Exception) -> str:
 
 
 def without_values(text: str) -> str:
-    """msgspec quotes a value that is no member of an enum; an error's text holds no payload."""
+    """msgspec quotes a value that is not a member of an enum, but the text of an error must not hold a payload."""
     return re.sub(r"^(Invalid [\w ]+?) ('.*'|-?\d+)(?= - at |$)", r"\1", text, flags=re.DOTALL)
 
 
@@ -536,7 +536,7 @@ def mentions_model(annotation: Any) -> bool:
 
 
 def model_reader(annotation: Any) -> Callable[[str], Any]:
-    """With a pydantic model in the annotation itself pydantic reads all of it; so unions of models work."""
+    """If the annotation itself names a pydantic model, pydantic decodes the whole body. So unions of models work."""
     from pydantic import TypeAdapter, ValidationError
 
     adapter = TypeAdapter(annotation)
@@ -567,7 +567,7 @@ model_reader_of = lru_cache(maxsize=1024)(model_reader)
 
 
 def refuse_strangers(annotation: Any) -> None:
-    """msgspec takes any class and asks the hook at the first message; a handler must be refused before that."""
+    """msgspec accepts any class and calls the hook at the first message; a handler must be refused before that."""
     seen: set[int] = set()
     waiting: list[Any] = [msgspec.inspect.type_info(annotation)]
     while waiting:
@@ -576,7 +576,7 @@ def refuse_strangers(annotation: Any) -> None:
             continue
         seen.add(id(info))
         if isinstance(info, msgspec.inspect.CustomType) and not is_model(info.cls):
-            raise TypeError(f"{info.cls!r} has no way out of JSON")
+            raise TypeError(f"{info.cls!r} cannot be read from JSON")
         for name in info.__struct_fields__:
             each = getattr(info, name)
             for part in each if isinstance(each, tuple) else (each,):

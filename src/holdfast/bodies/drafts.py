@@ -1,4 +1,4 @@
-"""What a publisher says about a message, checked and encoded: nothing that cannot be stored exactly becomes a draft."""
+"""The arguments of a publish, checked and encoded: a message that cannot be stored exactly is refused here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import codec
 
 
 class MessageOptions(TypedDict, total=False):
-    """What can be said about a message beside its type and body, as keywords: for functions that pass them on.
+    """The options of a message besides its type and body, as keywords: for functions that pass them on.
 
     `def place(order: Order, **options: Unpack[MessageOptions]): app.publish("order.placed", order, **options)`
     """
@@ -91,7 +91,7 @@ def draft(
     )
 
 
-WINDOW_MIN = 300.0  # a redelivery comes later than one thinks
+WINDOW_MIN = 300.0  # redeliveries can come late
 WINDOW_MAX = 10 * 366 * 86_400.0
 
 
@@ -109,21 +109,21 @@ def window(given: float | timedelta | None) -> int | None:
     seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
     if not WINDOW_MIN <= seconds <= WINDOW_MAX:
         raise InvalidMessage(
-            f"The window of a dedupe key is {given!r}, and must be 300 seconds to ten years: what comes again after it "
-            "is taken for new."
+            f"The window of a dedupe key is {given!r}, and must be 300 seconds to ten years: a message "
+            "that comes again after it is stored as a new one."
         )
     return ceil(seconds)
 
 
 def _given(id: object) -> UUID:
-    """The caller's own id. Whatever else says that it is a UUID, of a driver say, is made one."""
+    """The caller's own id. A UUID class of a driver, for example, is converted."""
     if type(id) is UUID:
         return id
     try:
         return UUID(str(id))
     except ValueError:
         raise InvalidMessage(
-            f"id={id!r} is no UUID: leave it out, or make one of it with uuid.uuid5()."
+            f"id={id!r} is not a UUID: leave it out, or derive one from it with uuid.uuid5()."
         ) from None
 
 

@@ -1,12 +1,12 @@
-"""Bodies encrypted at rest: what is sealed when it is stored, and opened when a handler is called.
+"""Bodies encrypted at rest: sealed when they are stored, and opened when a handler is called.
 
-A sealed body is JSON text like any other, so nothing else in the engine knows of it:
+A sealed body is JSON text like any other, so the rest of the engine need not know about it:
 
     {"holdfast/sealed":"A256GCM","key":"2026-11","data":"..."}
 
 The cipher is AES-256-GCM. Each message has a key of its own, derived from the named one and the message's id
-(HKDF-Expand, RFC 5869), so that no number of messages wears a key out. The message's id and type are bound to the
-text: moved to another message, it does not open. Of several keys the first seals and all open.
+(HKDF-Expand, RFC 5869), so the number of messages for one named key is not limited. The message's id and type are bound
+to the text: it cannot be opened as the body of another message. Of several keys the first seals, and all of them open.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Keys:
-    """Keys by name, in order. Never shown: `repr` tells the names."""
+    """Keys by name; the first one seals. They are never shown: `repr` has only the names."""
 
     def __init__(self, source: Source, clock: Clock) -> None:
         self._cipher = _cipher()
@@ -97,14 +97,14 @@ class Keys:
                 nonce, sealed, _bound(envelope.key, id, type)
             )
             return opened.decode()
-        except Exception:  # InvalidTag says nothing, and the others (too short, not base64) mean the same
+        except Exception:  # InvalidTag has no text, and the others (too short, not base64) mean the same
             raise BodySealed(
                 f"The body of message {id} does not open with key {envelope.key!r}: another key has that name here, "
                 "or the stored text was changed or belongs to another message."
             ) from None
 
     def moved(self, id: UUID, type: str, new_id: UUID, new_type: str, text: str) -> str | None:
-        """A stored body for another message. None: it does not open here, and as it is it would open for nobody."""
+        """A stored body, sealed again for another message. None: it cannot be opened here, so no copy is possible."""
         if not text.startswith(SEALED):
             return text
         try:
@@ -115,7 +115,7 @@ class Keys:
             return None
 
     def _known(self, wanted: str | None = None) -> dict[str, bytes]:
-        """The keys; from a function, asked again after a while, and when one is missed."""
+        """The keys. A function is called again after a while, and when a key is missing."""
         if self._ask is None:
             return self._keys
         age = self._clock.monotonic() - self._asked_at
@@ -126,13 +126,14 @@ class Keys:
             except Exception as error:
                 if not self._keys:
                     raise BodySealed(
-                        f"The keys could not be had ({type(error).__name__}): nothing is sealed or opened until then."
+                        f"The keys could not be loaded ({type(error).__name__}): nothing is sealed or opened "
+                        "until they are."
                     ) from error
         return self._keys
 
 
 def keys_for(source: Source | None, clock: Clock) -> Keys | None:
-    """What was given, else what the environment says, else none: bodies are stored as they are."""
+    """The given keys, else those of the environment, else None: bodies are stored as they are."""
     if source is None:
         source = os.environ.get(VARIABLE) or None
     return None if source is None else Keys(source, clock)
@@ -201,7 +202,7 @@ def _pair(text: object) -> tuple[str, bytes]:
     except ValueError:
         key = b""
     if not colon or len(key) != KEY_BYTES:
-        raise InvalidSettings(  # not a word of what was given: it may be the key
+        raise InvalidSettings(  # the given text is not shown: it may be the key
             f"A key is given as NAME:BASE64 of {KEY_BYTES} bytes: `holdfast keys new` makes one."
         )
     return name, key

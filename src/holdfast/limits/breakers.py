@@ -1,10 +1,10 @@
-"""Breakers: while a dependency is broken, nobody calls it, on any machine.
+"""Circuit breakers: while a dependency is broken, no process calls it, on any machine.
 
     llm = app.breaker("llm")
 
     with llm: ...            async with llm: ...            @llm            llm.call(ask, "why?")
 
-A call is let through, or `CircuitOpen` is raised at once and nothing is called. What the call raises is raised on.
+A call is let through, or `CircuitOpen` is raised at once and nothing is called. What the call raises is passed on.
 `rules.breaker` says what a breaker does, `rules.blame` what counts as a failure, `circuits` how processes share it.
 """
 
@@ -56,7 +56,7 @@ class Permit:
     def __init__(self, breaker: Breaker, called: Called, outer: Permit | None = None) -> None:
         self.breaker, self.called, self.outer = breaker, called, outer
         self.began_at = breaker.circuit.home.monotonic()
-        self.has_failed = False  # a call inside this one did
+        self.has_failed = False  # a call inside this one failed
         self.is_over = False
 
 
@@ -145,12 +145,12 @@ class Breaker:
     def _entering(self) -> Steps[Permit]:
         circuit = self.circuit
         outer = _outer(self)
-        if outer is not None:  # a guarded handler that guards its call too: that is one call
+        if outer is not None:  # a guarded handler that also guards its call: that counts as one call
             return Permit(self, Called(outer.called.era, trial=False), outer)
         circuit.home.notice_change()
         age = circuit.age
         if age >= BELIEVED and (looking := circuit.look()) is not None and age >= 2 * BELIEVED:
-            yield looking  # whoever calls all the time need not wait: he knows what was true a moment ago
+            yield looking  # frequent callers need not wait: what they know is recent
             _raise(looking)
         room = circuit.room(circuit.home.monotonic())
         if room is None:
@@ -169,12 +169,12 @@ class Breaker:
             _raise(taking)
             return taking.result() if taking.done() else None
         finally:
-            if not taking.done():  # nobody waits for it any more
+            if not taking.done():  # the caller no longer waits for it
                 taking.add_done_callback(self.circuit.give_back)
 
     def _leaving(self, error: BaseException | None, timeout: float | None = None) -> Steps[None]:
         permit = _pop(self)
-        if permit is None:  # entered in another context: nobody knows which call this was
+        if permit is None:  # entered in another context: it is not known which call this was
             return
         permit.is_over = True
         result = self._result(error, permit, timeout)
@@ -203,7 +203,7 @@ class Breaker:
         if permit.has_failed:
             return BAD
         if isinstance(error, asyncio.CancelledError) and timeout is not None:
-            # Whoever watches the time began to a moment earlier.
+            # The timeout was started a moment before the call.
             is_late = self.circuit.home.monotonic() - permit.began_at >= 0.9 * timeout
             return BAD if is_late else VOID
         counts = error is not None and not is_ours(error) and self.counts(error)
@@ -213,7 +213,7 @@ class Breaker:
 class Breakers:
     """All breakers of an application, for the code that calls. Operators have `operations.breakers`.
 
-    `store` may be a function that answers it, for an application whose store changes (in tests).
+    `store` may be a function that returns it, for an application whose store changes (in tests).
     """
 
     def __init__(self, store: Store | Callable[[], Store]) -> None:
@@ -234,7 +234,7 @@ class Breakers:
         return there
 
     def listen(self, listener: Callable[[BreakerChanged], None]) -> None:
-        """Call this when a breaker changes its state by the hands of this process: for alerts."""
+        """Register a function to call when this process changes a breaker's state: for alerts."""
         self._circuits.listeners.append(listener)
 
     def close(self) -> None:
@@ -245,17 +245,19 @@ class Breakers:
         return name in self._breakers
 
     def order(self, name: str, decide: DecideSwitch, note: Note) -> Change:
-        """Change a breaker by an operator's hand. What `note` writes stands in the same transaction."""
+        """Change a breaker on an operator's command. What `note` writes is in the same transaction."""
         change = self._circuits.change(name, Policy(), decide, note)
         if not change.done:
-            raise StoreUnavailable(f"Breaker {name} was changed by others all the time: try again.")
+            raise StoreUnavailable(
+                f"Breaker {name} was not changed: other processes kept changing it. Try again."
+            )
         if name in self._breakers:
             self._breakers[name].circuit.learn(change.after, change.now)
         return change
 
 
 def counting(counts: Any) -> Callable[[BaseException], bool]:
-    """Which exceptions count as failures: exception types, reasons, or a function that says so. None: the usual."""
+    """Which exceptions count as failures: exception types, reasons, or a function. None: the default."""
     if counts is None:
         return lambda error: classify(error).reason in FAILURES
     kinds = (counts,) if isinstance(counts, type) else counts
@@ -292,7 +294,7 @@ async def _adrive(steps: Steps[T]) -> T:
             waited = asyncio.wrap_future(next(steps))
             await asyncio.wait([waited], timeout=PATIENCE)
             if waited.done() and not waited.cancelled():
-                waited.exception()  # whoever is interested asks the future itself
+                waited.exception()  # the result is read from the future itself
     except StopIteration as end:
         result: T = end.value
         return result
@@ -301,7 +303,7 @@ async def _adrive(steps: Steps[T]) -> T:
 
 
 def _raise(future: Future[Any]) -> None:
-    """What is wrong with the call, or with the tables, is the caller's to hear."""
+    """Raise errors about the call itself, or about the tables, in the caller."""
     if future.done() and not future.cancelled() and (error := future.exception()) is not None:
         raise error
 
@@ -328,5 +330,5 @@ def _pop(breaker: Breaker) -> Permit | None:
 
 
 def _wish(answer: object) -> BaseException | None:
-    """A handler that returns Snooze or Dead has not said that its dependency is well."""
+    """A handler that returns Snooze or Dead does not show that its dependency works."""
     return answer if isinstance(answer, Exception) and is_ours(answer) else None

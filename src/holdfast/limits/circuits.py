@@ -1,11 +1,11 @@
-"""What a process knows of the breakers in the store, and how it tells them what happened.
+"""What a process knows about the breakers in the store, and how it reports its calls to them.
 
-A breaker's state is a row that all processes share. Each process believes for a second what it read, and keeps its own
-calls; they are handed in when one of them failed, here or elsewhere, at most once a second, and at once when they open
-the breaker. So a call that goes well writes nothing and reads nothing. A trial is taken from the row by compare and
-swap: there are three for all processes together. Without the database each process goes by what it knows.
+A breaker's state is a row that all processes share. Each process caches the row for a second, and collects its own
+calls. They are handed in when one of them failed, here or elsewhere, at most once a second, and at once when they open
+the breaker. So a call that succeeds writes nothing and reads nothing. A trial is taken from the row by compare and
+swap: there are three for all processes together. Without the database each process uses what it knows.
 
-The store is asked in one thread aside: async callers must not block, and a caller that holds a transaction of SQLite
+The store is asked in a separate thread: async callers must not block, and a caller that holds a transaction of SQLite
 must not wait for itself.
 """
 
@@ -35,15 +35,15 @@ P = ParamSpec("P")
 DecideSwitch = Callable[[Switch, datetime], Switch | None]
 Note = Callable[[Change], Plan[Any]]
 
-BELIEVED = 1.0  # seconds for which a process believes what it read, and between two writes of its calls
-PATIENCE = 5.0  # seconds that a call waits for the store; then it goes by what is known
+BELIEVED = 1.0  # seconds for which a process caches the row, and between two writes of its calls
+PATIENCE = 5.0  # seconds that a call waits for the store; then it uses what is known
 
 log = Log("holdfast.breakers")
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerChanged:
-    """A breaker went from one state to another; told once, in the process that did it."""
+    """A breaker went from one state to another; reported once, in the process that did it."""
 
     name: str
     before: State
@@ -61,7 +61,7 @@ class Called:
 
 
 class Circuits:
-    """The breakers' rows in a store, and the thread that waits for it. `where` answers the store."""
+    """The breakers' rows in a store, and the thread that waits for it. `where` returns the store."""
 
     def __init__(self, where: Callable[[], Store]) -> None:
         self._where = where
@@ -79,7 +79,7 @@ class Circuits:
         return self.store.clock.monotonic()
 
     def notice_change(self) -> None:
-        """In a child process, or with another store, what was known is not ours."""
+        """In a child process, or with another store, forget what was known."""
         pid, store = os.getpid(), self.store
         seen = self._seen
         if seen is not None and seen[0] == pid and seen[1] is store:
@@ -92,7 +92,7 @@ class Circuits:
         self._seen = (pid, store)
 
     def submit(self, do: Callable[[], T]) -> Future[T]:
-        """Do this aside."""
+        """Run this in the separate thread."""
         self.notice_change()
         with self._lock:
             if self._thread is None:
@@ -100,9 +100,9 @@ class Circuits:
             return self._thread.submit(do)
 
     def change(self, name: str, policy: Policy, decide: DecideSwitch, note: Note | None = None) -> Change:
-        """Compare and swap the row of a breaker, and tell it if its state is another.
+        """Compare and swap the row of a breaker, and report it if its state changed.
 
-        `note` is what is written beside a change that was made, in the same transaction.
+        `note` is written together with the change, in the same transaction.
         """
 
         def on_row(row: BreakerRow, now: datetime) -> BreakerRow | None:
@@ -124,7 +124,7 @@ class Circuits:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """The embedded default needs no ceremony: its tables are made when they are missed."""
+        """The embedded default needs no setup: its tables are made when they are missing."""
         try:
             return run(verb(*args, **options))
         except NotMigrated:
@@ -145,10 +145,14 @@ class Circuits:
             try:
                 listener(told)
             except Exception as error:
-                log.error("breaker.listener_failed", "A listener of breakers failed: %(error)s", error=error)
+                log.error(
+                    "breaker.listener_failed",
+                    "A function that listens to breakers failed: %(error)s",
+                    error=error,
+                )
 
     def close(self) -> None:
-        """Hand in what is left, and end the thread. All can be used again."""
+        """Hand in what is left, and end the thread. Breakers can be used again after this."""
         if self._thread is None or self._seen is None or self._seen[0] != os.getpid():
             return
         handed = [circuit.hand_in_rest() for circuit in self.known.values()]
@@ -168,7 +172,7 @@ class Circuit:
 
     def forget(self) -> None:
         self._lock = threading.Lock()
-        self._known = Switch(self.policy)  # as stored, as far as this process has heard
+        self._known = Switch(self.policy)  # as stored, when it was last read
         self._time = DatabaseTime(self.home)
         self._looked_at = float("-inf")
         self._looking: Future[None] | None = None
@@ -193,13 +197,13 @@ class Circuit:
         return None if known.state is State.CLOSED else known.room(time.at(now))
 
     def closed_for(self, now: float) -> float | None:
-        """Seconds since it has closed; None: it is not closed, or has never been open."""
+        """Seconds since it closed; None: it is not closed, or was never open."""
         time = self._time
         closed_at = self._known.closed_at
         return None if closed_at is None else (time.at(now) - closed_at).total_seconds()
 
     def now(self) -> datetime:
-        """The database's time. Before it was heard, this machine's: every change of state is made by one of them."""
+        """The database's time; before that is known, this machine's. Every change of state uses one of the two."""
         if not self._time.is_known:
             self._time.hear(self.home.store.clock.now() or wall_clock(), self.home.monotonic())
         return self._time.now()
@@ -209,7 +213,7 @@ class Circuit:
         return CircuitOpen(self.name, max(switch.retry_in(self.now()), 0.001), switch.why)
 
     def look(self) -> Future[None] | None:
-        """Read the row anew if it was read a while ago; the answer tells when that is done."""
+        """Read the row again if it was read a while ago; the returned future ends when that is done."""
         with self._lock:
             if self._looking is None and self.age >= BELIEVED:
                 self._looking = self.home.submit(self._read)
@@ -230,14 +234,14 @@ class Circuit:
                 self._looking, self._looked_at = None, self.home.monotonic()
 
     def learn(self, row: BreakerRow, now: datetime) -> None:
-        """The row is like this."""
+        """Take over what the row says."""
         with self._lock:
             switch = as_switch(row, self.policy)
             if switch.era != self._known.era:
                 self._pending = ""
             self._looked_at = self.home.monotonic()
             self._time.hear(now, self._looked_at)
-            self._known = switch  # after the time: whoever sees the state asks how long it lasts
+            self._known = switch  # after the time, because a reader of the state also needs the time
 
     # -- trials
 
@@ -258,7 +262,7 @@ class Circuit:
         return Called(taken.era, trial=taken.state is State.HALF_OPEN)
 
     def give_back(self, taking: Future[Called | None]) -> None:
-        """Nobody waits for this trial any more."""
+        """Give up this trial: its caller no longer waits."""
         called = None if taking.cancelled() or taking.exception() is not None else taking.result()
         if called is not None and called.trial:
             self.home.submit(lambda: self._hand_in(VOID, called))
@@ -268,7 +272,7 @@ class Circuit:
     def count(
         self, called: Called, result: str, seconds: float | None = None, why: str | None = None
     ) -> Future[None] | None:
-        """Note how a call ended; what must be handed in now is on its way. `seconds`: the other side asked for them."""
+        """Record how a call ended; hand in now if needed. `seconds`: the other side asked for this pause."""
         now = self.home.monotonic()
         with self._lock:
             calls = self._to_hand_in(called, result)
@@ -281,14 +285,14 @@ class Circuit:
             self._handed_in_at = now
             if not called.trial and called.era == self._known.era:
                 self._pending = ""
-            self._known = ahead  # at once in this process; the row has the last word
+            self._known = ahead  # at once in this process, until the row is read again
         return self.home.submit(lambda: self._hand_in(calls, called, seconds, why, is_known=True))
 
     def _to_hand_in(self, called: Called, result: str) -> str:
-        """The calls that the row should hear of: none if all went well, everywhere."""
+        """The calls to write to the row: none if all calls succeeded, in all processes."""
         if called.trial:
             return result
-        if called.era != self._known.era:  # of an era that is over; a late failure puts the first trial off
+        if called.era != self._known.era:  # of an era that is over; a late failure delays the first trial
             return result if result == BAD and called.era == self._known.era - 1 else ""
         if result == VOID:
             return ""
@@ -297,7 +301,7 @@ class Circuit:
         return "" if all_well else self._pending
 
     def hand_in_rest(self) -> Future[None] | None:
-        """Hand in failures that are not handed in yet."""
+        """Write the failures that are not written yet."""
         with self._lock:
             calls, self._pending = self._pending, ""
             called = Called(self._known.era, trial=False)
@@ -324,14 +328,14 @@ class Circuit:
                 if not done:
                     self._pending = (handed + self._pending)[-self.policy.window :]
                     return
-                # With what has ended meanwhile it may open.
+                # Together with calls that ended meanwhile it may open.
                 if after(self._known, self._pending, self.now(), called.era, None, why).era != called.era:
                     calls, self._pending, seconds = self._pending, "", None
 
     # -- relays
 
     def outage(self, seconds: float, why: str) -> Future[bool]:
-        """Open it for so long, or keep it open: what it protects cannot be used by anybody."""
+        """Open it for this long, or keep it open: no process can use what it protects."""
         return self.home.submit(
             lambda: self._change(lambda switch, now: switch.asked_to_wait(seconds, now, why=why))
         )
@@ -341,9 +345,9 @@ class Circuit:
         return self.home.submit(lambda: self._change(lambda switch, now: switch.mended(now, opened_for)))
 
     def _change(self, decide: DecideSwitch, is_known: bool = False) -> bool:
-        """False: others changed the row all the time. Without the database the change is made here only.
+        """False: other processes kept changing the row. Without the database the change is made in this process only.
 
-        `is_known`: here it has been made already.
+        `is_known`: this process has made the change already.
         """
         try:
             change = self.home.change(self.name, self.policy, decide)
@@ -359,7 +363,7 @@ class Circuit:
     def _alone(self, error: StoreUnavailable) -> None:
         log.warning(
             "breaker.alone",
-            "Breaker %(breaker)s goes by what is known here: %(error)s",
+            "Breaker %(breaker)s uses what this process knows: %(error)s",
             breaker=self.name,
             error=error,
         )

@@ -1,7 +1,7 @@
-"""What a worker may begin of each queue: as much as the queue's breaker, its rate, its slots and a catch-up allow.
+"""How much a worker may begin of each queue: what the queue's breaker, its rate, its slots and a catch-up allow.
 
-A worker asks for no more than that, so nothing is claimed just to be refused, and what was claimed and may not begin
-any more goes back untouched. Everything here is said from memory; `look` refreshes it, once in a worker's turn.
+A worker asks for no more than that, so nothing is claimed just to be refused. Messages that were claimed and may no
+longer begin go back unchanged. All answers come from memory; `look` refreshes it, once in a worker's turn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = Log("holdfast.worker")
 
 @dataclass(slots=True)
 class Recovering:
-    """A catch-up: how long ago an outage ended, and the tokens for what may begin since."""
+    """A catch-up: how long ago an outage ended, and the tokens for what may begin since then."""
 
     name: str
     slope: CatchUp
@@ -40,7 +40,7 @@ class Recovering:
     hand: Hand
 
     def active(self, now: float) -> Hand | None:
-        """The tokens to use; None: nothing is bounded."""
+        """The tokens to use; None: no limit."""
         passed = self.passed(now)
         rate = None if passed is None else self.slope.rate(passed)
         if rate is None:
@@ -64,17 +64,17 @@ class Gate:
         self.paces = paces  # what this worker holds of each queue
         self.breakers: dict[str, Breaker] = {}
         self.doors: dict[str, Door] = {}
-        self.rates: dict[str, str] = {}  # by queue, as the slots: the name
+        self.rates: dict[str, str] = {}  # queue -> name of its rate; the same for the slots
         self.hands: dict[str, Hand] = {}
         self.slots: dict[str, str] = {}
         self.limits: dict[str, SlotHand] = {}
         self.catch_ups: dict[str, list[Recovering]] = {}
         self.worker = 0  # its number, by which slots are held
-        self.is_leaving = False  # slots that are not in use are given up
-        self._sharing: dict[str, list[str]] = {}  # the queues that have the slots of a name
+        self.is_leaving = False  # unused slots are given back
+        self._sharing: dict[str, list[str]] = {}  # name of slots -> the queues that use them
         self._drains = (
             (SUSPECTS,) if quarantine else ()
-        )  # besides its queues: suspects, which nobody else takes
+        )  # besides its queues: suspects, which no other worker takes
         self._ended: dict[str, float] = {}  # by queue: when an outage of the queue itself ended
         self._paused: frozenset[str] = frozenset()
 
@@ -88,7 +88,7 @@ class Gate:
         door: Door | None = None,
         like: str | None = None,
     ) -> None:
-        """From now on this queue is served, under these limits. `like`: the family whose outage was its own, too."""
+        """From now on this queue is served, under these limits. `like`: its family, whose outages count for it too."""
         if like in self._ended:
             self._ended.setdefault(queue, self._ended[like])
         if breaker is not None:
@@ -120,7 +120,7 @@ class Gate:
         self.catch_ups.setdefault(queue, []).append(shared)
 
     def forget(self, queue: str) -> None:
-        """This queue is not served any more: a queue of a family that has had no work for a while."""
+        """This queue is no longer served: a queue of a family that has had no work for a while."""
         self.breakers.pop(queue, None)
         self.doors.pop(queue, None)
         self.catch_ups.pop(queue, None)
@@ -135,18 +135,18 @@ class Gate:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any of the queues has something to look at."""
+        """Whether any of the queues has a limit to refresh."""
         return bool(self.breakers or self.rates or self.slots or self.catch_ups or self.doors)
 
     # -- asking
 
-    # What Pacing asks is answered from memory: no clock is read, nothing is written or logged, no code of others runs.
+    # Pacing is answered from memory: no clock is read, nothing is written or logged, no user code runs.
 
     def allowed(self, queue: str, now: float) -> int | None:
         """How many messages of a queue may begin now; None: any number.
 
-        A shut door keeps new work away. What is in hand begins all the same, and ends as unsent, which costs nothing:
-        to give it back would be one of its refunds, which are limited.
+        A closed door stops new work. Messages that are held still begin, and end as unsent, which costs nothing:
+        giving them back would use up one of their refunds, which are limited.
         """
         if queue in self.doors and not self.doors[queue].is_open():
             return 0
@@ -160,14 +160,14 @@ class Gate:
         return queue in self.breakers and self.breakers[queue].circuit.room(now) == 0
 
     def admits(self, queue: str, now: float) -> bool:
-        """Whether one message of a queue begins now; it uses up a token of each of its rates."""
+        """Whether one message of a queue may begin now; if so, it uses up a token of each of its rates."""
         if self.refuses(queue, now):
             return False
         hands = self._hands(queue, now)
         return all(hand.has(now) for hand in hands) and all(hand.use(now) for hand in hands)
 
     def at_once(self, queue: str, now: float) -> int | None:
-        """How many leases of a queue may run at once: so many slots are in hand. None: any number."""
+        """How many leases of a queue may run at once: the number of slots that are held. None: any number."""
         return None if queue not in self.slots else self.limits[self.slots[queue]].at_once(now)
 
     def has_token(self, queue: str, now: float) -> bool:
@@ -183,7 +183,7 @@ class Gate:
 
     @property
     def waits_for_slots(self) -> bool:
-        """Whether a limit has no slot for this worker: it cannot know yet whether there is work."""
+        """Whether this worker has no slot of a limit: then it does not know yet whether there is work."""
         return any(not limit.has_any(self.clock.monotonic()) for limit in self.limits.values())
 
     def is_shut(self, queue: str, now: float) -> bool:
@@ -205,14 +205,14 @@ class Gate:
         return hands
 
     def _count(self, name: str) -> tuple[int, int]:
-        """The leases of all queues with the slots of this name: those that run, and all."""
+        """The leases of all queues that use these slots: those that run, and all."""
         counts = [self.paces[queue].lanes for queue in self._sharing[name]]
         return sum(running for running, _ in counts), sum(held for _, held in counts)
 
     # -- outages of the queues themselves
 
     def heard_paused(self, paused: frozenset[str]) -> None:
-        """These queues are paused now: what is not any more has an outage behind it."""
+        """These queues are paused now. For a queue that was paused and no longer is, an outage has just ended."""
         for queue in self._paused - paused:
             self._ended[queue] = self.clock.monotonic()
         self._paused = paused
@@ -222,7 +222,7 @@ class Gate:
         return None if ended is None else now - ended
 
     async def begin(self, worker: int, queues: Iterable[str]) -> None:
-        """This worker has its number. A queue that nobody was there for has an outage behind it."""
+        """This worker has its number. For a queue that no worker served until now, an outage has just ended."""
         self.worker = worker
         bounded = [
             queue for queue in queues if any(r.name.startswith(QUEUES) for r in self.catch_ups.get(queue, ()))
@@ -239,7 +239,7 @@ class Gate:
 
     @property
     def pause(self) -> float:
-        """Seconds after which a look is worth it, though nothing happens meanwhile."""
+        """Seconds after which to refresh, even if nothing happens meanwhile."""
         now = self.clock.monotonic()
         empty = [hand.look_at - now for _, hand in self._all_hands(now) if not hand.has(now)]
         waits = [hand.look_at - now for hand in self.limits.values() if not hand.fair]
@@ -252,7 +252,7 @@ class Gate:
         return list(found.items())
 
     async def look(self) -> None:
-        """Read breakers anew that were read a while ago, and take tokens and slots where there are none in hand."""
+        """Read breakers again that were read a while ago, and take tokens and slots where none are left."""
         looking = [each for each in (breaker.circuit.look() for breaker in self.breakers.values()) if each]
         if looking:
             done, _ = await asyncio.wait([asyncio.wrap_future(each) for each in looking], timeout=LOOKS_EVERY)
@@ -297,16 +297,18 @@ class Gate:
             log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=error)
             return
         if age >= self.lease:
-            text = "no heartbeat of this worker has been seen within its lease"
+            text = "this worker had no heartbeat within its lease"
             log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=text)
         if not done:
-            text = "others changed them all the time"
+            text = "other workers kept changing them"
             log.warning("slots.unknown", "No slots of %(slots)s: %(error)s", slots=name, error=text)
         if done and got is not None:
             limit.learn(got, wants, self.lease - age, asked_at)
 
 
-AFTER_AWAY = CatchUp(500.0)  # for a queue that goes somewhere else, after it was cut off for long
+AFTER_AWAY = CatchUp(
+    500.0
+)  # for a queue that is sent to another system, after a long time without a connection
 CATCH_UP = f"{RESERVED_PREFIX}catch-up/"
 QUEUES = f"{CATCH_UP}queue/"
 SUSPECTS = f"{RESERVED_PREFIX}suspects"

@@ -1,4 +1,4 @@
-"""Alerts as values: what was measured, the episodes of an alert, and what is told of them."""
+"""Alerts as values: what was measured, the episodes of an alert, and what is reported about them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How it stands with one subject now; '' is the whole. `text` says it in a sentence, `details` for machines."""
+    """The current value of one subject; '' is the whole. `text` is a sentence for people, `details` is for machines."""
 
     subject: str
     value: float
@@ -54,7 +54,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An episode begins, and is told."""
+    """An episode begins, and is reported."""
 
     episode: Episode
     threshold: float
@@ -64,7 +64,7 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An episode goes on: calmer, higher, or raised again. Nothing is told."""
+    """An episode goes on: calmer, higher, or raised again. Nothing is reported."""
 
     before: Episode
     after: Episode
@@ -72,7 +72,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """An episode is over, and that is told."""
+    """An episode is over, and that is reported."""
 
     episode: Episode
     value: float

@@ -1,6 +1,6 @@
-"""What went wrong with a message, as a value: whose affair it is, whether another try can help, and the message itself.
+"""What went wrong with a message, as a value: its category, whether a retry can help, and the message itself.
 
-It goes where a person or a program must decide: dead letters shown as JSON, hooks on a death, callers of the future
+It goes where a person or a program must decide: dead letters shown as JSON, hooks on a death, callers of
 orchestrations. Its text is one line and never contains a payload; `message` contains everything.
 """
 
@@ -21,7 +21,7 @@ from .text import counted
 
 
 class Category(StrEnum):
-    """Whose affair a failure is."""
+    """Who must deal with a failure."""
 
     INFRASTRUCTURE = "infrastructure"  # a network, a dependency, a process that vanished
     CONFIGURATION = "configuration"  # something is missing or wrong in how the system is set up
@@ -38,7 +38,7 @@ CATEGORIES = {
     Reason.POISON_MESSAGE: Category.POISON,
 }
 NEVER_RETRYABLE = (Category.CONFIGURATION, Category.POISON)
-PERMANENT = frozenset(  # another try is useless, unless a retry policy says otherwise
+PERMANENT = frozenset(  # a retry is useless, unless a retry policy says otherwise
     {
         Reason.VALIDATION_FAILURE,
         Reason.SERIALIZATION_ERROR,
@@ -50,7 +50,7 @@ PERMANENT = frozenset(  # another try is useless, unless a retry policy says oth
 )
 
 
-STARTS_SPENT = "Poison: handed out"  # begins the error of a message that was handed out once too often
+STARTS_SPENT = "Poison: handed out"  # how the error of a message begins that was handed out once too often
 
 
 class FailureDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class FailureDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> PoisonError | None:
-        """The exception for whoever waits for this message; None: it is not poison."""
+        """The exception for a caller that waits for this message; None: it is not poison."""
         if self.category is not Category.POISON:
             return None
         return PoisonError(
@@ -118,7 +118,7 @@ def of_letter(
     queue: str,
     message: Mapping[str, Any],
 ) -> FailureDescription:
-    """What a dead letter tells, wherever it is. `message` becomes JSON."""
+    """The failure of a dead letter, wherever it is stored. `message` becomes JSON."""
     allowed = None
     if (
         reason is Reason.POISON_MESSAGE
@@ -139,7 +139,7 @@ def of_letter(
 
 
 def category_of(reason: Reason) -> Category:
-    """Whose affair it is; what is not listed is the handler's or the message's own."""
+    """The category of a reason. One that is not listed belongs to the handler or the message."""
     return CATEGORIES.get(reason, Category.APPLICATION)
 
 

@@ -1,4 +1,4 @@
-"""Limits as values: how much of a handler may begin or run. Where they are kept nobody here knows."""
+"""Limits as values: how many messages of a handler may begin or run. Where they are stored is not known here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLOTS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many in a second, and at most `burst` at once."""
+    """This many in a second, and at most `burst` at once."""
 
     per_second: float
     burst: int
@@ -30,7 +30,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class SharedRate:
-    """A rate with a name: whoever uses the same name shares it, on all machines."""
+    """A rate with a name: all handlers that use the name share it, on all machines."""
 
     name: str
     rate: Rate
@@ -38,7 +38,7 @@ class SharedRate:
 
 @dataclass(frozen=True, slots=True)
 class SharedSlots:
-    """So many at once, with a name: whoever uses the same name shares them, on all machines."""
+    """This many at once, with a name: all handlers that use the name share them, on all machines."""
 
     name: str
     count: int
@@ -56,20 +56,20 @@ class Breaker(Protocol):
 
 
 class Door(Protocol):
-    """Whether a queue can be worked on in this process at all: whether there is a connection to where it goes.
+    """Whether this process can work on a queue at all: whether it is connected to the queue's destination.
 
-    Asked from memory, as often as anybody likes.
+    It answers from memory, so it may be asked often.
     """
 
     def is_open(self) -> bool: ...
 
     def back_for(self, now: float) -> float | None:
-        """Seconds since it opened again after a long while; None: it was not shut for long."""
+        """Seconds since it opened again after it was shut for long; None: it was not."""
         ...
 
 
 def slots_count(count: object, who: str) -> int:
-    """A number of slots that can work."""
+    """A valid number of slots."""
     if type(count) is not int or not 1 <= count <= SLOTS_MAX:
         raise InvalidSettings(f"{who}: {count!r} must be a whole number from 1 to {SLOTS_MAX}.")
     return count

@@ -14,7 +14,7 @@ Y2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def from_raw(micros: int) -> datetime:
-    """A time as PostgreSQL sends it. One that Python does not know is the last or the first that it does."""
+    """A time as PostgreSQL sends it. A time outside Python's range becomes the last or the first that Python has."""
     try:
         return Y2000 + timedelta(0, 0, micros)
     except OverflowError:
@@ -85,7 +85,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stillborn(msgspec.Struct, frozen=True, gc=False):
-    """A message that is stored as a dead letter from the start: nobody could make anything of it.
+    """A message that is stored as a dead letter from the start, because it could not be understood.
 
     Its dedupe key is taken like that of any message, so one that comes again is stored once.
     """
@@ -111,10 +111,10 @@ class Published(NamedTuple):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message as a worker receives it: one delivery, in one queue. `body` is JSON text.
+    """A message as a worker gets it: one delivery, in one queue. `body` is JSON text.
 
-    Times are kept as PostgreSQL sends them, in microseconds since 2000 (`..._raw`), until somebody asks for
-    `created_at`, `due_at` or `deadline`: making datetimes of them is half of what reading a row costs.
+    Times are kept as PostgreSQL sends them, in microseconds since 2000 (`..._raw`), until code reads
+    `created_at`, `due_at` or `deadline`: converting them to datetimes is half the cost of reading a row.
     """
 
     seq: int

@@ -1,6 +1,6 @@
-"""What may be a name: of a type, queue, stream, key, header or schema, and what may be the address of a database.
+"""Checks of names (of types, queues, streams, keys, headers and schemas) and of database URLs.
 
-Every check gives the value back or raises, saying what was given, why it cannot be, and what to do.
+Every check returns the value or raises an error that says what was given, why it is not valid, and what to do.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..errors import InvalidMessage, InvalidSettings, UsageError
 
-# Control characters, lone surrogates, line separators, and what turns the direction of the text around them
-# (a name shown to an operator must be the name). Joiners, which some scripts need, are allowed.
+# Control characters, lone surrogates, line separators, and characters that change the direction of the text around them
+# (a name must look like what it is). Joiners, which some scripts need, are allowed.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 RESERVED_PREFIX = "holdfast/"
 
@@ -48,7 +48,7 @@ def type_name(value: object) -> str:
     return checked_type(value if type(value) is str else text(value, "The message type", 200))
 
 
-@lru_cache(maxsize=1024)  # a service has few, and says each of them with every message
+@lru_cache(maxsize=1024)  # a service has few types, and each message names one
 def checked_type(value: str) -> str:
     name = text(value, "The message type", 200)
     if "*" in name:
@@ -70,7 +70,7 @@ SCOPED = "\x1f"  # begins a dedupe key that names its scope, and ends the scope;
 
 
 def stored_key(key: object, scope: object = None) -> str:
-    """A dedupe key as it is stored. One with a scope of its own holds it; of any other the type is the scope."""
+    """A dedupe key as it is stored, with its scope if it has one. Otherwise the type is its scope."""
     checked = dedupe_key(key)
     if scope is None:
         return checked
@@ -103,7 +103,7 @@ def queue_name(value: object) -> str:
 
 
 def family_of(queue: str, families: Container[str]) -> str | None:
-    """Which of these families of queues a queue is of: `customers/17` is of `customers`."""
+    """Which of these families a queue belongs to: `customers/17` belongs to `customers`."""
     end = queue.rfind(BELOW)
     while end > 0:
         if queue[:end] in families:
@@ -126,7 +126,7 @@ def own_name(value: object, what: str) -> str:
 
 
 def operator(value: object = None) -> str:
-    """Who gives an order: a name, or else the user of this process and the machine."""
+    """Who gives a command: a name, or else the user of this process and the machine."""
     if value is not None:
         return text(value, "The operator's name", 200, UsageError)
     try:
@@ -150,7 +150,7 @@ def header_name(value: object) -> str:
 
 
 def all_below(family: str) -> str:
-    """How a worker says that it serves every queue of a family: `customers/*`."""
+    """How a worker registers that it serves every queue of a family: `customers/*`."""
     return f"{family}{BELOW}*"
 
 
@@ -221,10 +221,10 @@ SECRET = re.compile(r"((?i:password|oauth_client_secret)\s*=\s*)('(?:[^'\\]|\\.)
 
 
 def database_url(value: object) -> tuple[str, str]:
-    """The URL without what is ours in it, and the schema (`?schema=`, PostgreSQL only); or InvalidSettings.
+    """The URL without our own parameters, and the schema (`?schema=`, PostgreSQL only); or InvalidSettings.
 
-    SQLite's is `sqlite:///` and the path to the letter; PostgreSQL's is what libpq takes. The password is in it:
-    `display_url` is for showing.
+    SQLite's is `sqlite:///` and the path as it is; PostgreSQL's is what libpq takes. It contains the password:
+    use `display_url` to show it.
     """
     if not isinstance(value, str):
         raise InvalidSettings(
@@ -243,7 +243,7 @@ def database_url(value: object) -> tuple[str, str]:
         case other if other.startswith(("postgresql+", "postgres+", "sqlite+")):
             raise bad_url(value, f"Holdfast chooses the driver itself. Write `{other.partition('+')[0]}://`")
         case other:
-            raise bad_url(value, f"{other!r} is no database that Holdfast knows. Write {SCHEMES}")
+            raise bad_url(value, f"{other!r} is not a database that Holdfast knows. Write {SCHEMES}")
 
 
 def sqlite_url(url: str, rest: str) -> str:
@@ -262,7 +262,7 @@ def postgres_url(url: str, rest: str) -> tuple[str, str]:
         parts = urlsplit(f"postgresql://{rest}")
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
-        raise bad_url(url, f"it cannot be taken apart ({type(error).__name__}). Write {SCHEMES}") from None
+        raise bad_url(url, f"it cannot be parsed ({type(error).__name__}). Write {SCHEMES}") from None
     if re.search(r"\s", rest):
         raise bad_url(url, "white space in it must be written as %20")
     user, at, hosts = parts.netloc.rpartition("@")
@@ -304,7 +304,7 @@ def check_host(url: str, host: str) -> None:
     if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise bad_url(url, "the port must be a number from 1 to 65535")
     if not re.fullmatch(r"\[[0-9A-Fa-f:.%\w]+\]|[\w.%-]*", name):
-        raise bad_url(url, "the host's name has a sign that no host's name has")
+        raise bad_url(url, "the host name has a character that host names cannot have")
 
 
 def bad_url(url: str, why: str) -> InvalidSettings:
@@ -321,7 +321,7 @@ def is_secret(parameter: str) -> bool:
 
 
 def passwords(url: str) -> list[str]:
-    """The secrets in a database URL, as they stand there and as they are meant."""
+    """The secrets in a database URL, as they are written there and decoded."""
     try:
         parts = urlsplit(url)
         found = [parts.password or "", *(each for name, each in parse_qsl(parts.query) if is_secret(name))]
@@ -331,12 +331,12 @@ def passwords(url: str) -> list[str]:
 
 
 def display_url(url: str) -> str:
-    """The URL for people: passwords masked, also in what is no proper URL, rather too much than too little."""
+    """The URL for people: passwords masked, also in malformed URLs; it may mask too much, never too little."""
     scheme, separator, rest = url.partition("://")
     if separator and "@" in rest:
         authority, slash, tail = rest.partition("/")
         if "@" not in authority or "@" in tail.partition("?")[0]:
-            # A password with a slash in it: all up to the last @ may be part of it.
+            # The password may have a slash in it: all text up to the last @ may be part of it.
             authority, slash, tail = rest, "", ""
         user, _, host = authority.rpartition("@")
         name, colon, _ = user.partition(":")

@@ -1,7 +1,7 @@
 """Who waits for the end of a message: the address that a call of an orchestration carries, and the answer to it.
 
-An activity that ends well answers by itself. Whoever else ends its message (a death, a cancellation, an operator)
-makes the answer here, and stores it in the same transaction, so that no orchestration waits for ever.
+An activity that succeeds sends the answer itself. Code that ends its message otherwise (a death, a cancellation, an
+operator) makes the answer here and stores it in the same transaction, so no orchestration waits for ever.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _reader = msgspec.json.Decoder(Reply)
 
 
 def reply_of(text: str | None) -> Reply | None:
-    """An address as it is stored. Headers may come from a plain INSERT: what is no address is none."""
+    """A stored address, parsed. Headers may come from a plain INSERT: an invalid address counts as none."""
     try:
         return None if text is None else _reader.decode(text)
     except (msgspec.DecodeError, UnicodeError):
@@ -60,7 +60,7 @@ def headers_for(reply: Reply) -> str:
 
 
 def failed(id: UUID, headers: str | None, end: str, error: str, reason: Reason) -> NewMessage | None:
-    """The answer that this message has failed; None: nobody waits for one. `end` tells this end from others."""
+    """The answer that this message has failed; None: nobody waits for one. `end` identifies this end among others."""
     reply = address_of(headers)
     if reply is None:
         return None

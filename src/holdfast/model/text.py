@@ -1,11 +1,11 @@
-"""Text that came from elsewhere, made safe to show: a terminal does not obey it, and a line stays one line."""
+"""Text from elsewhere, made safe to show: it cannot control the terminal, and a line stays one line."""
 
 from __future__ import annotations
 
 import re
 
-# Control characters (C0, DEL, C1), lone surrogates, line separators, and what turns the direction of a text. Joiners,
-# which some scripts need, are left alone.
+# Control characters (C0, DEL, C1), lone surrogates, line separators, and characters that change the text direction.
+# Joiners, which some scripts need, are left alone.
 UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
 )
@@ -18,12 +18,12 @@ def visible(text: str) -> str:
 
 
 def replaced(text: str) -> str:
-    """One line, a question mark for every unsafe character: for tables, in which width counts."""
+    """One line, with a question mark for every unsafe character: for tables, where the width matters."""
     return UNSAFE.sub("?", text)
 
 
 def safe_json(document: str) -> str:
-    """The same JSON document with every unsafe character in its strings escaped. Whoever parses it gets the same."""
+    """The same JSON document with every unsafe character in its strings escaped. It parses to the same value."""
     return UNSAFE.sub(
         lambda found: found[0] if found[0] == _OUTSIDE_STRINGS else f"\\u{ord(found[0]):04x}", document
     )

@@ -1,6 +1,6 @@
-"""What a worker and a store say to each other: leases, settlements, a report and the batch that answers it.
+"""What a worker and a store exchange: leases, settlements, a report and the batch that answers it.
 
-What is made once for each message is a msgspec Struct: a frozen dataclass costs fourteen times as much to make.
+Objects that are made for each message are msgspec Structs: making a frozen dataclass costs fourteen times as much.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .message import Message, NewMessage, Reason
 
 
 class Leased(msgspec.Struct, frozen=True, gc=False):
-    """A message in a worker's hands.
+    """A message that a worker holds.
 
-    `epoch` fences whoever held it before; `attempt` is the number of this hand-over, from 1.
+    `epoch` fences earlier holders; `attempt` is the number of this hand-over, from 1.
     `run` and `run_epoch` name the lease that covers it: its own, unless it follows another
     message in a run of its stream.
     """
@@ -38,7 +38,7 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unfit(Leased, frozen=True, gc=False):
-    """A row that could not be read: what of it could be, and what could not. It is settled, never started."""
+    """A row that could not be read: the parts that could be, and what could not. It is settled, never started."""
 
     why: str = ""
 
@@ -54,10 +54,10 @@ class Outcome(StrEnum):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """What a settlement leaves behind in another table: rows for one of the store's appliers, which knows them.
+    """Rows that a settlement writes to another table, through one of the store's appliers.
 
-    They are applied in the commit of the settlement, if its lease still stands, else not at all. What the database
-    refuses of them fails that message alone.
+    They are applied in the commit of the settlement, if its lease is still valid, else not at all. If the database
+    refuses them, only that message fails.
     """
 
     applier: str  # `apply_NAME`: a statement on SQLite, a function on PostgreSQL
@@ -73,8 +73,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     flags: int = 0  # added to the status, never removed
     failed: bool = False  # counts as a failure
     counted: bool = True  # the hand-over counts as an attempt; False refunds it
-    refunded: bool = False  # an engine-made refund, of which there are only so many
-    started: bool = True  # the handler had begun: the message came back, so it is no suspect any more
+    refunded: bool = False  # a refund made by the engine; their number is limited
+    started: bool = True  # the handler had begun: the message came back, so it is no longer a suspect
     aside: bool = False  # leaves the order of its stream (policy `available`)
     halt: bool = False  # a dead head stops its stream (policy `halt`)
     reason: Reason | None = None  # of the failure or death
@@ -83,7 +83,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     emits: tuple[NewMessage, ...] = ()
     delta: Delta | None = None
     copy: UUID | None = (
-        None  # which of them is a copy of the message: with keys, `endings.sealed` seals it anew
+        None  # which of them is a copy of the message: with keys, `endings.sealed` seals it again
     )
     ran: float = 0.0  # seconds between the start of the handler and its end
     fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
@@ -94,12 +94,12 @@ Mark = tuple[datetime, int]  # when a head became claimable, and its seq
 
 
 class Want(msgspec.Struct, frozen=True):
-    """What a worker can take from one queue now: so many heads, each of which may bring a run with it."""
+    """What a worker can take from one queue now: a number of heads, each of which may bring a run with it."""
 
     queue: str
     heads: int
     after: Mark | None = None  # watermark: nothing at or before it is looked at
-    run: int | None = None  # messages of one stream at most; None: as many as the report says
+    run: int | None = None  # the most messages of one stream; None: as many as the report says
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ class Look(msgspec.Struct, frozen=True):
     family: str
     after: str | None = None
     count: int | None = None  # None: all
-    without: tuple[str, ...] = ()  # whose suspects are not wanted
+    without: tuple[str, ...] = ()  # queues whose suspects are not wanted
 
 
 class Found(NamedTuple):
@@ -137,16 +137,16 @@ class Report:
     run: int = 50
     bytes_max: int = 8 * 1024 * 1024
     suspects: bool = False  # the quarantine asks for one suspect and nothing else
-    peek: bool = False  # also say when the next thing falls due
+    peek: bool = False  # also return when the next message falls due
     asleep: bool | None = None  # None: leave the flag as it is
     now: datetime | None = None  # tests only
 
 
 class Share(NamedTuple):
-    """What of a batch is of one queue, as far as one can tell before it is read."""
+    """The part of a batch that is from one queue, as known before the batch is read."""
 
     messages: int
-    heads: int  # of which the others are followers in a run
+    heads: int  # the other messages follow in runs
     ordered: bool  # whether any of them has a place in a stream
     bytes: int  # of their bodies
 
@@ -156,12 +156,12 @@ class Batch:
     """What a worker gets back."""
 
     now: datetime
-    work: Sequence[Leased] = ()  # perhaps not read yet
+    work: Sequence[Leased] = ()  # may not be unpacked yet
     shares: Mapping[str, Share] = field(default_factory=dict)  # what there is in it, queue by queue
     looked: float = 0.0  # seconds that the store took to find it
     found: Mapping[str, Found] = field(default_factory=dict)  # what the looks found, family by family
-    lost: frozenset[int] = frozenset()  # seq of settlements whose lease was no longer ours
+    lost: frozenset[int] = frozenset()  # seqs of settlements whose lease was no longer ours
     next_due: datetime | None = None
     marks: dict[str, Mark] = field(default_factory=dict)  # queue -> when and which the last head was
-    suspects: bool = False  # somebody waits for the quarantine (known after a peek)
-    paused: frozenset[str] = frozenset()  # queues of which nothing is handed out, whoever asks
+    suspects: bool = False  # a suspect waits for the quarantine (known after a peek)
+    paused: frozenset[str] = frozenset()  # queues of which nothing is handed out to any worker

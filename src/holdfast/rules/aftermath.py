@@ -1,9 +1,9 @@
 """What a death leaves behind beside the dead letter: a copy for a backup handler, news for the application's hook,
 an answer for the orchestration that waits for it.
 
-They are messages, stored in the transaction of the death: nobody dies without them, and a process that ends before
-they are handled loses nothing. Their ids follow from the message and the epoch in which it died, so a death that is
-reported twice leaves them once. The moment is in them too: a letter that was imported may reach an epoch again.
+They are messages, stored in the transaction of the death. No death is stored without them, and if a process ends before
+they are handled, nothing is lost. Their ids come from the message and the epoch in which it died, so a death that is
+reported twice stores them once. The time is part of the id too: an imported dead letter may reach the same epoch again.
 """
 
 from __future__ import annotations
@@ -105,14 +105,14 @@ def aftermath(
 
 
 def news(id: UUID, death: str, told: dict[str, Any]) -> NewMessage:
-    """The message that calls the application's hook. `death` tells this one from others of the same message."""
+    """The message that calls the application's hook. `death` identifies this death among those of the message."""
     return NewMessage(
         uuid5(id, f"{death}/told"), HOOK_TYPE, json.dumps(told, ensure_ascii=False), queue=HOOK_QUEUE
     )
 
 
 def _copy(leased: Leased, to: CopyTo, death: str) -> NewMessage | None:
-    """None: it has died there already, and copies must not go round in a circle."""
+    """None: it has died there already. A copy must not be copied in an endless loop."""
     message = leased.message
     headers = _read(message.headers, dict)
     died_in = [*_read(headers.get(DIED_IN), list), message.queue]
@@ -133,7 +133,7 @@ def _copy(leased: Leased, to: CopyTo, death: str) -> NewMessage | None:
 
 
 def _read(text: object, kind: type[T]) -> T:
-    """JSON of a kind. Headers may come from a plain INSERT: whatever they hold, a message can die."""
+    """Parsed JSON, or a default. Headers may come from a plain INSERT: bad ones must not stop a message from dying."""
     try:
         value = json.loads(text) if isinstance(text, str) else None
     except ValueError:

@@ -1,12 +1,13 @@
 """When an alert is raised and when it is over. An alert is about one thing, its subject, and has episodes.
 
-    quiet   ── the value has reached the threshold ──────────────────►  raised: told once
-    raised  ── below 0.8 of the threshold ───────────────────────────►  calm: nothing is told yet
-    calm    ── reached 0.8 of the threshold again ───────────────────►  raised: nothing is told, it is the same episode
-    calm    ── for long enough ──────────────────────────────────────►  quiet: the all-clear is told once
+    quiet   ── the value has reached the threshold ──────────────────►  raised: reported once
+    raised  ── below 0.8 of the threshold ───────────────────────────►  calm: nothing is reported yet
+    calm    ── reached 0.8 of the threshold again ───────────────────►  raised: not reported, it is the same episode
+    calm    ── for long enough ──────────────────────────────────────►  quiet: the all-clear is reported once
 
-So a value that swings about its threshold is told once and not all the time. What was not measured (its query failed)
-is left as it is. Time (`now`) is the database's and an argument; who writes and tells a verdict is not decided here.
+So a value that swings around its threshold is reported once, not every time. An alert that was not measured (its query
+failed) stays as it is. Time (`now`) is the database's and an argument. Storing and sending the verdicts is not done
+here.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from datetime import datetime
 from ..model.alert import Changed, Episode, Measure, Over, Raised, Verdict
 
 RELEASE = 0.8  # of the threshold: below it is calm
-PAUSE_MIN, PAUSE_MAX = 60.0, 900.0  # seconds between two tries to tell
-GIVE_UP = 86_400.0  # seconds after which news that nobody would take is left untold
+PAUSE_MIN, PAUSE_MAX = 60.0, 900.0  # seconds between two tries to send
+GIVE_UP = 86_400.0  # seconds after which news that no sink accepted is no longer sent
 
 
 def judge(
@@ -29,7 +30,7 @@ def judge(
     calm: float,
     now: datetime,
 ) -> list[Verdict]:
-    """What becomes of the alerts that were measured. A subject that is not among the measures of its alert is at 0."""
+    """How the measured alerts change. A subject that is missing from the measures of its alert has the value 0."""
     known = {(each.name, each.subject): each for each in episodes}
     found = {(name, each.subject): each for name, measures in measured.items() for each in measures}
     verdicts: list[Verdict] = []
@@ -51,7 +52,7 @@ def _go_on(
 ) -> list[Changed | Over]:
     if value >= RELEASE * threshold:
         after = replace(episode, value=value, peak=max(value, episode.peak), calm_since=None)
-        # Every look would write a row, if each value counted: only what changes the course is kept.
+        # Storing every value would write a row at every check: only values that change the outcome are stored.
         is_news = episode.calm_since is not None or value > episode.peak
         return [Changed(episode, after)] if is_news else []
     if episode.calm_since is None:
@@ -76,5 +77,5 @@ def length(seconds: float) -> str:
 
 
 def pause(tries: int) -> float:
-    """Seconds until news is told again that was taken to be told for the so manyeth time and may not have been."""
+    """Seconds until news is sent again, after the given number of tries of which the last may have failed."""
     return float(min(PAUSE_MAX, PAUSE_MIN * 2.0 ** min(max(tries - 1, 0), 10)))

@@ -1,7 +1,7 @@
 """What a worker asks the store for: which queues, how many of each, which families to look through.
 
-A worker asks for what it can run at once and will need within a moment, at the pace it has, and for no more than the
-gate allows. From each answer it learns how much there is. Time (`now`) is monotonic and an argument.
+A worker asks for what it can run at once and what it will need in the next moment at its pace, but not more than the
+gate allows. Each answer says how much work is left. Time (`now`) is monotonic and an argument.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Holding(Protocol):
 
 
 class Admission(Protocol):
-    """What of a queue may begin now, whatever a worker has room for; see gate.py. It answers from memory."""
+    """How much of a queue may begin now, apart from the worker's own capacity; see gate.py. It answers from memory."""
 
     def allowed(self, queue: str, now: float) -> int | None: ...
     def admits(self, queue: str, now: float) -> bool: ...
@@ -47,7 +47,7 @@ class Asking:
         self.paces, self.settings, self.gate = paces, settings, gate
         self.families: dict[str, Family] = {}
         self.names: list[str] = []  # the queues that are always asked
-        self._first = 0  # where the next report begins in the list of queues: all get their turn
+        self._first = 0  # where the next report begins in the list of queues, so that all get their turn
 
     # -- what is served
 
@@ -57,18 +57,18 @@ class Asking:
         self.names.append(queue)
 
     def meet_family(self, name: str, limit: Limit) -> None:
-        """From now on the queue of this name and all below it are asked for, as far as they have work."""
+        """From now on the queue of this name and all below it are asked for, if they have work."""
         self.families[name] = family = Family(limit.concurrency)
         self.paces[name] = Pace(limit, name, family)
         self.names.append(name)
 
     def meet_member(self, queue: str, limit: Limit, family: str) -> None:
-        """A queue of a family turns up."""
+        """A queue of a family was found."""
         self.paces[queue] = Pace(limit, queue, self.families[family])
         self.families[family].wake(queue)
 
     def quiet(self) -> list[str]:
-        """Queues of families that need not be remembered."""
+        """Queues of families that may be forgotten."""
         return [queue for family in self.families.values() for queue in family.too_many()]
 
     def forget(self, queue: str) -> None:
@@ -79,7 +79,7 @@ class Asking:
     # -- asking
 
     def wants(self, total: int, now: float, anew: bool) -> Wishes:
-        """What to ask for when there is room for so many messages. `anew`: by no watermark, and through all queues."""
+        """What to ask for when there is room for this many messages. `anew`: ignore watermarks and ask all queues."""
         names = self.names
         self._first = (self._first + 1) % max(1, len(names))
         wants = []
@@ -95,7 +95,7 @@ class Asking:
         return wants, total, looks
 
     def suspect(self, now: float) -> Wishes:
-        """One suspect, of any queue of which something may begin."""
+        """Ask for one suspect, from any queue that may begin something."""
         free: list[str] = []
         shut: list[str] = []
         for queue in self.paces:
@@ -105,7 +105,7 @@ class Asking:
         return wants, 1, [Look(name, without=tuple(shut)) for name in self.families]
 
     def _wants_of(self, family: Family, total: int, now: float, anew: bool) -> list[Want]:
-        """What to ask of the queues of a family that have work: each has the same share of what there is room for."""
+        """What to ask of the queues of a family that have work: each gets the same share of the free room."""
         free: list[str] = []
         held, ahead = self._held_of(family)
         for queue in list(family.awake) if anew else family.next_awake():
@@ -122,12 +122,12 @@ class Asking:
         return [each for each in wants if each is not None]
 
     def _held_of(self, family: Family) -> tuple[int, int]:
-        """What is held of a family's queues, and what they need within a moment beside what runs."""
+        """How many messages of a family's queues are held, and how many more they need for the next moment."""
         paces = [self.paces[queue] for queue in family.awake]
         return sum(pace.held for pace in paces), sum(ceil(pace.rate * HORIZON) for pace in paces)
 
     def _want(self, queue: str, total: int, share: int, now: float, anew: bool) -> Want | None:
-        """What to ask of one queue: at most its share of what may come altogether."""
+        """What to ask of one queue: at most its share of all that is asked for."""
         pace = self.paces[queue]
         room = pace.room
         if room <= 0:
@@ -141,7 +141,7 @@ class Asking:
             if allowed <= 0:
                 return None
             heads = min(heads, allowed)
-            run = min(run, max(1, allowed // heads))  # not more altogether than may begin
+            run = min(run, max(1, allowed // heads))  # in total not more than may begin
         slots = self._at_once(queue, now)
         if slots is not None:
             heads = min(heads, room - max(0, pace.limit.concurrency - slots))
@@ -158,10 +158,10 @@ class Asking:
     # -- learning
 
     def learn(self, report: Report, batch: Batch, asked_at: float) -> None:
-        """What an answer says about the queues that were asked: what is left there, and where to look next time."""
+        """Learn from an answer: what is left in the queues that were asked, and where to look next time."""
         full = len(batch.work) >= report.total
         shares = batch.shares.values()
-        # What came before it may have taken all the room, so that a queue was not looked at, or not to its end.
+        # Earlier queues may have used up the room, so this one was not searched, or not to its end.
         cut = sum(share.heads for share in shares) >= report.total or (
             sum(share.bytes for share in shares) >= report.bytes_max
         )
@@ -169,16 +169,16 @@ class Asking:
             pace, share = self.paces[want.queue], batch.shares.get(want.queue)
             few = share is None or share.heads < want.heads
             if share is None and (cut or want.queue in batch.paused):
-                # A look finds it again when it is not paused any more.
+                # A look finds it again when it is no longer paused.
                 pace.drained = pace.family is not None and want.queue in batch.paused
                 continue
             pace.drained = few and pace.family is not None
             if want.after is None:
                 pace.looked_at, pace.looks_took = asked_at, (batch.looked, pace.looks_took[0])
             if few and pace.look_pause == LOOK_ANEW:
-                pace.after = None  # little is there, and to look at all of it costs little
+                pace.after = None  # the queue is short: looking at all of it is cheap
             elif (mark := batch.marks.get(want.queue)) is not None:
-                # Was all seen, a late one may have been the last: what lies before the old mark is known to be dead.
+                # After a full look the last row may be a late one. All rows before the old mark are known to be dead.
                 pace.after = mark if cut or not few or pace.after is None else max(mark, pace.after)
             if share is not None:
                 pace.expect_run(share.messages / share.heads, full and share.ordered, want.run or 1)

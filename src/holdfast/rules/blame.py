@@ -1,8 +1,8 @@
-"""Whose fault an exception is: the dependency's, somebody else's, or nobody's. For breakers.
+"""For circuit breakers: whether an exception is a failure of the dependency, of something else, or of nothing.
 
 Failures of a dependency are transport errors, timeouts and HTTP statuses that say so (reasons 1, 4 and 6), unless
-declared otherwise. Any other error is an answer too: the dependency was there. What the engine itself raises, and a
-cancellation, say nothing about it.
+declared otherwise. Any other error counts as a success: the dependency answered. Exceptions of the engine itself and
+cancellations say nothing about the dependency.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from .breaker import BAD, GOOD, VOID
 from .delivery import BreakerRefused, TrialFailed
 
 FAILURES = frozenset({Reason.TRANSPORT_UNAVAILABLE, Reason.TIMEOUT_EXCEEDED, Reason.DEPENDENCY_FAILURE})
-TRIAL = "_holdfast_trial"  # on an exception: this call was a trial; so many seconds until the next
+TRIAL = "_holdfast_trial"  # set on an exception: this call was a trial; the value is the seconds until the next one
 
 
 def result_of(error: BaseException | None, counts: bool) -> str:
-    """How a call went, in the letters of `rules.breaker`. `counts`: this error is a failure of the dependency."""
+    """How a call ended, as a letter of `rules.breaker`. `counts`: whether this error is a failure of the dependency."""
     if error is None:
         return GOOD
     if is_ours(error):
@@ -33,15 +33,15 @@ def is_ours(error: BaseException) -> bool:
 
 
 def mark_trial(error: BaseException, retry_in: float) -> None:
-    """Remember on the exception that the call was a trial, for whoever catches it outside."""
+    """Mark the exception: the call was a trial. The code that catches it outside reads the mark."""
     try:
         setattr(error, TRIAL, retry_in)
-    except (AttributeError, TypeError):  # slots, and no room for a mark: it counts as a failure
+    except (AttributeError, TypeError):  # it has slots and cannot be marked: it counts as a failure
         pass
 
 
 def ending_of(error: BaseException, flags: int, ran: float) -> BreakerRefused | TrialFailed | None:
-    """How an attempt ended that raised this, if a breaker had a hand in it: refused, or failed as a trial.
+    """How the attempt ended, if a breaker was involved: refused, or failed as a trial. Else None.
 
     The marks of steps that were done before the refusal are kept, as they are after a failed trial.
     """

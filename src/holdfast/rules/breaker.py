@@ -3,16 +3,16 @@
     closed     ── more than half of the last 20 calls failed, at least 10 seen ──►  open
     closed     ── the other side asked for time (Retry-After) ───────────────────►  open, until then
     open       ── 30 s after the last failure ───────────────────────────────────►  half_open, counters fresh
-    half_open  ── 3 trials went well ────────────────────────────────────────────►  closed, counters fresh
+    half_open  ── 3 trials succeeded ────────────────────────────────────────────►  closed, counters fresh
     half_open  ── a trial failed ────────────────────────────────────────────────►  open
 
-The rate is judged when a call fails, or a batch of calls of which some failed, and over the last calls only: what was
-long ago neither opens a breaker nor keeps it open. An **era** lies between two changes of state. A call belongs to the
-era in which it was let through, and its result counts there only: what comes late neither spoils a trial nor passes
-for one. A trial that never comes back (its process died) is replaced after a cooldown, so that a half-open breaker
-always ends.
+The failure rate is computed when a call fails, or a batch in which some calls failed, and over the last calls only.
+Calls from long ago neither open a breaker nor keep it open. An **era** is the time between two changes of state. A call
+belongs to the era in which it was let through, and its result counts in that era only: a late result neither fails a
+trial nor counts as one. A trial that never reports back (its process died) is replaced after a cooldown, so no breaker
+stays half open for ever.
 
-Calls are letters, so that a window can be read: `.` went well, `x` failed, `-` says nothing about the dependency.
+Each call is stored as a letter: `.` succeeded, `x` failed, `-` says nothing about the dependency.
 Time (`now`) is the database's and an argument.
 """
 
@@ -28,12 +28,12 @@ from .catchup import catch_up
 
 GOOD, BAD, VOID = ".", "x", "-"
 WAIT_MAX = 3600.0  # of a Retry-After
-TRIAL_WAIT = 1.0  # when all trials are under way: one of them may end at any moment
+TRIAL_WAIT = 1.0  # when all trials are running: one of them may end at any moment
 TIMES_MAX = 366 * 86_400.0
 
 
 class State(StrEnum):
-    """What a breaker does with a call: let it through, refuse it, let a few through to see."""
+    """What a breaker does with calls: lets them through, refuses them, or lets a few through as trials."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -63,7 +63,7 @@ class Policy:
     cooldown: float = 30.0
     trials: int = 3
     closes_above: float = 0.8
-    catch_up: str | None = "10/s"  # what handlers begin at first when it has closed; None: everything at once
+    catch_up: str | None = "10/s"  # the rate at first after it has closed; None: everything at once
     catch_up_doubles: float = 3.0
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The state of one breaker. Every method that changes something answers a new one."""
+    """The state of one breaker. Every method that changes something returns a new value."""
 
     policy: Policy = Policy()
     state: State = State.CLOSED
@@ -105,9 +105,7 @@ class Switch:
     successes: int = 0  # of trials
     opened_at: datetime | None = None
     closed_at: datetime | None = None  # after having been open
-    until: datetime | None = (
-        None  # open: of the cooldown; half open: of the patience with the trials under way
-    )
+    until: datetime | None = None  # open: end of the cooldown; half open: when running trials are given up
     forced: bool = False  # by an operator: no call changes it
     why: str | None = None
 
@@ -133,7 +131,7 @@ class Switch:
         """Seconds until it is worth asking again: 0 if a call may begin now."""
         if self.allows(now):
             return 0.0
-        if self.until is None:  # forced open: until an operator changes his mind
+        if self.until is None:  # forced open: until an operator closes it
             return self.policy.cooldown
         left = (self.until - now).total_seconds()
         return left if self.state is State.OPEN else min(left, TRIAL_WAIT)
@@ -160,7 +158,7 @@ class Switch:
         return replace(switch, trials_left=max(0, switch.trials_left - 1), until=self._later(now))
 
     def after(self, calls: str, now: datetime, era: int | None = None, why: str | None = None) -> Switch:
-        """Calls that were let through in `era` (else in this one) have ended like this, oldest first."""
+        """Record how calls that were let through in `era` (default: this one) ended, oldest first."""
         era = self.era if era is None else era
         if self.state is State.CLOSED:
             return self._after_calls(calls.replace(VOID, ""), now, why) if era == self.era else self
@@ -172,7 +170,7 @@ class Switch:
     def asked_to_wait(
         self, seconds: float, now: datetime, era: int | None = None, why: str | None = None
     ) -> Switch:
-        """The other side wants to be left alone for so long. At most an hour is believed."""
+        """The other side asked for a pause (Retry-After). At most an hour is accepted."""
         if self.forced or era not in (None, self.era, self.era - 1):
             return self
         until = now + timedelta(seconds=min(max(seconds, 0.0), WAIT_MAX))
@@ -216,25 +214,25 @@ class Switch:
     # -- relays
 
     def mended(self, now: datetime, opened_for: str) -> Switch | None:
-        """What it was opened for is over. None: it is closed, or somebody else has opened it for another reason."""
+        """Close it: the reason it was opened for is over. None: it is closed, or was opened for another reason."""
         if self.state is State.CLOSED or self.forced or not (self.why or "").startswith(opened_for):
             return None
         return self._become(State.CLOSED, closed_at=now)
 
-    # -- an operator's orders
+    # -- an operator's commands
 
     def trip(self, now: datetime, seconds: float | None = None, why: str | None = None) -> Switch:
-        """Open it: for so long, then trials as usual; without a time until somebody closes it."""
+        """Open it for this long, then trials as usual; without a time until it is closed by a command."""
         if seconds is None:
             return self._become(State.OPEN, forced=True, opened_at=now, why=why)
         return self._open(now, now + timedelta(seconds=min(max(seconds, 0.0), TIMES_MAX)), why)
 
     def force_closed(self, why: str | None = None) -> Switch:
-        """Let everything through, whatever fails."""
+        """Let every call through, even if calls fail."""
         return self._become(State.CLOSED, forced=True, why=why)
 
     def reset(self) -> Switch:
-        """Closed, counters fresh, and left to itself again."""
+        """Close it, reset the counters, and let calls change it again."""
         return self._become(State.CLOSED)
 
     # -- changes of state

@@ -1,12 +1,12 @@
-"""Bounded catch-up: after an outage a backlog begins slowly, and faster and faster.
+"""Bounded catch-up: after an outage a backlog begins at a low rate that rises.
 
-A dependency that is back after an outage finds a backlog at its door. It gets so many a second at first, twice as many
-every few seconds, until there is no limit any more:
+When a dependency is back after an outage, a backlog waits for it. It gets `start` messages a second at first, twice as
+many every few seconds, until there is no limit:
 
     rate(t) = start * 2 ** (t / doubles)    for 10 * doubles seconds: then it is a thousand times the start
 
-So the first second begins at most two starts' worth, whatever has piled up, and a dependency that fails again under
-the load does so early and gently. All workers share the tokens (`rules.rate`).
+So at most twice `start` begin in the first second, however long the backlog is, and a dependency that fails again under
+the load does so early, at a low rate. All workers share the tokens (`rules.rate`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PER_SECOND_MAX = 1_000_000.0
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """So many a second at first, twice as many every `doubles` seconds."""
+    """This many a second at first, twice as many every `doubles` seconds."""
 
     per_second: float
     doubles: float = 3.0
@@ -37,11 +37,11 @@ class CatchUp:
 
     @property
     def lasts(self) -> float:
-        """Seconds after which nothing is bounded any more."""
+        """Seconds after which there is no limit."""
         return DOUBLINGS * self.doubles
 
     def rate(self, passed: float) -> Rate | None:
-        """What may begin so many seconds after the outage has ended; None: anything."""
+        """The rate at this many seconds after the end of the outage; None: no limit."""
         if passed >= self.lasts:
             return None
         per_second = min(PER_SECOND_MAX, self.per_second * 2 ** (max(0.0, passed) / self.doubles))

@@ -11,7 +11,7 @@ the same on its `response`):
 | all other 5xx | 6 dependency failure | |
 | 413 | 11 payload too large | permanent |
 | all other 4xx (400, 404, 410, 422, ...) | 3 validation failure | permanent |
-| below 400 | - | no error of theirs: the rows below decide |
+| below 400 | - | not an HTTP error: the rows below decide |
 
 Then the class and its bases, by name, so that no library is imported to recognise its errors:
 
@@ -25,7 +25,7 @@ Then the class and its bases, by name, so that no library is imported to recogni
 | ValidationError (msgspec, pydantic, ...); our InvalidMessage | 3 validation failure | permanent |
 | a group whose members all mean the same | their reason | |
 | any other Exception, ValueError included: a bug is retried until it is fixed | 2 handler exception | |
-| JSONDecodeError and the like as well: what an API answered may be better next time | 2 handler exception | |
+| JSONDecodeError and similar as well: the next answer of the API may be valid | 2 handler exception | |
 | any other BaseException | 99 unknown | |
 """
 
@@ -45,7 +45,7 @@ from ..model.message import Reason
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong, and the seconds the other side asked for (as it said them: unbounded)."""
+    """What went wrong, and how many seconds the other side asked us to wait (as it said them: unbounded)."""
 
     reason: Reason
     retry_after: float | None = None
@@ -223,7 +223,7 @@ def _text(error: BaseException) -> str:
 
 
 def _pydantic_text(error: BaseException) -> str:
-    """pydantic shows the input in its text; a payload must not come into the error history that way."""
+    """pydantic quotes the input in its text; the error history must not contain a payload."""
     if not type(error).__module__.startswith("pydantic"):
         return ""
     faults = _get(error, "errors")

@@ -1,4 +1,4 @@
-"""A family of queues, as a worker knows it: which of them have work, whose turn it is, and which may be forgotten.
+"""A family of queues, as one worker knows it: which of them have work, which is next, and which may be forgotten.
 
 There may be many thousands, most of them empty. A look at the store finds those that have work; they are *awake* and
 asked like any other queue, until nothing is left. Then they are *quiet*: remembered for a while, and not asked.
@@ -12,15 +12,15 @@ from itertools import islice
 from math import inf
 
 ASKED_MAX = 100  # queues of one family in one exchange
-AWAKE_MAX = 2000  # beyond which no look is made for more
-PASSED_MAX = 500  # awake queues that one exchange considers, and queues that one look passes
+AWAKE_MAX = 2000  # with this many awake, the worker looks for no more
+PASSED_MAX = 500  # awake queues that one exchange considers, and queues that one look walks past
 QUIET_KEPT = 200
-LOOK_SHARE, LOOK_PAUSE_MAX = 0.05, 5.0  # a look that takes long is made so much more rarely
+LOOK_SHARE, LOOK_PAUSE_MAX = 0.05, 5.0  # a slow look is made less often
 
 
 @dataclass(slots=True)
 class Family:
-    """The queues below one name. They share the calls that one process makes at once."""
+    """The queues below one name. They share the limit of calls that one process makes at once."""
 
     concurrency: int
     running: int = 0
@@ -47,7 +47,7 @@ class Family:
         self.awake.setdefault(queue)
 
     def rest(self, queue: str) -> None:
-        """There is nothing more of this queue, here or in the store."""
+        """This queue is empty, here and in the store."""
         del self.awake[queue]
         self.quiet[queue] = None
 
@@ -60,5 +60,5 @@ class Family:
         return found
 
     def too_many(self) -> list[str]:
-        """Quiet queues beyond those that are remembered."""
+        """Quiet queues beyond the number that is remembered, to be forgotten."""
         return list(islice(self.quiet, max(0, len(self.quiet) - QUIET_KEPT)))

@@ -1,8 +1,8 @@
-"""Which deaths have one cause: a short name for an error, the same whatever message it happened to.
+"""Which deaths have one cause: a short name for an error, the same for every message that failed with it.
 
-The type of the exception stays, and of its text everything that differs from message to message goes: quoted
+The type of the exception is kept. Everything in its text that differs from message to message is removed: quoted
 parts, addresses, paths, ids, hexadecimal, numbers and dates. Where in the user's code it happened counts too, by module
-and qualified name: neither a line nor a frame of a library, which move with every release.
+and qualified name. Line numbers and frames of libraries do not count, because they change with every release.
 
 >>> cause("KeyError: 'order-17'") == cause("KeyError: 'order-18'")
 True
@@ -44,7 +44,7 @@ def cause(error: str) -> str:
     return f"{kind}: {text.strip()}" if kind else text.strip()
 
 
-@lru_cache(maxsize=256)  # failures come in crowds
+@lru_cache(maxsize=256)  # many failures have the same text
 def fingerprint(error: str, reason: int, place: str | None = None) -> str:
     """The name of a cause: twelve hexadecimal digits. `place`: the innermost function of the user's code, if known."""
     where = "" if place is None else f" at {place}"

@@ -19,31 +19,31 @@ from .families import Family
 
 SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs
-PARTS = 4  # of that moment: who has enough for one part asks once in it
+PARTS = 4  # of that moment: a worker that has enough for one part asks once in it
 LOOK_ANEW = 0.25  # seconds to go by a watermark before all is looked at again
 LOOK_ANEW_SHARE, LOOK_ANEW_MAX = (
     0.05,
     5.0,
-)  # longer where that would be more of the time, but not longer than so
+)  # a slow look is made less often, but at least this often
 
 Fence = tuple[int, int]  # the seq and the epoch under which a lease stands
 
 
 class Stop(Enum):
-    """Why a running handler is told to stop."""
+    """Why a running handler is stopped."""
 
     LOST = "lost"  # the lease is another worker's
-    LAPSED = "lapsed"  # it could not be renewed in time: it may be another worker's
+    LAPSED = "lapsed"  # it could not be renewed in time: another worker may have it
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"  # an operator asked for it
-    GRACE = "grace"  # the worker has stopped, and its patience is over
+    GRACE = "grace"  # the worker is stopping, and the grace period is over
 
 
 class Lane(msgspec.Struct, eq=False):
     """What one lease covers: the messages that are not settled yet, in order.
 
-    `fences` has one lease, but for moments: while an exchange that moves the lease on is on its way, and while the
-    handler settles in a transaction of its own, nobody here knows which of them the store has.
+    `fences` has one lease, except for a moment: while an exchange that moves the lease is in flight, and while the
+    handler settles in its own transaction, the worker does not know which of them the store has.
     """
 
     claimed: Fence
@@ -52,41 +52,43 @@ class Lane(msgspec.Struct, eq=False):
     waiting: list[Leased]  # mostly one: a deque costs ten times as much to make
     leased_until: float
     running: Leased | None = None
-    along: list[Leased] = []  # behind it in the same call: of a consumer that takes runs
+    along: list[Leased] = []  # messages behind it in the same call, if the consumer takes runs
     started_at: float = 0.0
-    waits_since: float | None = None  # for its turn to have a transaction: its time does not run
+    waits_since: float | None = (
+        None  # it waits for a transaction: this time does not count towards its timeout
+    )
     ended: list[Settlement] = []  # not handed in yet
-    handed: Sequence[Settlement] = ()  # on their way
+    handed: Sequence[Settlement] = ()  # in flight
     key: Hashable = None
     stop: Stop | None = None
     lost: bool = False
     completing: bool = False
 
     def ran(self, now: float) -> float:
-        """How long its handler has run, without what it waited for us."""
+        """How long its handler has run, without the time it waited for the engine."""
         return (now if self.waits_since is None else self.waits_since) - self.started_at
 
     @property
     def following(self) -> Leased | None:
-        """The first message that stays when what ended is settled."""
+        """The first message that is left when those that ended are settled."""
         return self.running or (self.waiting[0] if self.waiting else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a queue's handler allows: so many at once, so long, and so many at once of one key."""
+    """The limits of a queue's handler: calls at once, seconds for each, and calls at once for one key."""
 
     concurrency: int
     timeout: float = inf
-    ahead: bool = True  # work may be held beyond what runs; not where a crash would spend its only start
-    per_key: int = 0  # 0: no matter how many
+    ahead: bool = True  # prefetch beyond what runs; not where a crash would use up the only start
+    per_key: int = 0  # 0: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A handler settles its message in a transaction of its own, and with it what ended before it in the lane.
+    """A handler settles its message in its own transaction, together with what ended before it in the lane.
 
-    `ways` are the leases under which that can be, the likeliest first, each with what else is settled then.
+    `ways` are the leases under which that can happen, the likeliest first, each with what else is settled then.
     """
 
     ways: list[tuple[Fence, list[Settlement]]]
@@ -107,33 +109,33 @@ class Pace:
     queue: str = ""
     family: Family | None = None  # that it is of
     in_turns: bool = False  # it waits for its turn in the family
-    drained: bool = False  # there was nothing more when it was asked last; only of a family's queues
+    drained: bool = False  # it was empty when it was last asked; only for queues of a family
     held: int = 0
     running: int = 0
     ended: int = 0
-    ran: float = 0.0  # seconds that those which ended took together
+    ran: float = 0.0  # total seconds of the messages that ended
     rate: float = 0.0
     seconds: float | None = None  # that a message takes, once known
     busy: float | None = None  # how many ran at once, on average, once known
     run: float = 1.0  # messages that a head brings, on average
-    streams: int | None = None  # that had work when last asked, if they were fewer than there was room for
+    streams: int | None = None  # streams that had work when last asked, if there was room for more
     after: Mark | None = None
-    looked_at: float = -inf  # when all was looked at last, and not only what lies behind the watermark
+    looked_at: float = -inf  # when the whole queue was last looked at, not only what is behind the watermark
     looks_took: tuple[float, float] = (
         0.0,
         0.0,
-    )  # that look and the one before: a single one may have met a stall
+    )  # that look and the one before, because a single one may have been slow by accident
     ready: deque[Lane] = field(default_factory=deque)
     waiting_keys: dict[Fence, Hashable] = field(
         default_factory=dict
-    )  # of what waits, if there are limits per key
+    )  # of waiting messages, if there are limits per key
     keys: dict[Hashable, int] = field(default_factory=dict)  # how many of each run
     barred: dict[Hashable, deque[Lane]] = field(default_factory=dict)  # lanes whose key is at its limit
-    patience: int = 1  # full batches to wait before fewer heads are tried again
+    patience: int = 1  # full batches before fewer heads are tried again
     full_batches: int = 0
 
     def expect_run(self, run: float, full: bool, longest: int) -> None:
-        """Learn how many messages a head brings. A batch full of heads hides it: now and then, ask for fewer heads."""
+        """Learn how many messages a head brings. A batch full of heads does not show it, so ask for fewer at times."""
         if not full:
             if run < self.run:
                 self.patience = min(self.patience * 2, 64)
@@ -146,9 +148,10 @@ class Pace:
 
     @property
     def look_pause(self) -> float:
-        """How long to go by the watermark before all is looked at again, to find what was committed late.
+        """How long to go by the watermark before the whole queue is looked at again, to find what was committed late.
 
-        Where the dead cannot be removed, because somebody holds an old snapshot, such a look walks past all of them.
+        Where dead rows cannot be removed, because a transaction holds an old snapshot, such a look walks past all of
+        them.
         """
         return min(max(LOOK_ANEW, min(self.looks_took) / LOOK_ANEW_SHARE), LOOK_ANEW_MAX)
 
@@ -164,23 +167,23 @@ class Pace:
 
     @property
     def room(self) -> int:
-        """How many more messages are of use: what can run at once, and the need of a moment at this pace."""
+        """How many more messages to hold: what can run at once, and what is needed for the next moment at this pace."""
         return self.limit.concurrency + self.need - self._usable
 
     @property
     def _usable(self) -> int:
-        """What runs or can begin when a handler is free: not what waits for others of its key."""
+        """Messages that run or can begin when a handler is free, without those that wait for others of their key."""
         return self.held - sum(len(lane.waiting) for lanes in self.barred.values() for lane in lanes)
 
     @property
     def need(self) -> int:
         """How many messages end within a moment."""
-        # What one handler ends in a moment is known after the first message, the rate of all only after a while.
+        # The rate of one handler is known after the first message, the rate of all only after a while.
         return max(ceil(self.rate * HORIZON), self.longest_run - 1) if self.limit.ahead else 0
 
     @property
     def lasts(self) -> bool:
-        """Whether all handlers are busy and what waits for them lasts for a part of a moment."""
+        """Whether all handlers are busy and enough work waits for a part of a moment."""
         return bool(self.ready) and (self._usable - self.running) * PARTS >= self.need
 
     @property
@@ -190,13 +193,13 @@ class Pace:
         return free if self.busy is None else min(free, ceil(2 * self.busy))
 
     def run_max(self, total: int, most: int) -> int:
-        """How many messages of one stream to take: many streams get a share each, a few share all there is room for."""
+        """How many messages of one stream to take: many streams get a share each, a few share all the room."""
         shared = SHARE if self.streams is None else max(SHARE, ceil(total / self.streams))
         return min(self.longest_run, shared, most)
 
     @property
     def longest_run(self) -> int:
-        """How many messages one handler ends within a moment; nothing is hoarded before that is known."""
+        """How many messages one handler ends within a moment; nothing is prefetched before that is known."""
         if self.seconds is None or not self.limit.ahead:
             return 1
         return 1 + int(HORIZON / max(self.seconds, 1e-6))
@@ -205,7 +208,7 @@ class Pace:
 
     @property
     def is_full(self) -> bool:
-        """Whether every call that may be made at once is made."""
+        """Whether the limit of calls at once is reached."""
         family = self.family
         return self.running >= self.limit.concurrency or (
             family is not None and family.running >= family.concurrency
@@ -241,7 +244,7 @@ class Pace:
     # -- keys
 
     def admit(self, lane: Lane) -> bool:
-        """Let the next message of a lane begin, or bar the lane until one of the same key has ended."""
+        """Let the next message of a lane begin, or bar the lane until another message of the same key has ended."""
         key = self.waiting_keys[lane.waiting[0].token]
         running = self.keys.get(key, 0)
         if key is not None and running >= self.limit.per_key:

@@ -1,11 +1,12 @@
 """A worker's bookkeeping, without asyncio: what it holds, what to ask for, what to hand in, when to give up.
 
-Work comes in lanes. A lane is what one lease covers: a message of its own, or a run of a stream, whose messages are
-started one after another. A lane is *ready* until a handler is free for it, *running* until it is empty. What ended
-is handed in with the next report, the prefix of a run as soon as it is there; the lease then moves to the next.
+Work comes in lanes. A lane is what one lease covers: a single message, or a run of a stream, whose messages are started
+one after another. A lane is *ready* until a handler is free for it, then *running* until it is empty. What ended is
+handed in with the next report, also when only the first part of a run has ended; the lease then moves to the next
+message.
 
-A worker holds what it can run at once and what it will need within a moment at the pace it has: slow handlers hoard
-nothing, fast ones are never out of work. Time (`now`) is monotonic and an argument.
+A worker holds what it can run at once and what it will need in the next moment at its pace: slow handlers prefetch
+nothing, fast ones do not run out of work. Time (`now`) is monotonic and an argument.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NO_KEYS: Mapping[Fence, Hashable] = MappingProxyType({})
 
 
 class Pacing:
-    """The worker as a value that changes: told what happens, it says what to do next."""
+    """The state of a worker: its methods record what happened, and return what to do next."""
 
     def __init__(
         self,
@@ -37,9 +38,9 @@ class Pacing:
         paces: dict[str, Pace] | None = None,
     ) -> None:
         self.settings, self.gate = settings, gate
-        self.patient = patient  # what has no token waits for one
+        self.patient = patient  # messages without a token wait for one
         self.quarantine = quarantine  # ask for one suspect at a time, and for nothing else
-        self.paces: dict[str, Pace] = {} if paces is None else paces  # the gate knows them, too
+        self.paces: dict[str, Pace] = {} if paces is None else paces  # shared with the gate
         self.asking = Asking(self.paces, settings, gate)
         for queue, limit in limits.items():
             self.asking.meet(queue, limit)
@@ -49,8 +50,8 @@ class Pacing:
         self.held = 0
         self.held_bytes = 0
         self._touched: dict[Fence, Lane] = {}  # lanes with something to hand in
-        self._flight: list[Lane] = []  # lanes with something on its way
-        self._arrived: list[tuple[Batch, float]] = []  # counted as held, not made into lanes yet
+        self._flight: list[Lane] = []  # lanes with something in flight
+        self._arrived: list[tuple[Batch, float]] = []  # counted as held, not unpacked into lanes yet
         self._measured_at = 0.0
         self._asked_at = -inf
 
@@ -78,7 +79,7 @@ class Pacing:
         peek: bool = False,
         asleep: bool | None = None,
     ) -> Report:
-        """What to hand in and, unless `claim` is false, what to ask for now; `anew` goes by no watermark."""
+        """What to hand in and, unless `claim` is false, what to ask for now. `anew`: ignore the watermarks."""
         self._measure(now)
         settlements, moves = self._hand_in()
         wants, total, looks = self._wants(now, anew) if claim and not self.stopping else ([], 0, [])
@@ -101,7 +102,7 @@ class Pacing:
         )
 
     def _wants(self, now: float, anew: bool) -> Wishes:
-        """The queues to ask, how many messages at most together, and the families to look through."""
+        """The queues to ask, the most messages in total, and the families to look through."""
         if self.quarantine:
             return self.asking.suspect(now) if self.idle else ([], 0, [])
         total = min(self.settings.claim, 2 * self.settings.claim - self.held)
@@ -110,7 +111,7 @@ class Pacing:
         return self.asking.wants(total, now, anew)
 
     def forgettable(self) -> list[str]:
-        """Queues of families of which nothing is held, nothing runs and nothing was found for a while."""
+        """Queues of families that hold and run nothing, and in which nothing was found for a while."""
         idle = self.asking.quiet()
         if not idle:
             return idle
@@ -118,9 +119,9 @@ class Pacing:
         return [each for each in idle if each not in busy and not self.paces[each].running]
 
     def _can_wait(self, wants: list[Want], now: float) -> bool:
-        """Whether to ask a little later, where there is nothing to hand in: handlers settle their messages themselves.
+        """Whether to ask a little later, when nothing is to be handed in: handlers settle their messages themselves.
 
-        An exchange for each message that ends so would cost more than its handler.
+        An exchange for each such message would cost more than its handler.
         """
         return now - self._asked_at < HORIZON / PARTS and all(self.paces[each.queue].lasts for each in wants)
 
@@ -137,7 +138,7 @@ class Pacing:
         moves: list[tuple[int, int]] = []
         for lane in self._touched.values():
             fence = lane.fences[-1]
-            # What is claimed with a lane carries its lease already.
+            # Messages claimed with a lane have its lease already.
             lane.handed = lane.ended if fence is lane.claimed else stamped(fence, lane.ended)
             lane.ended = []
             settlements += lane.handed
@@ -151,9 +152,9 @@ class Pacing:
     # -- receiving
 
     def receive(self, report: Report, batch: Batch, asked_at: float) -> list[Lane]:
-        """Take the answer in; the lanes that turn out to be lost are answered. What came is held, and not read yet.
+        """Process the answer and return the lanes whose lease is lost. The messages are held, and not unpacked yet.
 
-        The lease is measured from before it was asked for: never longer than the store's.
+        The lease is counted from the time of the request, so it never ends later than the store's.
         """
         lost = self._land(batch.lost)
         self._count(batch, 1)
@@ -175,7 +176,7 @@ class Pacing:
             self.held_bytes += sign * share.bytes
 
     def arrived(self) -> Iterator[Leased]:
-        """What has arrived and is not unpacked, of queues that allow only so many of one key at once."""
+        """Messages that arrived and are not unpacked, of queues with a limit per key."""
         for batch, _ in self._arrived:
             if any(self.paces[queue].limit.per_key for queue in batch.shares):
                 for leased in batch.work:
@@ -183,10 +184,10 @@ class Pacing:
                         yield leased
 
     def unpack(self, keys: Mapping[Fence, Hashable] = NO_KEYS) -> None:
-        """Make lanes of what has arrived. `keys` are those of `arrived`, by their lock tokens."""
+        """Unpack the messages that arrived into lanes. `keys` are those of `arrived`, by their lock tokens."""
         arrived, self._arrived = self._arrived, []
         for batch, until in arrived:
-            self._count(batch, -1)  # what the store told; from here on each message is counted itself
+            self._count(batch, -1)  # the store's count; from here on each message is counted
             for leased in batch.work:
                 claimed, queue = (leased.run, leased.run_epoch), leased.message.queue
                 pace = self.paces[queue]
@@ -212,7 +213,7 @@ class Pacing:
             if lost and lane.fences[0][0] in lost:
                 if (
                     not lane.completing and not lane.lost
-                ):  # else its handler has settled them, or knows better
+                ):  # otherwise its handler has settled them, or has newer state
                     self.lose(lane)
                     gone.append(lane)
             elif len(lane.fences) > 1:
@@ -273,8 +274,8 @@ class Pacing:
             pace.free_handler()
             return None
         if self.gate is not None and not self.gate.admits(lane.queue, now):
-            # While its breaker is open it goes back. For a token, which comes in a moment, it waits here: going back
-            # and coming again a hundred times would count as attempts.
+            # While its breaker is open it goes back. It waits here for a token, which comes soon: going back
+            # and being claimed again a hundred times would count as attempts.
             if self.gate.refuses(lane.queue, now) or not self.patient:
                 self.close(lane)
             else:
@@ -289,9 +290,9 @@ class Pacing:
         return leased
 
     def begin_run(self, lane: Lane, now: float, most: int, bytes_max: int) -> list[Leased]:
-        """The next message of a lane and those behind it that may be in the same call; none: it gives up its handler.
+        """The next message of a lane and those behind it that fit in the same call; none: it must give up its handler.
 
-        What has failed before is alone in its call.
+        A message that has failed before is called alone.
         """
         head = self.begin(lane, now)
         if head is None:
@@ -310,14 +311,14 @@ class Pacing:
         return [head, *lane.along]
 
     def shorten(self, lane: Lane, count: int) -> None:
-        """Only so many of the run that has begun are in the call; the others wait."""
+        """Limit the call to this many messages of the run; the others wait."""
         lane.waiting[:0] = lane.along[count - 1 :]
         del lane.along[count - 1 :]
 
     def end(self, lane: Lane, settlement: Settlement | None, took: float | None = None) -> None:
-        """The message that ran has ended, and the next of its run is looked at. None: the lease is lost.
+        """Record that the running message has ended, and return the next of its run. None: the lease is lost.
 
-        `took`: its part of the time of a call with many; else the time that it ran.
+        `took`: its share of the time of a call with many messages; default: the time that it ran.
         """
         ran = 0.0 if settlement is None else settlement.ran
         self._count_running_out(lane, ran if took is None else took)
@@ -349,7 +350,7 @@ class Pacing:
             pace.free_key(lane)
 
     def _drop_rest(self, lane: Lane) -> None:
-        """The rest of a run goes back as it was: without a move the store forgets its lease."""
+        """Give the rest of a run back unchanged: without a move the store ends its lease."""
         self._let_go(lane, lane.along)
         self._let_go(lane, lane.waiting)
 
@@ -366,12 +367,12 @@ class Pacing:
     # -- a handler that settles its message itself
 
     def open_completion(self, lane: Lane) -> Completion:
-        """Its transaction settles what ended before the running message as well, and moves the lease on."""
+        """Its transaction also settles what ended before the running message, and moves the lease on."""
         self._touched.pop(lane.claimed, None)
         taken, lane.ended = lane.ended, []
         ways = [(fence, stamped(fence, taken)) for fence in lane.fences]
         if len(ways) > 1:
-            # The exchange on its way may not have been done: then what it carries is settled here instead.
+            # The exchange in flight may fail: then what it carries is settled here instead.
             ways[0] = (ways[0][0], [*lane.handed, *stamped(ways[0][0], taken)])
         completion = Completion(ways[::-1], lane.waiting[0] if lane.waiting else None, taken)
         if completion.after is not None:
@@ -380,12 +381,12 @@ class Pacing:
         return completion
 
     def undo_completion(self, lane: Lane, completion: Completion) -> None:
-        """That transaction came to nothing: the lease is where it was, and what had ended is handed in as usual."""
+        """That transaction was rolled back: the lease has not moved, and what had ended is handed in as usual."""
         lane.completing = False
         if completion.after is not None:
             lane.fences = lane.fences[:-1]
         if len(lane.fences) > 1 and lane not in self._flight:
-            self.lose(lane)  # what was on its way came too late for the lease
+            self.lose(lane)  # what was in flight came too late for the lease
         if completion.taken and not lane.lost:
             lane.ended = completion.taken + lane.ended
             self._touched[lane.claimed] = lane
@@ -394,7 +395,7 @@ class Pacing:
         """That transaction was committed."""
         self._count_running_out(lane, ran)
         lane.completing = False
-        if lane.handed:  # what is still on its way was settled there, and will find nothing
+        if lane.handed:  # what is still in flight was settled there, and will change nothing
             lane.handed = ()
             self._flight.remove(lane)
         if lane.lost:
@@ -403,19 +404,21 @@ class Pacing:
             self.lanes.pop(lane.claimed, None)
             return
         lane.fences = (completion.after,)
-        if not lane.waiting:  # it was closed meanwhile, and the lease has moved on to what has been let go
+        if (
+            not lane.waiting
+        ):  # the lane was closed meanwhile, and the lease moved to a message that was given back
             lane.ended = [give_back(completion.following)]
             self._touched[lane.claimed] = lane
 
     # -- giving up
 
     def stop(self) -> None:
-        """Ask for nothing more; what has not started goes back, attempts refunded."""
+        """Ask for nothing more; messages that have not started go back, with their attempts refunded."""
         self.stopping = True
         self.unpack()
 
     def close(self, lane: Lane) -> None:
-        """Start nothing more of a lane: what waits goes back as it was."""
+        """Start nothing more of a lane: waiting messages go back unchanged."""
         if not lane.waiting:
             return
         first = lane.waiting[0]
@@ -425,7 +428,7 @@ class Pacing:
             self._touched[lane.claimed] = lane
 
     def lose(self, lane: Lane) -> None:
-        """The lease is another worker's: forget the lane; what runs is stopped by whoever runs it."""
+        """The lease is another worker's: forget the lane. The caller stops what runs."""
         lane.lost = True
         self._drop_rest(lane)
         lane.ended = []
@@ -438,14 +441,14 @@ class Pacing:
             lane
             for lane in self.lanes.values()
             if lane.running is not None
-            and lane.stop not in (Stop.TIMEOUT, Stop.GRACE)  # a thread does not hear that it is cancelled
+            and lane.stop not in (Stop.TIMEOUT, Stop.GRACE)  # a thread cannot be cancelled
             and lane.ran(now) >= self.paces[lane.queue].limit.timeout
         ]
 
     def lapsed(self, now: float) -> list[Lane]:
-        """Lanes whose lease has run out by our own clock without a renewal: somebody may have them.
+        """Lanes whose lease has expired by our own clock without a renewal: another worker may have them.
 
-        Nothing of them is started any more. What ended is handed in all the same: the fence decides.
+        Nothing more of them is started. What ended is still handed in: the store checks the fence.
         """
         lanes = [
             lane for lane in self.lanes.values() if now >= lane.leased_until and lane.stop is not Stop.LAPSED
@@ -457,7 +460,7 @@ class Pacing:
     # -- the heartbeat; `leases` is called by a thread of its own
 
     def leases(self, now: float) -> list[tuple[Lane, tuple[Fence, ...]]]:
-        """What to renew: everything held, but for handlers that have used up their time."""
+        """The leases to renew: all that are held, except those of handlers that have used up their time."""
         return [
             (lane, lane.fences)
             for lane in list(self.lanes.values())
@@ -467,14 +470,14 @@ class Pacing:
     def renewed(
         self, asked: Iterable[tuple[Lane, tuple[Fence, ...]]], lost: set[int], asked_at: float
     ) -> list[Lane]:
-        """The store has renewed what it was asked to, but for `lost`; the lanes that are lost are answered."""
+        """The store has renewed all but `lost`. Returns the lanes that are lost."""
         until = asked_at + self.settings.lease
         gone = []
         for lane, fences in asked:
             if not all(seq in lost for seq, _ in fences):
                 lane.leased_until = max(lane.leased_until, until)
                 continue
-            # An exchange or a handler that has moved or ended the lease since knows better.
+            # If an exchange or a handler has moved or ended the lease since, this answer is out of date.
             ended = self.lanes.get(lane.claimed) is not lane or lane in self._flight
             if lane.fences == fences and not lane.completing and not ended:
                 self.lose(lane)
@@ -484,11 +487,11 @@ class Pacing:
     # -- after an answer that never came
 
     def where(self) -> dict[Lane, tuple[Fence, ...]]:
-        """Where our leases are, as far as is known here: to be taken before the store is asked where they stand."""
+        """Our leases as known here. Take this before the store is asked which leases it has."""
         return {lane: lane.fences for lane in self.lanes.values()}
 
     def moved_since(self, asked: Mapping[Lane, tuple[Fence, ...]]) -> set[Fence]:
-        """Leases that a handler's commit has moved on since the store was asked: its answer may not have them."""
+        """Leases that a handler's commit has moved since the store was asked: its answer may lack them."""
         return {
             fence
             for lane, fences in asked.items()
@@ -497,7 +500,7 @@ class Pacing:
         }
 
     def reconcile(self, standing: set[Fence]) -> tuple[list[Settlement], list[tuple[int, int]], list[Lane]]:
-        """What was on its way and was not done, and the lanes that turn out to be lost. `standing`: what we hold."""
+        """What was in flight and was not applied, and the lanes that are lost. `standing`: our leases in the store."""
         settlements: list[Settlement] = []
         moves: list[tuple[int, int]] = []
         for lane in self._flight:
@@ -514,10 +517,10 @@ class Pacing:
         return settlements, moves, lost
 
     def known(self, standing: set[Fence]) -> list[int]:
-        """The messages whose leases are known here: any other of our leases is one that we never heard of.
+        """The messages whose leases are known here. Any other lease of ours came with an answer that we never received.
 
-        A message that was settled may have been handed out again in the same exchange, so the epoch counts. What
-        waits in a lane may be reached by its lease at any moment: its handler moves it there.
+        A message that was settled may have been handed out again in the same exchange, so the epoch counts. A message
+        that waits in a lane may get the lease at any moment: a handler's commit moves it there.
         """
         ours = standing.intersection(fence for lane in self.lanes.values() for fence in lane.fences)
         waiting = (leased.message.seq for lane in self.lanes.values() for leased in lane.waiting)

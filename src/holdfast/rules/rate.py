@@ -1,8 +1,8 @@
 """How many may begin in a second: a token bucket that all workers share, and the few tokens that a worker holds.
 
 A bucket fills at its rate, up to its burst, whatever happened before: after an outage a backlog is worked off at the
-rate, and not all at once. A worker takes tokens for a moment of work at a time, so that there is no write per message;
-what it has not used within a second it lets go, but for one token, so that an idle queue costs no writes.
+rate, and not all at once. A worker takes tokens for a moment of work at a time, so there is no write per message.
+Tokens that it has not used within a second expire, except one, so an idle queue costs no writes.
 
 So in any T seconds all workers together begin at most  burst + rate * (T + 1) + one for each worker.
 Time (`now`) is an argument: the database's for the bucket, monotonic for the hand.
@@ -19,7 +19,7 @@ from ..errors import InvalidSettings
 from ..model.limits import Rate
 
 MOMENT = 0.25  # seconds of work to take tokens for
-KEPT = 1.0  # seconds that tokens in hand are good for
+KEPT = 1.0  # seconds for which tokens in hand are valid
 PAUSE_MIN, PAUSE_MAX = 0.02, 1.0  # between two looks into an empty bucket
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|min|h|d)\s*")
@@ -47,13 +47,13 @@ def batch(rate: Rate) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The tokens that were there at a moment. `rate_take.sql` does the same arithmetic."""
+    """The tokens in the bucket at one point in time. `rate_take.sql` does the same arithmetic."""
 
     tokens: float
     at: datetime
 
     def take(self, rate: Rate, wanted: int, now: datetime) -> tuple[int, Bucket]:
-        """Take up to so many whole tokens; the answer says how many."""
+        """Take up to this many whole tokens; returns how many were taken."""
         passed = max(0.0, (now - self.at).total_seconds())
         there = min(float(rate.burst), self.tokens + passed * rate.per_second)
         granted = floor(min(float(wanted), there))
@@ -70,11 +70,11 @@ class Hand:
     tokens: int = 0
     size: int = 1  # of the next batch
     taken_at: float = -inf
-    look_at: float = -inf  # not into the bucket before this
+    look_at: float = -inf  # the bucket is not asked before this
     pause: float = PAUSE_MIN
 
     def has(self, now: float) -> int:
-        """How many tokens are good. All but one are let go when they were not used soon."""
+        """How many tokens are valid. All but one expire if they are not used soon."""
         if self.tokens > 1 and now - self.taken_at >= KEPT:
             self.tokens = 1
         return self.tokens
@@ -87,11 +87,11 @@ class Hand:
         return True
 
     def need(self, now: float) -> int:
-        """How many tokens to take now: none while there is one, and none while the bucket is known to be empty."""
+        """How many tokens to take now: none while one is in hand, and none while the bucket is known to be empty."""
         return 0 if self.has(now) or now < self.look_at else self.size
 
     def take(self, granted: int, now: float) -> None:
-        """The bucket gave so many. When it gives none, look again when one may be there."""
+        """The bucket gave this many. If it gave none, ask again when it may have one."""
         if not granted:
             self.look_at = now + max(self.pause, min(PAUSE_MAX, 0.5 / self.rate.per_second))
             self.pause = min(self.pause * 2, PAUSE_MAX)

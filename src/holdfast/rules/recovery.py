@@ -1,8 +1,8 @@
-"""Which dead letters come back by themselves: after a while, so often at most, for the reasons that were declared.
+"""Which dead letters are redriven automatically: after a while, a limited number of times, for the declared reasons.
 
-What is wrong with the message itself does not go away by waiting: reasons 3 (validation), 5 (serialization) and 7
-(poison) are refused. What an operator has buried has reason 7, so that no policy undoes it. Redrives by an operator
-count too, so that nothing goes round for ever.
+Waiting does not help when the message itself is wrong: reasons 3 (validation), 5 (serialization) and 7 (poison) are
+refused. A message that an operator has buried has reason 7, so no policy undoes it. Redrives by an operator count too,
+so no message is redriven for ever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AFTER_MAX = 366 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Redrive a dead letter by itself: `after` so many seconds (or a timedelta), at most so many `times`."""
+    """Redrive a dead letter automatically: `after` this many seconds (or a timedelta), at most this many `times`."""
 
     after: float | timedelta
     times: int = 1
@@ -55,7 +55,7 @@ class Due:
 
 
 def checked(recovery: Mapping[Any, Any]) -> dict[Reason, Recovery]:
-    """What was declared, if it can be meant."""
+    """The declared policies, checked."""
     made: dict[Reason, Recovery] = {}
     for reason, each in recovery.items():
         if not isinstance(reason, Reason) or not isinstance(each, Recovery):
@@ -70,7 +70,7 @@ def checked(recovery: Mapping[Any, Any]) -> dict[Reason, Recovery]:
 
 
 def due(policies: Iterable[tuple[str, Mapping[Reason, Recovery]]], now: datetime) -> list[Due]:
-    """What is to come back now, by the policies of all queues."""
+    """What is to be redriven now, by the policies of all queues."""
     return [
         Due(queue, reason, now - timedelta(seconds=each.seconds), each.times)
         for queue, recovery in policies

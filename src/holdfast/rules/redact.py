@@ -1,12 +1,12 @@
 """Secrets in the texts of errors, masked before such a text is stored or logged.
 
-Exceptions quote what they were given: connection strings, headers, whole requests. What can be told from its form is
-masked here: passwords in URLs, `password=...` and its kin, bearer tokens, keys of the well-known kinds, JSON Web
-Tokens, private keys, card numbers, long random text. Values that an application knows to be secret are masked
-wherever they stand. This is a net with holes, and it is the second one: errors should not hold secrets at all.
+Exceptions quote what they were given: connection strings, headers, whole requests. What can be recognised by its form
+is masked here: passwords in URLs, `password=...` and similar, bearer tokens, keys of the well-known kinds, JSON Web
+Tokens, private keys, card numbers, long random text. Values that an application knows to be secret are masked wherever
+they occur. This does not find everything. It is a second line of defence: errors should not hold secrets at all.
 
-Every pattern is linear: where something may fail behind a repetition, the repetition is bounded. Masking twice changes
-nothing.
+Every pattern runs in linear time: where a match may fail after a repetition, the repetition is bounded. Masking twice
+changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Redactor = Function  # one that looks at nothing but the text
 Rule = str | re.Pattern[str] | Function
 
 MASK = "***"
-ROOM = 4  # times what is kept of a text is looked at
+ROOM = 4  # times as much text is searched as is kept
 VALUE_MIN = 6  # characters of a known secret: a shorter one would be found by chance
 
 _NAMES = (
@@ -44,12 +44,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         MASK,
     ),
-    # What a database quotes of a row that it refuses.
+    # The row that a database quotes when it refuses it.
     (re.compile(r"(Failing row contains \()[^\n]*"), rf"\1{MASK}"),
     # scheme://user:password@host
     (re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s:/@]{0,256}:)[^\s/@]{1,1024}(@)"), rf"\1{MASK}\2"),
     (re.compile(r"(?i)\b(bearer|basic)(\s{1,3})(?!\*)[A-Za-z0-9._~+/=-]{8,4096}"), rf"\1\2{MASK}"),
-    # Keys that say what they are: AWS, GitHub, Slack, Stripe, Google, OpenAI and their kin.
+    # Keys with a known prefix: AWS, GitHub, Slack, Stripe, Google, OpenAI and similar.
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), MASK),
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|[rsp]k_|sk-|whsec_)[A-Za-z0-9_-]{10,512}"), MASK),
     (re.compile(r"\bAIza[A-Za-z0-9_-]{30,64}"), MASK),
@@ -82,7 +82,7 @@ def _mask_if_random(found: re.Match[str]) -> str:
     text = found[0]
     kinds = sum(any(test(each) for each in text) for test in (str.islower, str.isupper, str.isdigit))
     words = text.count("/") + text.count("_") + text.count("-")
-    is_hex = all(each in "0123456789abcdef" for each in text)  # a digest or an id, which errors may name
+    is_hex = all(each in "0123456789abcdef" for each in text)  # a digest or an id, which errors may contain
     return text if is_hex or kinds < 3 or words * 10 > len(text) else MASK
 
 
@@ -95,12 +95,12 @@ def _mask_if_card(found: re.Match[str]) -> str:
 
 
 def kept(text: str, limit: int, redactor: Redactor = redact) -> str:
-    """What is stored of an error: masked, then cut, so that no cut leaves a part of a secret that looks like none."""
+    """The text of an error as it is stored: masked first, then cut, since a part of a secret may not be recognised."""
     return storable(redactor(looked_at(text, limit)), limit)
 
 
 def looked_at(text: str, limit: int) -> str:
-    """As much of a text as is masked, where so much of it is kept: to the end of a word."""
+    """The part of a text to mask when `limit` characters of it are kept. It ends at the end of a word."""
     room = text[: ROOM * limit]
     if len(room) < len(text):
         room = room[:limit] + (room[limit:].rpartition(" ")[0] or room[limit:])
@@ -109,19 +109,19 @@ def looked_at(text: str, limit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """What an application masks: known secrets and patterns here, and functions of its own, which no rule calls."""
+    """What an application masks: known secrets, patterns, and its own functions, which the rules do not call."""
 
     patterns: tuple[re.Pattern[str], ...] = ()
     functions: tuple[Function, ...] = ()
 
     def known(self, text: str) -> str:
-        """`text` with everything masked but for what the functions would mask."""
+        """`text` with everything masked, except what the functions would mask."""
         for pattern in self.patterns:
             text = pattern.sub(MASK, text)
         return redact(text)
 
     def __call__(self, text: str) -> str:
-        """`text` with everything masked. A function that raises masks all: what it was meant to hide is not known."""
+        """`text` with everything masked. If a function raises, the whole text is masked: it may hold a secret."""
         text = self.known(text)
         for function in self.functions:
             try:
@@ -166,6 +166,6 @@ def _sorted_out(rules: Iterable[Any]) -> tuple[list[str], list[re.Pattern[str]],
                 functions.append(rule)
             case _:
                 raise InvalidSettings(
-                    f"redact=: a {type(rule).__name__} is no secret (text), no compiled pattern and no function."
+                    f"redact=: a {type(rule).__name__} must be a secret (text), a compiled pattern or a function."
                 )
     return known, patterns, functions

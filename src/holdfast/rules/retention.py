@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 
 def leaving(since: Sequence[datetime], total: int, now: datetime, age_max: float, count_max: int) -> int:
-    """How many of the oldest letters leave. `since`: from when each has been kept, the oldest first.
+    """How many of the oldest dead letters to archive. `since`: from when each has been kept, the oldest first.
 
-    `total` counts those that may not leave as well: as long as there are too many, those leave that may.
+    `total` also counts those that may not be archived. While there are too many, those that may be archived are.
     """
     surplus = max(0, total - count_max)
     before = now - timedelta(seconds=age_max)

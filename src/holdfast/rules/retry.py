@@ -3,7 +3,7 @@
     delay = min(base * factor ** failures, cap) * (1 - jitter .. 1 + jitter)
 
 `failures` counts the failure just reported, so the first delay of `patient` is 30 s * 2 = 1 min. Jitter
-comes after the cap, as in seed 004: were it before, half of all capped retries would fall on the cap
+comes after the cap, as in seed 004: before it, half of all capped retries would fall on the cap
 itself and come back together. So no delay exceeds cap * (1 + jitter), nor does jitter ever make it zero.
 A Retry-After replaces the formula, bounded at an hour.
 
@@ -48,7 +48,7 @@ class RetryOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When to try again, and when no more. Times are in seconds; `factor=1` is a constant delay.
+    """When to retry, and when to stop. Times are in seconds; `factor=1` is a constant delay.
 
     `per_reason` gives some reasons a policy of their own; a reason named there is retried even if it
     stands in `never`, the reasons for which a message dies at once.
@@ -114,7 +114,7 @@ class RetryPolicy:
     def _capped(self, failures: int) -> float:
         if failures < 1 or self.base == 0:
             return 0.0
-        # The power is taken only below the cap: 2 ** 10_000 is no float.
+        # The power is computed only below the cap: 2 ** 10_000 is not a float.
         if self.factor > 1 and failures >= math.log(self.cap / self.base) / math.log(self.factor):
             return float(self.cap)
         return float(min(self.base * self.factor ** (failures if self.factor > 1 else 0), self.cap))

@@ -1,7 +1,7 @@
 """When a worker looks again: at once while there is work, less and less often while there is none.
 
-A worker that finds nothing says that it is asleep, so that whoever publishes wakes it up; the flag is set and cleared
-with hesitation, because each change is a write. Hints may be missed, so a sleeper looks again all the same.
+A worker that finds nothing says that it is asleep, so that publishers wake it up. The flag is set and cleared
+with a delay, because each change is a write. Hints may be missed, so a sleeping worker still polls.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BUSY_TURNS = 20  # turns with work in a row after which publishers need not wake us
-IDLE_POLL = 1.0  # how far looking slows down while hints arrive
+IDLE_POLL = 1.0  # seconds: the slowest polling while hints arrive
 IDLE_AFTER = 10.0  # seconds without work until then
 SLOWER = 1.5
 
 
 @dataclass(slots=True)
 class Rhythm:
-    """The worker's pulse. Time (`now`) is monotonic and an argument."""
+    """When a worker polls. Time (`now`) is monotonic and an argument."""
 
     poll_min: float
     poll_max: float
@@ -35,7 +35,7 @@ class Rhythm:
 
     @property
     def new_asleep(self) -> bool | None:
-        """What to tell the store; None when it knows already."""
+        """The flag to send to the store; None when the store has it already."""
         if self.busy_turns == 0 and not self.asleep:
             return True
         if self.busy_turns >= BUSY_TURNS and self.asleep:
@@ -44,17 +44,17 @@ class Rhythm:
 
     def told(self, asleep: bool | None) -> None:
         if asleep is not None:
-            # Somebody may have published before this was known: look again soon.
+            # A message may have been published before the flag was set: look again soon.
             self.asleep, self.pause = asleep, self.poll_min
 
     def work_came(self, now: float) -> None:
         self.worked_at = now
-        if not self.asleep:  # else whoever publishes the next one wakes us, as this one did
+        if not self.asleep:  # otherwise the next publisher wakes us, as this one did
             self.pause = self.poll_min
         self.busy_turns = min(self.busy_turns + 1, BUSY_TURNS)
 
     def rest(self, now: float, idle: bool, due_in: float | None) -> float:
-        """Nothing came: how long to rest. Shorter when something falls due, longer when nothing comes for a while."""
+        """Nothing came: how long to rest. Shorter when a message falls due, longer when nothing comes for a while."""
         if idle:
             self.busy_turns = 0
         seconds = IDLE_POLL if idle and now - self.worked_at > IDLE_AFTER else self.pause

@@ -1,13 +1,13 @@
-"""How many run at once over all machines: slots, of which every worker holds some.
+"""How many run at once on all machines: slots, of which every worker holds some.
 
-The holders are one small row that all share. A worker takes slots when all of its own are in use, as many again each
-time, and lets them go when it does not use them: so there is no write per message, and none at all while nothing
-changes. A slot is good as long as its worker is alive, which its heartbeat tells: the slots of one that died are free
-when it is reported dead, at the latest after its lease.
+The holders are stored in one small row that all workers share. A worker takes slots when all of its own are in use, as
+many again each time, and gives them back when it does not use them. So there is no write per message, and none while
+nothing changes. A slot is valid as long as its worker's heartbeat is seen: the slots of a dead worker are free when it
+is reported dead, at the latest when its lease ends.
 
-Workers that drain the same queues need not be fair to each other: while one has slots to spare, there is nothing for
-the others either. A *rival* is a worker that waits for a slot and drains something else: other queues, or suspects.
-While there is one, nobody takes more than his share, idle slots are given up, and if there are fewer slots than workers
+Workers that drain the same queues need not be fair to each other: while one has unused slots, there is no work for the
+others either. A *rival* is a worker that waits for a slot and drains something else: other queues, or suspects. While
+there is one, no worker takes more than its share, idle slots are given back, and if there are fewer slots than workers
 they are held in turns.
 
 Time (`now`) is monotonic and an argument; ages are by the database's clock.
@@ -21,13 +21,13 @@ from math import inf
 
 BELIEVED = 1.0  # seconds for which a worker believes what it read
 IDLE, IDLE_ALONE = 1.0, 10.0  # seconds that unused slots are kept, with a rival and without
-TURN = 1.0  # seconds that a slot is held while rivals wait and there is not one for each
+TURN = 1.0  # seconds that a slot is held while rivals wait and there are too few
 PAUSE_MIN, PAUSE_MAX = 0.02, 1.0  # between two tries when all are taken
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A worker with its slots; with none it waits for one. It is alive while it was seen within its lease."""
+    """A worker and its slots; with none it waits for one. It is alive if it was seen within its lease."""
 
     worker: int
     held: int
@@ -37,19 +37,19 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class SlotShare:
-    """What a worker got: `held` counts as its own; beyond `fair` it begins nothing new, and gives back what ends."""
+    """What a worker got: it holds `held` slots. Above `fair` it begins nothing new, and gives back what ends."""
 
     holders: tuple[Holder, ...]
     held: int
     fair: int
     rivals: bool
-    crowded: bool  # fewer slots than those who want one
+    crowded: bool  # fewer slots than workers that want one
 
 
 def share(
     holders: Iterable[Holder], ages: Mapping[int, float], me: Holder, wants: int, count: int
 ) -> SlotShare:
-    """Take up to `wants` slots of `count`, or give some back; `me.held` are in use and stay, whatever others have."""
+    """Take up to `wants` slots of `count`, or give some back. The `me.held` slots are in use and stay in any case."""
     others = [
         each for each in holders if each.worker != me.worker and ages.get(each.worker, inf) < each.lease
     ]
@@ -58,7 +58,7 @@ def share(
     if rivals:
         fair = min(fair, max(1, count // (len(others) + 1)))
     held = max(me.held, fair)
-    # Waiting is noted only for somebody who drains something else: for him it is news.
+    # Waiting is stored only if another worker drains something else: only such a worker must know.
     is_news = wants > 0 and any(not set(me.queues) <= set(each.queues) for each in others)
     mine = [Holder(me.worker, held, me.lease, me.queues)] if held or is_news else []
     crowded = rivals and count < len(others) + 1
@@ -67,23 +67,23 @@ def share(
 
 @dataclass(slots=True)
 class SlotHand:
-    """The slots of one worker: told how many run, and how many leases it holds, it says how many it wants."""
+    """The slots of one worker. From how many messages run and how many leases are held it says how many it wants."""
 
     count: int
-    most: int  # that this worker could use at all
+    most: int  # the most that this worker could use
     held: int = 0
     fair: int = 0
     rivals: bool = False
     crowded: bool = False
     good_until: float = -inf
-    since: float = inf  # that it holds any
-    busy_at: float = -inf  # when there was something for each of them the last time
+    since: float = inf  # when it began to hold any
+    busy_at: float = -inf  # when all of them were last in use
     looked_at: float = -inf
-    look_at: float = -inf  # no question before this, unless to give some back
+    look_at: float = -inf  # the store is not asked before this, except to give some back
     pause: float = PAUSE_MIN
 
     def has_any(self, now: float) -> bool:
-        """Whether a slot is this worker's, though it may not be used while a question is on its way."""
+        """Whether this worker holds a slot, even if it may not be used while a request is in flight."""
         return self.held > 0 and now < self.good_until
 
     def at_once(self, now: float) -> int:
@@ -102,7 +102,7 @@ class SlotHand:
         return max(running, 0 if self.rivals else 1)
 
     def is_due(self, running: int, leases: int, now: float) -> bool:
-        """Whether to look into the row now."""
+        """Whether to ask the store now."""
         if now - self.looked_at >= BELIEVED:
             return now >= self.look_at
         wants = self.wants(running, leases, now)
@@ -111,20 +111,20 @@ class SlotHand:
         return max(wants, running) < self.held
 
     def ask(self, running: int, now: float) -> None:
-        """A question is on its way: those that run are in it, and the answer may leave this worker no more.
+        """A request is in flight: it names the running slots, and the answer may leave this worker only those.
 
-        If it stays unanswered, the next one waits longer.
+        If it is not answered, the next one waits longer.
         """
         self.fair, self.look_at = min(self.fair, running), now + self.pause
         self.pause = min(2 * self.pause, PAUSE_MAX)
 
     def learn(self, got: SlotShare, wanted: int, good_for: float, asked_at: float) -> None:
-        """What the row says. A grant is as good as the worker's own life when it asked."""
+        """Process the store's answer. A grant is valid as long as the worker's lease was when it asked."""
         if got.held and not self.held:
             self.since = asked_at
         if wanted <= got.fair:
             self.look_at, self.pause = asked_at, PAUSE_MIN
-        if not wanted and not got.held:  # it was somebody else's turn, or there was nothing to do
+        if not wanted and not got.held:  # it was another worker's turn, or there was nothing to do
             self.look_at, self.since = asked_at + PAUSE_MAX / 4, inf
         self.held, self.fair = got.held, got.fair
         self.rivals, self.crowded = got.rivals, got.crowded

@@ -1,7 +1,7 @@
-"""What of an exception's traceback is kept: a few frames, the place in the user's code, at most 8 KiB of text.
+"""The part of a traceback that is kept: a few frames, the place in the user's code, at most 8 KiB of text.
 
 Only names and numbers of frames are read, never the values in them. Everything is bounded: frames, chained exceptions,
-members of a group, bytes. The texts of exceptions come in masked; source lines come in from outside, since files are
+members of a group, bytes. The texts of exceptions are masked already. Source lines are arguments, since files are
 not read here.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..model.text import visible
 
 BYTES_MAX = 8 * 1024  # of a stored traceback
-FRAMES_READ = 10_000  # an exception that is raised again and again has ever more
+FRAMES_READ = 10_000  # an exception that is raised again and again collects more and more
 FRAMES_FIRST, FRAMES_LAST = 5, 20
 LINKS_MAX = 6  # exceptions of a chain
 MEMBERS_SHOWN, MEMBERS_READ = 5, 100  # of a group
@@ -109,7 +109,7 @@ def walk(error: BaseException, libraries: tuple[str, ...]) -> Walk:
 
 
 def place_of(error: BaseException, libraries: tuple[str, ...]) -> Place | None:
-    """Where in the user's code `error` came from; for a group where its members did, if that is one place."""
+    """Where in the user's code `error` came from; for a group: where its members did, if that is one place."""
     if isinstance(error, BaseExceptionGroup):
         places = {walk(each, libraries).place for each in members(error)}
         if len({each and each.name for each in places}) == 1 and (only := places.pop()) is not None:
@@ -136,7 +136,7 @@ def chain(error: BaseException) -> list[Link]:
 
 
 def members(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """The exceptions in a group that are no groups, the first of them."""
+    """The first exceptions in a group that are not groups themselves."""
     found: list[BaseException] = []
     waiting: list[BaseException] = [group]
     while waiting and len(found) < MEMBERS_READ:
@@ -149,7 +149,7 @@ def members(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def composed(sections: Sequence[Section], room: int = BYTES_MAX) -> str:
-    """The text of a traceback, in at most `room` bytes. If that is too little, each section gives up frames."""
+    """The text of a traceback, in at most `room` bytes. If that is too little, frames of each section are left out."""
     whole = "\n".join(_section(each, None) for each in sections)
     if len(whole) * 4 <= room or len(whole.encode()) <= room:
         return whole
@@ -158,7 +158,7 @@ def composed(sections: Sequence[Section], room: int = BYTES_MAX) -> str:
 
 
 def safe_lines(text: str) -> str:
-    """Text of others in a traceback: it cannot steer a terminal, nor begin a line as a frame or a log record does."""
+    """Foreign text in a traceback, made safe: no terminal control, no line that looks like a frame or a log record."""
     return "\n    ".join(visible(line) for line in text.splitlines()) or ""
 
 
@@ -202,7 +202,7 @@ def _is_library(file: str, libraries: tuple[str, ...]) -> bool:
 
 
 def _linked(error: BaseException, name: str) -> BaseException | None:
-    # A class may have made a property of it, which raises.
+    # A class may define it as a property that raises.
     try:
         found: BaseException | None = getattr(error, name)
     except Exception:
@@ -217,7 +217,7 @@ class Told:
     at: OrderedDict[str, float] = field(default_factory=OrderedDict)
 
     def is_due(self, cause: str, now: float) -> bool:
-        """Whether this one is to be logged whole; if so, it counts as logged."""
+        """Whether to log the whole traceback of this cause now; if so, it counts as logged."""
         before = self.at.get(cause)
         if before is not None and now - before < EVERY:
             return False
