@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ...model.message import Stillborn
+from ...model.names import SCOPED
 from ..statement import Plan, Verb, single, statements
 from ..values import as_id, instant
 from . import operator
@@ -161,7 +162,8 @@ def bear(letters: Sequence[Stillborn]) -> Plan[dict[UUID, datetime]]:
     The answer names those that were stored, and when.
     """
     at = yield from operator.moment()
-    rows = [_born(each, at) for each in sorted(letters, key=lambda each: (each.dedupe, each.id))]
+    firsts = {_key(each): each for each in reversed(letters)}  # of two under one key the first is stored
+    rows = [_born(firsts[key], at) for key in sorted(firsts)]
     taken = yield sql("op_born_keys").with_documents(letters=rows)
     fresh = {str(as_id(id)) for (id,) in taken}
     first = {row["id"]: row for row in reversed(rows) if row["id"] in fresh}
@@ -169,6 +171,11 @@ def bear(letters: Sequence[Stillborn]) -> Plan[dict[UUID, datetime]]:
         return {}
     stored = yield sql("op_born").with_documents(letters=[first[id] for id in sorted(first)])
     return {as_id(id): at for (id,) in stored}
+
+
+def _key(letter: Stillborn) -> tuple[str, str]:
+    """Scope and key: sorted, as keys are taken everywhere."""
+    return "" if letter.dedupe.startswith(SCOPED) else letter.type, letter.dedupe
 
 
 def _born(letter: Stillborn, at: datetime) -> Row:
