@@ -70,9 +70,16 @@ class Shop:
     def of(self) -> Any:
         return self.app.orchestrations
 
-    def drain(self) -> None:
+    def drain(self, *queues: str) -> None:
+        """Run what is claimable, of all queues or of these."""
         self.app.prepare()
-        asyncio.run(self.app.worker(until_idle=True).run())
+        asyncio.run(self._drain(queues))
+
+    async def _drain(self, queues: tuple[str, ...]) -> None:
+        try:
+            await self.app.worker(until_idle=True, queues=queues or None).run()
+        finally:
+            await self.app.store.aclose()  # connections belong to the loop that ends here
 
     def advance(self, **by: float) -> None:
         self.clock.advance(**by)
@@ -234,7 +241,7 @@ def test_an_operator_who_ends_a_call_answers_it(shop: Shop, order: str) -> None:
 
     shop.of.start(calls, id="c")
     shop.app.prepare()
-    asyncio.run(shop.app.worker(until_idle=True, queues=["calls@1"]).run())
+    shop.drain("calls@1")
     ((id,),) = shop.query("select id from {message} where queue = 'double'")
     operations = shop.app.operations
     if order == "cancel":
@@ -293,7 +300,7 @@ def test_a_turn_that_is_not_the_next_one_is_refused(shop: Shop) -> None:
         return take(id, stand)
 
     memory.take = meanwhile
-    asyncio.run(shop.app.worker(until_idle=True, queues=["steps@1"]).run())
+    shop.drain("steps@1")
     assert shop.query("select count(*) from {journal}") == [(0,)]
     assert shop.query("select count(*) from {message}") == [(0,)]
     ((id,),) = shop.query("select id from {dead}")
@@ -355,7 +362,7 @@ def test_changed_code_waits_and_goes_on_after_a_fix(shop: Shop, url: str) -> Non
 
     shop.of.start(steps, id="s")
     shop.app.prepare()
-    asyncio.run(shop.app.worker(until_idle=True, queues=["steps@1"]).run())
+    shop.drain("steps@1")
     broken = Shop(url)
     broken.clock = broken.app.clock = shop.clock
 
@@ -516,7 +523,7 @@ def test_a_journal_that_cannot_be_read_stops_its_instance_at_once(shop: Shop) ->
 
     shop.of.start(steps, id="s")
     shop.app.prepare()
-    asyncio.run(shop.app.worker(until_idle=True, queues=["steps@1"]).run())
+    shop.drain("steps@1")
     shop.forget()
     shop.execute(f"update {shop.prefix}journal set body = 'no JSON'")
     shop.drain()
@@ -534,7 +541,7 @@ def test_why_follows_the_chain(shop: Shop) -> None:
 
     shop.of.start(waits, id="w")
     shop.app.prepare()
-    asyncio.run(shop.app.worker(until_idle=True, queues=["waits@1"]).run())
+    shop.drain("waits@1")
     told = " ".join(shop.app.operations.why("w"))
     assert "double#" in told
     assert "no live worker takes from queue double" in told
