@@ -293,7 +293,7 @@ FORBIDDEN = [
     "select holdfast.recover(1, '{}', '{}', '{}', 1, null)",
     "select * from holdfast.renew(1, '{}', '{}', 1, null)",
     "select holdfast.dead_number(gen_random_uuid(), 'q', 1)",
-    "select holdfast.dedupe_new('{}', '{}', '{}')",
+    "select holdfast.dedupe_new('{}', '{}', '{}', '{}')",
     "create table holdfast.mine (a int)",
     "create function holdfast.mine() returns int language sql as 'select 1'",
     "alter table holdfast.message disable trigger all",
@@ -347,9 +347,9 @@ def test_what_a_producer_calls_by_hand_stops_no_worker(subscribed: Roles) -> Non
         "select holdfast.append_one(gen_random_uuid(), 'order.placed', '{}', null, null, null, '-infinity')",
         "select holdfast.append_plain(array[gen_random_uuid()], 'order.placed', '{[}', array[e'\\x1b[2J'], null, null)",
         "select holdfast.append(array[gen_random_uuid()], '{order.placed}', '{\"{}\"}', '{s3}', null, null, null,"
-        " '{-infinity}', null, '{-infinity}', '{receipt}', null, true, null)",
+        " '{-infinity}', null, '{-infinity}', '{receipt}', null, null, true, null)",
         "select holdfast.append(array[gen_random_uuid()], '{order.placed}', '{\"{}\"}', null, null, null, null,"
-        " null, '{-1e15}', null, '{holdfast/timer}', null, false, null)",
+        " null, '{-1e15}', null, '{holdfast/timer}', null, null, false, null)",
         "set holdfast.unplaced = '1';"
         " insert into holdfast.message (type, body, stream) values ('order.placed', '{}', 's')",
     ]  # fmt: skip
@@ -359,7 +359,7 @@ def test_what_a_producer_calls_by_hand_stops_no_worker(subscribed: Roles) -> Non
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="no flag but that of an event"):
         subscribed.run(
             "select holdfast.append(array[gen_random_uuid()], '{order.placed}', '{\"{}\"}', null, null, null, null,"
-            " null, null, null, null, '{65535}', false, null)",
+            " null, null, null, null, '{65535}', null, false, null)",
             "producer",
         )
     app, done = shop(subscribed.url("worker"))
