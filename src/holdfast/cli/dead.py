@@ -121,7 +121,10 @@ def redrive(
     now: Now = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be redriven.")] = False,
     canary: Annotated[
-        int, typer.Option("--canary", min=0, help="Redrive so many first; the others only if all of these succeed.")
+        int,
+        typer.Option(
+            "--canary", min=0, help="Redrive so many first; the others only if all of these succeed."
+        ),
     ] = 0,
     patience: Annotated[str, typer.Option("--patience", help="How long to wait for the canary.")] = "60s",
     over: Annotated[

@@ -16,9 +16,7 @@ from .target import Order, Target
 if TYPE_CHECKING:
     from ..operations import Content, Operations
 
-app = typer.Typer(
-    help="Pending messages: find, show, retry, park, cancel them.", no_args_is_help=True
-)
+app = typer.Typer(help="Pending messages: find, show, retry, park, cancel them.", no_args_is_help=True)
 
 Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 

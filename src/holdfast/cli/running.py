@@ -141,7 +141,8 @@ def worker(
         typer.Option("--log", metavar="text|json", help="The format of logs; else $HOLDFAST_LOG."),
     ] = None,
     log_level: Annotated[
-        str | None, typer.Option("--log-level", help="The lowest level that is logged; else $HOLDFAST_LOG_LEVEL.")
+        str | None,
+        typer.Option("--log-level", help="The lowest level that is logged; else $HOLDFAST_LOG_LEVEL."),
     ] = None,
     app: AppOption = None,
 ) -> None:

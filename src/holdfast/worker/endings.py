@@ -77,7 +77,9 @@ class Endings:
         self.clock, self.time, self.board, self.watch = clock, time, board, watch
         self.traces, self.told = Traces(), Told()
         self.hear: Heard | None = None  # in tests of applications
-        self._starts: dict[str, int] = {}  # by the consumer's name: the smallest limit of attempts of any failure
+        self._starts: dict[
+            str, int
+        ] = {}  # by the consumer's name: the smallest limit of attempts of any failure
 
     def before(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
         """What is decided before any code of the user runs: poison, a deadline that has passed, a cancellation."""

@@ -44,9 +44,7 @@ from .trouble import Trouble
 log = Log("holdfast.worker")
 
 FEW = 64  # messages that are started before the next exchange is sent
-ASKS_EVERY = (
-    1.0  # seconds after which a busy worker asks in any case: queues may have been paused
-)
+ASKS_EVERY = 1.0  # seconds after which a busy worker asks in any case: queues may have been paused
 HOUSEKEEPING = 60.0
 ALONE_SHARE = 0.1  # of its time, at most, that a worker in an application spends on suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
@@ -143,7 +141,9 @@ class Worker:
         beside = [asyncio.create_task(each) for each in self._beside()]
         self.started.set()
         try:
-            if self.until_idle:  # else messages that wait only for a consumer's first connection would be left
+            if (
+                self.until_idle
+            ):  # else messages that wait only for a consumer's first connection would be left
                 for each in self._attended:
                     await each.tried.wait()
             await self._turn_until_over()

@@ -122,7 +122,9 @@ class RunCalls:
                 variables = watch.begin(*(leased for _, run in runs for leased in run))
                 answers = await asyncio.get_running_loop().create_task(call, context=variables)
             if [len(each) for each in answers] != [len(run) for _, run in runs]:
-                raise UsageError(f"The consumer of {queue!r} did not return a result for each message that it got.")
+                raise UsageError(
+                    f"The consumer of {queue!r} did not return a result for each message that it got."
+                )
         except KeyboardInterrupt:
             raise
         except BaseException as error:
