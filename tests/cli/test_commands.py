@@ -340,7 +340,7 @@ def test_worker_and_demo_are_handed_over(
 
 def test_audit(world: World, holdfast: Shell) -> None:
     id = world.publish(queue="q")
-    assert holdfast("audit").out == "Nothing is written down.\n"
+    assert holdfast("audit").out == "The audit is empty.\n"
     assert holdfast("messages", "park", id, "--as", "anna", "--why", "the customer called").code == 0
     assert holdfast("messages", "retry", id, HOLDFAST_AS="bert").code == 0
     shown = holdfast("audit").out

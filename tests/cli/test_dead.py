@@ -66,7 +66,7 @@ def test_redrive_of_several_and_rehearsal(world: World, holdfast: Shell) -> None
     assert len(world.operations.dead.list()) == 4
     answer = holdfast("dead", "redrive", one, two, four)
     assert (answer.code, answer.out) == (1, "2 dead letters redriven\n")
-    assert "1 of them are no dead letters here, are held, or their id is pending" in answer.err
+    assert "1 of them are not dead letters here, are held, or their id is pending" in answer.err
     assert holdfast("dead", "redrive", one, two, "--reason", "1").code == 2
     assert holdfast("dead", "redrive", three, "--over", "soon").code == 2
     answer = holdfast("dead", "redrive", three, "--over", "1h", "--json")
@@ -102,7 +102,7 @@ def test_canary(world: World, holdfast: Shell, well: bool) -> None:
         assert (answer.code, answer.out) == (
             1, "canary: 1 redriven, 0 ended, 1 died again, 0 pending\n1 dead letter redriven\n",
         )  # fmt: skip
-        assert "the others stay where they are" in answer.err
+        assert "the others stay dead letters" in answer.err
 
 
 def test_edit_is_checked_by_the_handler_of_the_application(

@@ -219,7 +219,7 @@ def test_a_queue_is_not_emptied_under_a_claim(world: World, postgres_dsn: str, v
     claim.finish()
     queues = world.operations.queues
     empty = {"move": lambda: queues.move("q", "other"), "drop": lambda: queues.drop("q", force=True)}
-    with pytest.raises(Refused, match="moved 20 times"):
+    with pytest.raises(Refused, match="changed 20 times"):
         empty[verb]()
     claim.commit()
     assert set(world.states().values()) == {"leased"}

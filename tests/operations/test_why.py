@@ -315,7 +315,7 @@ def test_hands_that_are_full(busy: World) -> None:
     busy.claim(total=1)
     assert why(known, ids[2]) == (
         "In queue q: ready since 12:00:00 UTC: it is the next one of its queue. "
-        "Hands are full: 2 messages of queue q are leased, and its worker runs 2 at once."
+        "Workers are busy: 2 messages of queue q are leased, and its worker runs 2 at once."
     )
     busy.worker("w2")
     assert "Hands" not in why(known, ids[2])

@@ -1,4 +1,4 @@
-"""`holdfast alerts`: what is raised, a look from outside, and a trial of the sinks."""
+"""`holdfast alerts`: which alerts are raised, a check from outside, and a test of the sinks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ..operations import Operations
 
 app = typer.Typer(
-    help="Alerts: what is raised and who has heard of it; look from outside; try the sinks.",
+    help="Alerts: which are raised and who got them; check from outside; test the sinks.",
     no_args_is_help=True,
 )
 
 
 @command(app, "list")
 def list_(target: NamedTarget, limit: Limit = 20) -> None:
-    """What is raised now, and the last news with what became of it."""
+    """Alerts that are raised now, and the last news with what became of it."""
     with target.operations() as found:
         at, raised, news = found.now(), found.alerts.raised(), found.alerts.news(limit=limit)
     if target.json:
@@ -62,10 +62,10 @@ def list_(target: NamedTarget, limit: Limit = 20) -> None:
 def check(
     target: NamedTarget,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C: beside the workers.")
+        bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C: beside the workers.")
     ] = False,
 ) -> None:
-    """Measure, decide and tell, now. Exits with 3 while an alert is raised. For cron, away from the workers."""
+    """Measure, decide and send, now. Exits with 3 while an alert is raised. For cron, away from the workers."""
     name, json = known(target), target.json
     if watch and json:
         raise UsageError("--watch goes on until it is stopped; --json answers once.")
@@ -105,7 +105,7 @@ def _watch(found: Operations) -> None:
 
 @command(app, "test")
 def try_sinks(target: NamedTarget, order: Order) -> None:
-    """Send a trial to every sink of the application, at once and once. Nothing is stored."""
+    """Send a test to every sink of the application, once. Nothing is stored."""
     with operations(known(target), None, by=order.by) as found:
         answers = found.alerts.try_sinks()
     if target.json:

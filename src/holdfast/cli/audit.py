@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def audit(
     target: NamedTarget,
-    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Only what this one did.")] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Only what this person did.")] = None,
     action: Annotated[
         str | None, typer.Option("--action", help="Only this: streams.halt, or all of streams.")
     ] = None,
@@ -58,14 +58,14 @@ def audit(
             )
             for e in actions
         ),
-        "Nothing is written down.",
+        "The audit is empty.",
         at=at,
         spare=("count", "queue", "after", "before"),
     )
 
 
 def whole(found: Operations, on: str) -> str:
-    """The id that the last characters of one name; else what was given: a stream, a breaker."""
+    """The whole id for its last characters; else what was given: a stream, a breaker."""
     try:
         return str(found.messages.named(on))
     except HoldfastError:
@@ -80,7 +80,7 @@ def as_id(target: str | None) -> UUID | str | None:
 
 
 def changed(one: object, other: object) -> dict[str, object]:
-    """What one side has and the other has not."""
+    """What differs between before and after."""
     if not isinstance(one, dict):
         return {}
     there = other if isinstance(other, dict) else {}
@@ -93,7 +93,7 @@ def brief(facts: object) -> str:
 
 
 def _value(name: str, value: object) -> str:
-    """Reasons and flags by their names, as everywhere."""
+    """Reasons and flags by their names, as in other commands."""
     if value is None:
         return "none"
     if name in ("reason", "last_reason") and isinstance(value, int) and value in set(Reason):

@@ -1,4 +1,4 @@
-"""`holdfast breakers`: the switches that stop what needs a broken dependency."""
+"""`holdfast breakers`: the circuit breakers that stop work which needs a broken dependency."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = typer.Typer(
 Name = Annotated[
     str, typer.Argument(metavar="BREAKER", help="The breaker.", autocompletion=complete_breakers)
 ]
-Why = Annotated[str | None, typer.Option("--why", help="Shown to whoever is refused.")]
+Why = Annotated[str | None, typer.Option("--why", help="Shown with each call that is refused.")]
 
 
 @command(app, "list")
@@ -62,7 +62,7 @@ def open_(
     target: Target,
     seconds: Annotated[
         float | None,
-        typer.Option("--for", metavar="SECONDS", help="Then trials as usual; else until closed."),
+        typer.Option("--for", metavar="SECONDS", help="Then trials begin; else until closed."),
     ] = None,
     why: Why = None,
 ) -> None:
@@ -73,14 +73,14 @@ def open_(
 
 @command(app)
 def close(breaker: Name, order: Order, target: Target, why: Why = None) -> None:
-    """Let every call through, whatever fails, until it is reset."""
+    """Let every call through, even if calls fail, until it is reset."""
     with target.operations(order.by) as found:
         told(found.breakers.force_closed(breaker, why=why), target.json)
 
 
 @command(app)
 def reset(breaker: Name, order: Order, target: Target, why: Why = None) -> None:
-    """Close it with fresh counters and leave it to itself again."""
+    """Close it, set its counters to 0, and let it decide by itself again."""
     with target.operations(order.by) as found:
         told(found.breakers.reset(breaker, why=why), target.json)
 

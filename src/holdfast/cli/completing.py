@@ -1,6 +1,6 @@
-"""What the shell offers when Tab is pressed: queues, types, reasons and ids of the database that the command is about.
+"""Shell completion: queues, types, reasons and ids of the database that the command is about.
 
-A completion never complains and never waits long: without an answer in time it offers nothing.
+A completion shows no errors and does not wait long: without an answer in time it offers nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def queues(ctx: click.Context, incomplete: str) -> list[Offer]:
 
 
 def types(ctx: click.Context, incomplete: str) -> list[Offer]:
-    """What handlers subscribe to, and what the newest messages are."""
+    """The types that handlers subscribe to, and those of the newest messages."""
 
     def look(found: Operations) -> list[Offer]:
         subscribed = {each for each in found.queues.patterns() if not each.endswith("*")}
@@ -65,7 +65,7 @@ def ids(ctx: click.Context, incomplete: str) -> list[Offer]:
         if group != "streams":
             offered += [(str(each.id), f"{each.type}, dead") for each in found.dead.list(limit=OFFERED)]
         short = {id[-SHORT:]: what for id, what in offered}
-        if not any(each.startswith(incomplete) for each in short):  # a whole id was begun
+        if not any(each.startswith(incomplete) for each in short):  # the user types a whole id
             return offered
         return list(short.items())
 
@@ -73,7 +73,7 @@ def ids(ctx: click.Context, incomplete: str) -> list[Offer]:
 
 
 def _asked(ctx: click.Context, incomplete: str, look: Callable[[Operations], list[Offer]]) -> list[Offer]:
-    """What begins so, of what the database answers in time."""
+    """The names with this beginning, if the database answers in time."""
     from ..model.text import replaced
     from .target import operations
 
@@ -86,7 +86,7 @@ def _asked(ctx: click.Context, incomplete: str, look: Callable[[Operations], lis
             given: dict[str, Any] = ctx.params
             with operations(given.get("app"), given.get("url"), given.get("target")) as found:
                 answer.extend(look(found))
-        except BaseException:  # whatever it is, nobody asked for an explanation
+        except BaseException:  # a completion must not print errors
             return
         finally:
             logging.disable(loud)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..operations import Group
 
 app = typer.Typer(
-    help="Dead letters: look into them, bring them back, mend them, hold them, end them, keep them in files.",
+    help="Dead letters: show, redrive, edit, hold, discard them; export, import and archive them.",
     no_args_is_help=True,
 )
 
@@ -119,16 +119,19 @@ def redrive(
     all: All = False,
     number: Number = None,
     now: Now = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come back.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be redriven.")] = False,
     canary: Annotated[
-        int, typer.Option("--canary", min=0, help="So many first; the others only if all of those end well.")
+        int,
+        typer.Option(
+            "--canary", min=0, help="Redrive so many first; the others only if all of these succeed."
+        ),
     ] = 0,
     patience: Annotated[str, typer.Option("--patience", help="How long to wait for the canary.")] = "60s",
     over: Annotated[
         str | None, typer.Option("--over", help="Spread evenly over this time, such as 10m.")
     ] = None,
 ) -> None:
-    """Bring dead letters back: one, some, or all that match, in the order of their old positions."""
+    """Redrive dead letters: one, some, or all that match, in the order of their old positions."""
     if ids and (filter.is_more_than_a_queue or all):
         raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
     if not ids and filter.made().is_empty and not all:
@@ -151,7 +154,7 @@ def redrive(
             )  # fmt: skip
     tell_redriven(done, target.json)
     if (missing := len(set(messages)) - done.changed) > 0:
-        show.complain(f"{missing} of them are no dead letters here, are held, or their id is pending.")
+        show.complain(f"{missing} of them are not dead letters here, are held, or their id is pending.")
         raise typer.Exit(show.FAILED)
 
 
@@ -168,7 +171,7 @@ def rehearse(found: Any, wanted: Any, json: bool) -> None:
 
 
 def tell_redriven(done: Any, json: bool) -> None:
-    """What a redrive did; a canary that is not well makes it a failure."""
+    """What a redrive did; a failed canary makes it a failure."""
     bird = done.canary
     if json:
         show.document(done)
@@ -180,7 +183,7 @@ def tell_redriven(done: Any, json: bool) -> None:
         show.plain(f"{show.counted(done.changed, 'dead letter')} redriven")
     if bird is not None and not bird.is_well:
         why = "died again" if bird.died else "have not ended in time"
-        show.complain(f"some of the canary {why}: the others stay where they are.")
+        show.complain(f"some of the canary {why}: the others stay dead letters.")
         raise typer.Exit(show.FAILED)
 
 
@@ -195,7 +198,7 @@ def edit(
     ] = None,
     queue: Queue = None,
     number: Number = None,
-    redrive: Annotated[bool, typer.Option("--redrive", help="Also bring it back.")] = False,
+    redrive: Annotated[bool, typer.Option("--redrive", help="Also redrive it.")] = False,
     now: Now = False,
 ) -> None:
     """Give a dead letter another body. The one it died with is kept and shown."""
@@ -218,7 +221,7 @@ def hold(id: Id, why: Why, order: Order, target: Target, queue: Queue = None, nu
 
 @command(app)
 def unhold(id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None) -> None:
-    """Let a dead letter go that was held."""
+    """End the hold of a dead letter."""
     with target.operations(order.by) as found:
         message = meant(found, id)
         changes(found.dead.unhold(message, queue=queue, number=number), target.json)
@@ -250,7 +253,7 @@ def export_(
 
 @contextmanager
 def _output(file: str) -> Iterator[BinaryIO]:
-    """A file that is not there yet, readable for its owner alone: it holds what messages carry."""
+    """A new file, readable only by its owner: it holds the bodies of messages."""
     if file == "-":
         yield sys.stdout.buffer
         return
@@ -270,7 +273,7 @@ def _output(file: str) -> Iterator[BinaryIO]:
             with gzip.GzipFile(fileobj=plain, mode="wb") as zipped:
                 yield zipped  # type: ignore[misc]
     except BaseException:
-        os.unlink(file)  # half of an export looks like a whole one
+        os.unlink(file)  # half an export looks like a complete one
         raise
 
 
@@ -283,7 +286,7 @@ def import_(
     target: Target,
     force: Force = False,
 ) -> None:
-    """Store the dead letters of a file, but for those that are here already and those that have ended since."""
+    """Store the dead letters of a file, except those that are here already and those that have ended since."""
     with target.operations(order.by) as found, show.counting("importing", target.json) as progress:
         if file == "-":
             done = found.files.load(sys.stdin.buffer, force=force, progress=progress)
@@ -312,7 +315,7 @@ def archive(
     target: Target,
     listed: Annotated[bool, typer.Option("--list", help="Only list the files of the archive.")] = False,
 ) -> None:
-    """Archive the dead letters that are too old or too many now; housekeeping does it by itself."""
+    """Archive the dead letters that are too old or too many now; housekeeping also does it by itself."""
     with target.operations(order.by) as found:
         if listed:
             names = found.files.names()
@@ -342,7 +345,7 @@ def restore(
     target: Target,
     force: Force = False,
 ) -> None:
-    """Bring back the dead letters of an archive's file, but for those that have ended since."""
+    """Bring back the dead letters of a file of the archive, except those that have ended since."""
     with target.operations(order.by) as found, show.counting("restoring", target.json) as progress:
         done = found.files.restore(file, force=force, progress=progress)
     tell_imported(done, target.json)

@@ -71,7 +71,7 @@ class StateName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Which pending messages; what is None does not count."""
+    """Which pending messages; a field that is None does not filter."""
 
     queue: Queue = None
     type: Type = None
@@ -92,7 +92,7 @@ class MessageFilter:
 
 @dataclass(frozen=True, slots=True)
 class DeadFilter:
-    """Which dead letters; what is None does not count."""
+    """Which dead letters; a field that is None does not filter."""
 
     queue: Queue = None
     type: Type = None
@@ -181,7 +181,7 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str | None, option: str) -> datetime | None:
-    """An instant, or so long ago."""
+    """An instant, given as one or as a time before now."""
     if text is None:
         return None
     from datetime import UTC, timedelta

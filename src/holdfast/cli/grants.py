@@ -13,10 +13,10 @@ from .target import NamedTarget
 def grants(
     target: NamedTarget,
     owner: Annotated[
-        str | None, typer.Option("--owner", metavar="ROLE", help="Has the tables, and migrates.")
+        str | None, typer.Option("--owner", metavar="ROLE", help="Owns the tables, and migrates.")
     ] = None,
     worker: Annotated[
-        str | None, typer.Option("--worker", metavar="ROLE", help="Works, and gives an operator's orders.")
+        str | None, typer.Option("--worker", metavar="ROLE", help="Runs workers and an operator's commands.")
     ] = None,
     producer: Annotated[
         str | None,

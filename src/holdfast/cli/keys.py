@@ -1,4 +1,4 @@
-"""`holdfast keys`: encryption of bodies at rest. A key is never an argument: others could read it there."""
+"""`holdfast keys`: encryption of bodies at rest. A key is never an argument: other users could read it there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def new(
 
 @command(app, "list")
 def list_(target: Target) -> None:
-    """The keys that are here, and how many stored bodies each one has sealed. Reads every body."""
+    """The keys of this process, and how many stored bodies each one has sealed. Reads every body."""
     with target.operations() as found:
         names, counts = found.keys.names, found.keys.counts()
     kinds = ("pending", "dead", "edited", "events")
@@ -63,7 +63,7 @@ def rotate(
     order: Order,
     target: Target,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Also seal bodies that are stored as they are.")
+        bool, typer.Option("--plain", help="Also seal bodies that are not encrypted yet.")
     ] = False,
 ) -> None:
     """Seal every stored body with the first key, in small batches. Exits with 3 if some could not be."""
@@ -72,6 +72,6 @@ def rotate(
     if target.json:
         show.document(done)
     else:
-        show.plain(f"{done.changed} sealed anew, {done.unopened} could not be opened, {done.left} left")
+        show.plain(f"{done.changed} sealed again, {done.unopened} could not be opened, {done.left} left")
     if done.unopened or done.left:
         raise typer.Exit(show.UNHEALTHY)

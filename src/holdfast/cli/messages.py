@@ -16,9 +16,7 @@ from .target import Order, Target
 if TYPE_CHECKING:
     from ..operations import Content, Operations
 
-app = typer.Typer(
-    help="Pending messages: find them, look into them, let them go on, hold them back.", no_args_is_help=True
-)
+app = typer.Typer(help="Pending messages: find, show, retry, park, cancel them.", no_args_is_help=True)
 
 Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 
@@ -85,13 +83,13 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
 
 
 def numbered(each: object) -> list[tuple[str, Any]]:
-    """Everything about a message but its error, with the number that tells it from others with its id."""
+    """Everything about a message except its error, with the number that tells it from others with its id."""
     told = show.fields(each)
     return [("number", told["seq"]), *((n, value) for n, value in told.items() if n not in ("seq", "error"))]
 
 
 def readable(found: Operations, each: Any, content: Content, reveal: bool, json: bool) -> Content:
-    """What is shown of bodies that are encrypted: what is stored, for people the key's name; opened if asked for."""
+    """What is shown of an encrypted body: for people the key's name, in JSON what is stored; opened with --reveal."""
     from dataclasses import replace
 
     from ..bodies.keys import key_of
@@ -117,7 +115,7 @@ def with_content(each: object, content: Content) -> dict[str, object]:
 
 
 def show_traceback(text: str | None) -> None:
-    """Line by line: it was made safe when it was stored, but a file or a hand may have brought another."""
+    """Line by line. It was made safe when it was stored, but an import or a manual change may not be."""
     for line in (text or "").splitlines():
         show.plain(f"    {show.clean(line)}")
 
@@ -177,7 +175,7 @@ def retry(
 def park(
     id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None, why: Why = None
 ) -> None:
-    """Hold a message back until `retry`. In a stream it holds up what stands behind it."""
+    """Hold a message back until `retry`. In a stream it blocks what is behind it."""
     with target.operations(order.by) as found:
         done = found.messages.park(meant(found, id), queue=queue, number=number, why=why)
     changes(done, target.json)
@@ -187,7 +185,7 @@ def park(
 def cancel(
     id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None, why: Why = None
 ) -> None:
-    """End a message without handling it. If a worker holds it, that one is asked."""
+    """End a message without handling it. A worker that holds it is asked to cancel."""
     with target.operations(order.by) as found:
         message = meant(found, id)
         show.confirm(f"Cancel message {message}?", order.yes)
@@ -211,7 +209,7 @@ def poison(
 
 
 def changes(done: Any, json: bool) -> None:
-    """What an order did to each delivery, with the whole id."""
+    """What a command did to each delivery, with the whole id."""
     if json:
         show.document(done)
         return
@@ -221,7 +219,7 @@ def changes(done: Any, json: bool) -> None:
 
 
 def many(done: Any, what: str, json: bool) -> None:
-    """What an order did to many; refusals make it a failure."""
+    """What a command did to many; refusals make it a failure."""
     if json:
         show.document(done)
     else:

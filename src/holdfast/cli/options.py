@@ -1,4 +1,4 @@
-"""Options that many commands share, written down once as dataclasses: a command asks for the whole group.
+"""Options that many commands share, declared once as dataclasses: a command takes the whole group.
 
     @command(app)
     def redrive(ids: Ids, filter: DeadFilter, target: Target, order: Order) -> None: ...
@@ -51,7 +51,7 @@ def expanded(function: Function) -> Function:
 
     called.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
-    del called.__wrapped__  # typer would read the signature of what stands behind it
+    del called.__wrapped__  # typer would read the signature of the wrapped function
     return called
 
 

@@ -1,4 +1,4 @@
-"""`holdfast status`, `why` and `doctor`: how it is, why a message is where it is, what is wrong."""
+"""`holdfast status`, `why` and `doctor`: the state, why a message is where it is, what is wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STREAMS, WORKERS = 5, 20
 def status(
     target: NamedTarget,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Again every two seconds, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Repeat every two seconds, until Ctrl-C.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 3 if something is unhealthy.")] = False,
 ) -> None:
@@ -59,7 +59,7 @@ def _watch(found: Operations) -> None:
 
 
 def print_status(answer: Status) -> None:
-    """Numbers first, then what is wrong with the next command for each, then where it comes from."""
+    """Numbers first, then each problem with the next command for it, then the details."""
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(answer.states.items())) or "nothing"
     ended = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(answer.ended.items())) or "nothing"
     alive = sum(each.is_alive for each in answer.workers)
@@ -215,7 +215,7 @@ def print_workers(answer: Status) -> None:
 
 
 def metrics(target: NamedTarget) -> None:
-    """What the database says, once, as Prometheus reads it. What workers count, only they know: `worker --metrics`."""
+    """The database's metrics once, in Prometheus format. Workers serve their own counters: `worker --metrics`."""
     with target.opened() as found:
         if target.json:
             show.document([each._asdict() for each in found.metrics()])
@@ -231,7 +231,7 @@ def why(
         bool, typer.Option("--verbose", help="With the last traceback, if it failed.")
     ] = False,
 ) -> None:
-    """Why a message is where it is, or an orchestration's instance: what it waits for, in sentences."""
+    """Why a message, or an instance of an orchestration, is where it is: what it waits for, in sentences."""
     with target.operations() as found:
         sentences, traces, asked = found.why_instance(id), [], id
         if not sentences:
@@ -252,7 +252,7 @@ def why(
 def doctor(
     target: NamedTarget,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read and compare everything that is stored; takes its time.")
+        bool, typer.Option("--deep", help="Read and check everything that is stored; takes time.")
     ] = False,
 ) -> None:
     """Look for what is wrong or will be, and say what to do. Changes nothing. Exits with 3 unless all is well."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..operations import Emptied
 
 app = typer.Typer(
-    help="Queues: how deep they are, who takes from them; pause them, empty them.", no_args_is_help=True
+    help="Queues: how deep they are, who takes from them; pause, move, drop them.", no_args_is_help=True
 )
 
 
@@ -56,7 +56,7 @@ def pause(
     queue: QueueName,
     order: Order,
     target: Target,
-    why: Annotated[str | None, typer.Option("--why", help="Shown to whoever asks why nothing moves.")] = None,
+    why: Annotated[str | None, typer.Option("--why", help="Shown by `why` and `status`.")] = None,
 ) -> None:
     """Claim nothing from a queue; what runs is settled."""
     with target.operations(order.by) as found:
@@ -88,7 +88,7 @@ def move(
         done = found.queues.move(queue, to, why=why, progress=progress)
     what = f"{show.counted(done.moved, 'message')} moved to {to}, {done.ended - done.over} already there"
     what += f", {done.over} had ended there" if done.over else ""
-    what += f", {done.taken} became dead letters there, their ids being taken" if done.taken else ""
+    what += f", {done.taken} became dead letters there because their ids were taken" if done.taken else ""
     emptied(done, target.json, what)
 
 
@@ -100,7 +100,7 @@ def drop(
     force: Annotated[bool, typer.Option("--force", help="Discard what is pending in it.")] = False,
     why: Why = None,
 ) -> None:
-    """Forget a queue. Its dead letters stay."""
+    """Remove a queue. Its dead letters stay."""
     what = "and DISCARD everything pending in it" if force else "which must be empty"
     show.confirm(f"Drop queue {queue}, {what}?", order.yes)
     with target.operations(order.by) as found, show.counting("discarding", target.json) as progress:

@@ -1,4 +1,4 @@
-"""All commands, and what happens to errors: one clear line, never a traceback for what we know."""
+"""All commands, and how errors are shown: one clear line, never a traceback for a known error."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EPILOG = "The database: -a MODULE:APP or HOLDFAST_APP, --url URL or HOLDFAST_DAT
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: bool = typer.Option(False, "--version", help="Say the version and stop.", is_eager=True),
+    version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
 ) -> None:
     """Transactional outbox and job queue on SQLite or PostgreSQL: workers, retries, dead letters."""
     if version:

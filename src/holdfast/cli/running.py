@@ -15,7 +15,7 @@ from .target import APP_VARIABLE, AppOption, NamedTarget, Order, chosen
 
 def demo(
     seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long the shop trades.")] = 12.0,
-    seed: Annotated[int | None, typer.Option("--seed", help="The same story again.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Repeat the run with this seed.")] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 2,
     scenario: Annotated[
         Literal["shop", "outage"],
@@ -34,7 +34,7 @@ def demo(
 
 
 def init(target: NamedTarget, order: Order) -> None:
-    """Make the tables that Holdfast needs. A SQLite file that is not there is made."""
+    """Create the tables that Holdfast needs. A missing SQLite file is created."""
     _migrate(target)
 
 
@@ -45,7 +45,7 @@ def migrate(
         bool, typer.Option("--sql", help="Print the script instead, for other migration tools.")
     ] = False,
 ) -> None:
-    """Bring the tables to the version of this release. Any number may run at once."""
+    """Migrate the tables to the version of this release. Several may run at once."""
     if not sql:
         _migrate(target)
         return
@@ -90,12 +90,12 @@ def repair(
         bool,
         typer.Option(
             "--leap",
-            help="Raise all of them, also those that are not behind: after a failover that lost commits.",
+            help="Raise all sequences, also those that are not behind: after a failover that lost commits.",
         ),
     ] = False,
     why: Annotated[str | None, typer.Option("--why", help="The reason, for the audit.")] = None,
 ) -> None:
-    """After a switch-over or a restore: raise the sequences that are behind what is stored. Nothing is ever lowered."""
+    """After a switch-over or a restore: raise the sequences that are behind what is stored. Never lowers one."""
     with target.operations(order.by) as found:
         done = found.repair(leap=leap, why=why)
     if target.json:
@@ -104,7 +104,7 @@ def repair(
     for each in done.raised:
         show.plain(f"sequence of {each.name}: raised from {each.before} to {each.after}")
     for queue, stream in done.streams:
-        show.sentence(f"stream {stream} of queue {queue}: its messages have their turn again")
+        show.sentence(f"stream {stream} of queue {queue}: its messages are in order again")
     if not done.raised and not done.streams:
         show.plain("Nothing to repair: every sequence is ahead of what is stored.")
 
@@ -127,7 +127,7 @@ def worker(
         typer.Option(
             "--metrics",
             metavar="HOST:PORT",
-            help="Where Prometheus may ask, such as 127.0.0.1:9464; beyond loopback with $HOLDFAST_METRICS_TOKEN.",
+            help="Address for Prometheus, such as 127.0.0.1:9464; beyond loopback with $HOLDFAST_METRICS_TOKEN.",
         ),
     ] = None,
     metrics_open: Annotated[
@@ -138,14 +138,15 @@ def worker(
     ] = False,
     log: Annotated[
         str | None,
-        typer.Option("--log", metavar="text|json", help="How logs are written; else $HOLDFAST_LOG."),
+        typer.Option("--log", metavar="text|json", help="The format of logs; else $HOLDFAST_LOG."),
     ] = None,
     log_level: Annotated[
-        str | None, typer.Option("--log-level", help="From which level on; else $HOLDFAST_LOG_LEVEL.")
+        str | None,
+        typer.Option("--log-level", help="The lowest level that is logged; else $HOLDFAST_LOG_LEVEL."),
     ] = None,
     app: AppOption = None,
 ) -> None:
-    """Run the handlers of an application until it is told to stop."""
+    """Run the handlers of an application until it is stopped."""
     name, _ = chosen(app, None, target) if target or app or os.environ.get(APP_VARIABLE) else (None, None)
     if name is None:
         raise UsageError(f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}.")
@@ -159,7 +160,7 @@ def worker(
         raise UsageError(
             f"No handler of {name} has the queue {', '.join(unknown)}; its queues: {', '.join(there) or 'none'}."
         )
-    configure(log, log_level)  # behind the application, which may have set logging up itself
+    configure(log, log_level)  # after the import of the application, which may configure logging itself
     raise typer.Exit(
         run_worker(found, name, processes=processes, queues=queue, metrics=metrics, metrics_open=metrics_open)
     )

@@ -1,4 +1,4 @@
-"""How answers look: one JSON document for machines, tables for people. Foreign text is shown as text, never obeyed."""
+"""How output looks: one JSON document for machines, tables for people. Control characters are escaped."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .tables import Page, age, words
 __all__ = ["age", "counted", "visible", "words"]
 
 FAILED, WRONG, UNHEALTHY = 1, 2, 3
-NARROW, WIDE = 40, 400  # columns, whatever the terminal says
+NARROW, WIDE = 40, 400  # columns: the limits of what a terminal may say
 COMMAND, HARD_SPACE = re.compile("`[^`]{1,60}`"), "\xa0"
 
 
 def clean(value: object) -> str:
-    """Text that a terminal only shows: no escape sequences, no line breaks, no turned direction."""
+    """Text that is safe for a terminal: no escape sequences, no line breaks, no change of direction."""
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, bool):
@@ -48,7 +48,7 @@ def clean(value: object) -> str:
 
 
 def width() -> int | None:
-    """Columns of the terminal; None: nobody looks, it is a pipe or a file."""
+    """Columns of the terminal; None: it is a pipe or a file."""
     if not sys.stdout.isatty():
         return None
     return max(NARROW, min(WIDE, shutil.get_terminal_size().columns))
@@ -68,7 +68,7 @@ def plain(text: str, *, err: bool = False, **style: Any) -> None:
 
 
 def sentence(text: str, lead: str = "", **style: Any) -> None:
-    """A sentence: on a terminal broken between words, so that no id and no command is; `lead` stands before it."""
+    """A sentence, wrapped between words on a terminal; ids and commands are not broken. `lead` stands before it."""
     text, columns = clean(text), width()
     if columns is None:
         plain(lead + text, **style)
@@ -83,7 +83,7 @@ def sentence(text: str, lead: str = "", **style: Any) -> None:
 
 
 def complain(error: HoldfastError | str) -> None:
-    """One line, and the details of an error behind it."""
+    """One line, followed by the details of an error."""
     typer.echo(f"holdfast: {clean(error)}", err=True)
     for line in error.details if isinstance(error, HoldfastError) else ():
         typer.echo(f"  {visible(line)}", err=True)
@@ -130,7 +130,7 @@ def pairs(rows: Iterable[tuple[str, object]]) -> None:
 
 
 def document(value: object) -> None:
-    """One JSON document on standard output. What a terminal would obey is escaped."""
+    """One JSON document on standard output. Control characters are escaped."""
     import msgspec
 
     encoded = msgspec.json.encode(named(value), enc_hook=_encode)
@@ -167,7 +167,7 @@ def _encode(value: object) -> object:
 
 
 def raw(text: str | None) -> Any:
-    """JSON text as part of a document; what is no JSON is shown as text."""
+    """JSON text as part of a document; what is not JSON is shown as text."""
     import msgspec
 
     if text is None:
@@ -198,7 +198,7 @@ def nobody_is_there() -> bool:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on only if somebody says so."""
+    """Ask, and go on only after a yes."""
     if yes:
         return
     if nobody_is_there():
@@ -208,7 +208,7 @@ def confirm(question: str, yes: bool) -> None:
 
 @contextmanager
 def counting(what: str, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Shows how far a long order has come, on a terminal."""
+    """Shows the progress of a long command, on a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..operations import StreamState
 
-app = typer.Typer(help="Streams: what holds them up, and what to do about it.", no_args_is_help=True)
+app = typer.Typer(help="Streams: what blocks them, and what to do about it.", no_args_is_help=True)
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help=ID_HELP, autocompletion=complete_ids)]
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream.")]
@@ -70,7 +70,7 @@ def listed(states: Sequence[StreamState], at: datetime, json: bool, empty: str) 
 
 
 def halter(halted_by: str | None) -> UUID | str | None:
-    """The dead letter that halts a stream, or who said why."""
+    """The dead letter that halts a stream, or the operator's reason."""
     try:
         return None if halted_by is None else UUID(halted_by)
     except ValueError:
@@ -110,7 +110,7 @@ def show_(queue: QueueName, stream: StreamName, target: Target, limit: Limit = 2
 
 @command(app, "set-aside")
 def set_aside(queue: QueueName, stream: StreamName, order: Order, target: Target, why: Why = None) -> None:
-    """Take the head out of the order, so that what stands behind it goes on."""
+    """Take the head out of the order, so that what is behind it goes on."""
     show.confirm(
         f"Set the head of stream {stream} in queue {queue} aside? It does not come back into the order.",
         order.yes,
@@ -121,7 +121,7 @@ def set_aside(queue: QueueName, stream: StreamName, order: Order, target: Target
 
 @command(app)
 def release(ids: Ids, order: Order, target: Target, queue: Queue = None, why: Why = None) -> None:
-    """Take waiting messages out of the order, one or several; those between stay blocked."""
+    """Take waiting messages out of the order, one or several; the others stay blocked."""
     with target.operations(order.by) as found:
         messages = [meant(found, each) for each in ids]
         named = f"message {messages[0]}" if len(messages) == 1 else f"{len(messages)} messages"
@@ -134,7 +134,7 @@ def release(ids: Ids, order: Order, target: Target, queue: Queue = None, why: Wh
 def halt(
     queue: QueueName,
     stream: StreamName,
-    why: Annotated[str, typer.Option("--why", help="Shown to whoever asks why the stream stands still.")],
+    why: Annotated[str, typer.Option("--why", help="Shown by `why` and `status`.")],
     order: Order,
     target: Target,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast subscriptions`: which queue gets which types, and what nobody serves any more."""
+"""`holdfast subscriptions`: which queue gets which types, and queues that no worker serves."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Page:
     at: datetime | None = None
 
     def cell(self, value: object) -> str:
-        """A value as it stands in a table."""
+        """A value as it is shown in a table."""
         match value:
             case None | False:
                 return ""

@@ -69,7 +69,7 @@ class NamedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What every command takes that changes something. `yes` does nothing where nothing is asked."""
+    """Options of every command that changes something. `yes` does nothing where nothing is asked."""
 
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
     by: Annotated[
@@ -78,13 +78,13 @@ class Order:
             "--as",
             metavar="NAME",
             envvar=AS_VARIABLE,
-            help="Who gives the order, for the audit; else USER@HOST.",
+            help="Who gives the command, for the audit; else USER@HOST.",
         ),
     ] = None
 
 
 def chosen(app: str | None, url: str | None, target: str | None = None) -> tuple[str | None, str | None]:
-    """The application or the URL that is meant: what is said comes before the environment."""
+    """The application or the URL that is meant: options come before the environment."""
     if target is not None and app is not None and target != app:
         raise UsageError(f"Two applications are given, {target} and {app}: give one.")
     app = target if target is not None else app
@@ -112,7 +112,7 @@ def has_password(url: str) -> bool:
         parts = urlsplit(url)
         return bool(parts.password) or any(is_secret(name) for name, _ in parse_qsl(parts.query))
     except ValueError:
-        return True  # whatever it is, it is not passed on
+        return True  # it cannot be parsed, so it is not passed on
 
 
 def application(app: str | None, url: str | None, target: str | None = None) -> Any:
@@ -130,14 +130,14 @@ def application(app: str | None, url: str | None, target: str | None = None) -> 
 def operations(
     app: str | None, url: str | None, target: str | None = None, *, by: str | None = None
 ) -> Iterator[Operations]:
-    """The operations of what is meant, closed afterwards. `by` is whose name stands under the orders."""
+    """The operations of what is meant, closed afterwards. `by` is the name in the audit."""
     with opened(app, url, target) as found:
         yield found.operations if by is None else found.operations.by(by)
 
 
 @contextmanager
 def opened(app: str | None, url: str | None, target: str | None = None) -> Iterator[Any]:
-    """The application that is meant, closed afterwards. A SQLite file that is not there is not made by a question."""
+    """The application that is meant, closed afterwards. A missing SQLite file is not created."""
     found = application(app, url, target)
     path = found.url.removeprefix("sqlite:///")
     if path not in (found.url, ":memory:") and not os.path.exists(path):

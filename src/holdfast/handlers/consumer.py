@@ -1,7 +1,7 @@
-"""What a worker needs of something that serves a queue. A handler is one; so will be a relay, a tick, a turn.
+"""The interface of what serves a queue in a worker. A handler is one; a relay or a turn of an orchestration too.
 
 A consumer says which queue it serves (or which family of queues), under which policy and limits, and how it is called:
-with one message, or with many. Whatever else it is, a worker does not know.
+with one message, or with many. A worker knows nothing else about it.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class Consumer(Protocol):
     def batch(self) -> int: ...  # messages in one call at most; 0: one, and not as a list
 
     def limits(self, queue: str) -> Limits:
-        """What holds back this queue of those that it serves. Cheap: it is asked for each queue when it is met."""
+        """The limits of one of its queues. Must be cheap: it is called for each new queue."""
         ...
 
     def decode(self, text: str) -> Any:
-        """What it makes of a body, or codec.Unreadable."""
+        """The decoded body, or codec.Unreadable."""
         ...
 
     def call(self, leased: Leased, context: Context | None) -> Any:
@@ -84,7 +84,7 @@ class Consumer(Protocol):
         ...
 
     def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        """Handle many of one queue. `bodies` are decoded; it answers for all, or for each in a list of their length."""
+        """Handle many of one queue. `bodies` are decoded; returns one result for all, or a list with one for each."""
         ...
 
     def but(self, policy: HandlerPolicy) -> Self:
@@ -101,7 +101,7 @@ class RunConsumer(Consumer, Protocol):
     ) -> Sequence[Sequence[Ending]]:
         """Handle many messages of one queue: at most `batch`, and about 4 MiB, in runs that are each in order.
 
-        It answers how each of them ended, in the same shape. Of each run the endings count up to the first after which
+        Returns how each of them ended, in the same shape. Of each run the endings count up to the first after which
         its stream cannot go on; what is behind that goes back as it was. `ran()` is the seconds since the call began.
         """
         ...
@@ -109,18 +109,18 @@ class RunConsumer(Consumer, Protocol):
 
 @runtime_checkable
 class Declared(Consumer, Protocol):
-    """A consumer that is only declared: each worker makes one of its own of it, with connections of its own."""
+    """A consumer that is only declared: each worker makes its own consumer from it, with its own connections."""
 
     def for_worker(self, clock: Clock) -> Consumer: ...
 
 
 @runtime_checkable
 class Attended(Consumer, Protocol):
-    """A consumer with something to look after beside its calls, as long as its worker lives: a connection."""
+    """A consumer that keeps something running beside its calls, as long as its worker lives: a connection."""
 
     @property
     def tried(self) -> asyncio.Event:
-        """Set when it has tried for the first time to become able to work."""
+        """Set after its first try to get ready, whether it succeeded or not."""
         ...
 
     async def attend(self, changed: asyncio.Event) -> None:

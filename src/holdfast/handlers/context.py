@@ -1,4 +1,4 @@
-"""What a handler has in its hands: the message, what it may do about it, and the wishes that it may return or raise."""
+"""What a handler gets: the message, what it may do with it, and the results that it may return or raise."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Transaction(AbstractContextManager[C], AbstractAsyncContextManager[C]):
 
 
 class Context:
-    """The message in hand, and what a handler may do about it."""
+    """The current message, and what a handler may do with it."""
 
     __slots__ = (
         "_answer",
@@ -84,7 +84,7 @@ class Context:
 
     def __init__(self, leased: Leased, lane: object, steps: Mapping[str, int], settling: Settling) -> None:
         self.leased, self._lane = leased, lane
-        self._completion: object = None  # the worker's own note on a settlement in the handler's transaction
+        self._completion: object = None  # the worker's record of a settlement in the handler's transaction
         self._steps, self._settling = steps, settling
         self._flags = 0
         self._emits: list[NewMessage] = []
@@ -136,12 +136,12 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at this delivery: give it to whoever must not do a thing twice."""
+        """The same for every attempt at this delivery: give it to a service that must not do something twice."""
         return f"{self.id}:{self.queue}"
 
     @property
     def fence(self) -> str:
-        """Rises with every hand-over of this message: a receiver can refuse what comes from the past."""
+        """Rises with every hand-over of this message: a receiver can refuse calls of an older attempt."""
         message = self.leased.message
         return f"{message.position or message.seq}.{self.leased.epoch}"
 
@@ -172,7 +172,7 @@ class Context:
         return bool((self.leased.message.status | self._flags) & self._bit(step))
 
     def mark(self, step: str) -> None:
-        """This step is done: a later attempt sees it, whatever becomes of this one."""
+        """Mark this step as done: a later attempt sees it, however this one ends."""
         self._refuse_when_completed("mark")
         self._flags |= self._bit(step)
 
@@ -186,14 +186,14 @@ class Context:
             ) from None
 
     def _refuse_when_completed(self, verb: str) -> None:
-        # It would be stored by nobody: the settlement has been written.
+        # It would not be stored: the settlement is written already.
         if self.completed:
             raise UsageError(
                 f"Message {self.id} has been completed already: call ctx.{verb}(...) before that."
             )
 
     def answer(self, value: object) -> None:
-        """In an activity that settles itself: what the orchestration gets. Call it inside of `ctx.transaction()`.
+        """In an activity that settles itself: what the orchestration gets. Call it inside `ctx.transaction()`.
 
         It is stored with the settlement. An activity that only returns its value needs no such call.
         """
@@ -202,7 +202,7 @@ class Context:
                 f"Message {self.id} has been completed already: call ctx.answer(...) before that."
             )
         if self._answer is None:
-            raise UsageError(f"Handler {self.queue!r} is no activity: nobody waits for its answer.")
+            raise UsageError(f"Handler {self.queue!r} is not an activity: nothing waits for its answer.")
         answer = self._answer(value)
         # A block that was rolled back may be tried again: the last answer counts.
         self._emits = [each for each in self._emits if each is not self._answered]
@@ -210,7 +210,7 @@ class Context:
         self._answered, self._has_answered = answer, True
 
     def _settle(self) -> None:
-        """It is about to be settled in the handler's transaction."""
+        """Called before it is settled in the handler's transaction."""
         # The block commits before the function returns: what it returns would come too late to be stored with it.
         if self._answer is not None and not self._has_answered:
             raise UsageError(

@@ -1,7 +1,7 @@
 """What a user declares: a function for a type of message, with its queue, retry policy, timeout and order.
 
 A handler is called with the decoded body and, where it asks for one by annotation, a `Context`. It may return or
-raise its wish: `Snooze` to be called again later, `Dead` to give the message up.
+raise `Snooze` to be called again later, or `Dead` to give the message up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Body = TypeVar("Body", contravariant=True)
 Key = Literal["stream", "subject"] | Callable[[Any], Hashable]
-MEMBERS_KEPT = 4096  # queues of a family whose own limits are kept made; others are made again
+MEMBERS_KEPT = 4096  # queues of a family whose limits are cached; others are made again
 
 
 class Application(Protocol):
@@ -130,7 +130,7 @@ class Handler(Generic[Body, P, R]):
     def publish(
         self, body: object = None, *, on: object = None, **options: Unpack[MessageOptions]
     ) -> Published:
-        """Publish to this handler alone, whoever else may have subscribed to the type."""
+        """Publish to this handler alone, even if others subscribe to the type."""
         return self.app.publish(self.type, body, on=on, queue=self.queue, **options)
 
     @overload
@@ -316,7 +316,7 @@ def _slots(queue: str, wanted: int | SharedSlots | None) -> SharedSlots | None:
 def _key_reader(
     queue: str, key: Key, decode: Callable[[str], Any], keys: Keys | None
 ) -> Callable[[Leased], Hashable]:
-    """What tells the key of a message, of which only so many may be handled at once. None: no limit."""
+    """The function that returns the key of a message; so many of one key may run at once. None: no limit."""
     if key == "stream":
         return lambda leased: leased.message.stream
     if key == "subject":
@@ -333,7 +333,7 @@ def _key_reader(
             found = key(decode(text))
             hash(found)
             return found
-        except Exception as error:  # a body that cannot be read is the handler's affair, and it fails there
+        except Exception as error:  # a body that cannot be read fails later, when the handler is called
             log.warning(
                 "key.unknown",
                 "The key of message %(message_id)s in %(queue)s cannot be told: %(error)s",

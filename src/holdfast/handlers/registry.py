@@ -47,7 +47,7 @@ class Handlers:
         self._by_name[name] = consumer
 
     def rename(self, old: str, new: str) -> None:
-        """The handler `new` was called `old` before."""
+        """Note that the handler `new` was called `old` before."""
         if old in self._by_name:
             raise InvalidSettings(
                 f"Handler {new!r}: renamed_from={old!r} names another handler of this application. Remove one of them."
@@ -59,7 +59,7 @@ class Handlers:
         self.renamed[old] = new
 
     def put(self, consumer: Consumer) -> None:
-        """Take the place of the handler of this name."""
+        """Replace the handler of this name."""
         self._by_name.pop(consumer.queue, None)
         self._families.pop(consumer.queue, None)
         self.add(consumer)
@@ -73,7 +73,7 @@ class Handlers:
                 self._families[name] = changed
 
     def get(self, queue: str) -> Consumer | None:
-        """Who serves this queue: the handler of this name, or that of the family that it is of."""
+        """The consumer of this queue: the handler of this name, or that of its family."""
         found = self._by_name.get(queue)
         if found is None and self._families and (family := family_of(queue, self._families)) is not None:
             return self._families[family]
@@ -98,5 +98,5 @@ class Handlers:
         return {each.queue: each.patterns for each in self}
 
     def unordered(self) -> list[str]:
-        """The queues that do not keep the order of streams. A family's word holds for all its queues."""
+        """The queues that do not keep the order of streams. A family's setting holds for all its queues."""
         return [each.queue for each in self if not each.is_ordered]

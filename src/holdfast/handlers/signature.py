@@ -34,7 +34,7 @@ _NOTHING = object()
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    # Either side of a decorator may be the async one; what is called is awaited if any of them is.
+    # A decorator or the function inside it may be async; the call is awaited if any of them is.
     inner = inspect.unwrap(function)
     called = getattr(function, "__call__", None)  # noqa: B004 - an object whose call is async
     return any(inspect.iscoroutinefunction(each) for each in (function, inner, called))
@@ -44,7 +44,7 @@ def _parameters(function: Callable[..., Any], queue: str, batch: bool) -> tuple[
     """The annotation of the body, and the name of the parameter that takes a context."""
     try:
         hints = get_type_hints(function)
-    except Exception as error:  # an annotation that cannot be resolved is the user's to mend
+    except Exception as error:  # the user must fix an annotation that cannot be resolved
         raise InvalidSettings(f"Handler {queue!r}: its annotations cannot be resolved: {error}") from error
     body: Any = _NOTHING
     context = None
@@ -57,7 +57,7 @@ def _parameters(function: Callable[..., Any], queue: str, batch: bool) -> tuple[
                 raise InvalidSettings(f"Handler {queue!r}: annotate {parameter.name!r} as {wanted}.")
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise InvalidSettings(
-                    f"Handler {queue!r}: {parameter.name!r} is given by its name: take the `/` behind it away."
+                    f"Handler {queue!r}: {parameter.name!r} is given by its name: remove the `/` after it."
                 )
             context = parameter.name
             context_first = body is _NOTHING and parameter.kind is parameter.POSITIONAL_OR_KEYWORD

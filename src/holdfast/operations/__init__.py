@@ -1,11 +1,11 @@
-"""Everything an operator asks or orders. The command line, the dashboard and the metrics use only this.
+"""Every question and command of an operator. The command line, the dashboard and the metrics use only this.
 
     operations = Operations(store)
     operations.status()                      operations.why(id)
     operations.messages.retry(id)            operations.dead.redrive(id)
     operations.streams.blocked()             operations.queues.pause("send_receipt", "the printer burns")
 
-Answers are frozen dataclasses without presentation. An order that would break a promise raises `Refused`.
+Answers are frozen dataclasses without presentation. A command that would break a guarantee raises `Refused`.
 """
 
 from __future__ import annotations
@@ -130,15 +130,15 @@ __all__ = [
 
 RATE_SECONDS = 60.0
 SHOWN = 100
-ADOPTED_MAX = 1000  # in one round
+ADOPTED_MAX = 1000  # messages in one round
 ARCHIVED_FILES = 10
 CLEAN_SECONDS = 6.0  # a tenth of a minute
 
 
 class Operations:
-    """What a person may ask of a store and order it to do.
+    """Questions that an operator may ask of a store, and commands that change it.
 
-    `handlers` are those of the application, if one is known; `sinks` hear its alerts; `who` gives the orders;
+    `handlers` are those of the application, if one is known; `sinks` receive its alerts; `who` gives the commands;
     `breakers` are those that its code calls through.
     """
 
@@ -168,7 +168,7 @@ class Operations:
         return self._desk.settings
 
     def by(self, who: str) -> Operations:
-        """The same, with somebody else's name under the orders: `operations.by("anna").messages.park(id)`."""
+        """The same, with another name in the audit: `operations.by("anna").messages.park(id)`."""
         desk = self._desk
         sinks, breakers = self.alerts.sinks, self.breakers.here
         return Operations(desk.store, desk.settings, desk.handlers, desk.keys, sinks, who, breakers)
@@ -191,14 +191,14 @@ class Operations:
         )
         return [from_rows.action(row) for row in rows]
 
-    # -- at a glance
+    # -- overview
 
     def now(self) -> datetime:
         """The database's time."""
         return self._desk.ask(operator.moment())
 
     def status(self) -> Status:
-        """Everything at a glance."""
+        """The whole state on one page."""
         desk = self._desk
         at, queues, workers = self.queues.survey()
         unrouted = self.unrouted()
@@ -244,7 +244,7 @@ class Operations:
         )
 
     def unrouted(self) -> list[Unrouted]:
-        """Types that nobody subscribes to, those with most messages first."""
+        """Types without a subscriber, those with most messages first."""
         rows = self._desk.ask(queries.unrouted(SHOWN))
         return [Unrouted(row["type"], row["count"], row["oldest_at"]) for row in rows]
 
@@ -253,11 +253,11 @@ class Operations:
         return self.keys.reveal(as_id(id), type, body)
 
     def why(self, id: UUID | str) -> list[str]:
-        """Why a message is where it is: a sentence for each of its deliveries. Or why an instance is."""
+        """Why a message, or an instance, is where it is. For a message: a sentence for each of its deliveries."""
         return why_instance(self._desk, str(id)) or why(self._desk, as_id(id))
 
     def why_instance(self, id: str) -> list[str]:
-        """What an orchestration's instance waits for; nothing if there is no such instance."""
+        """What an instance of an orchestration waits for. Empty if there is no such instance."""
         return why_instance(self._desk, id) or []
 
     def tracebacks(self, id: UUID | str) -> list[str]:
@@ -269,31 +269,31 @@ class Operations:
     def doctor(self, *, deep: bool = False) -> list[Finding]:
         """What is wrong or will be, and what to do about it. Changes nothing.
 
-        `deep`: everything that is stored is read and compared, in small pieces, while all others go on.
+        `deep`: everything that is stored is read and checked, in small parts, while workers go on.
         """
         return doctor.examine(self._desk, self.status, self.stuck, deep=deep)
 
     def repair(self, *, leap: bool = False, why: str | None = None) -> Repaired:
-        """Raise the sequences that a switch-over or a restore has left behind what is stored. Never lowers anything.
+        """Raise the sequences that are behind the stored numbers after a switch-over or a restore. Never lowers one.
 
-        `leap`: raise all of them, also those that are not behind: after a failover that may have lost commits, so that
-        no number is given twice.
+        `leap`: raise all sequences, also those that are not behind. Use it after a failover that may have lost
+        commits: then no number is used twice.
         """
         return repair(self._desk, leap=leap, why=why)
 
     # -- failures
 
     def poison_candidates(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Delivery]:
-        """Failed messages that have been tried so often, and would be again: most attempts first."""
+        """Failed messages with at least so many attempts that will be retried: most attempts first."""
         rows = self._desk.ask(queries.poison_candidates(attempts, limit))
         return [from_rows.delivery(row) for row in rows]
 
     def poison_count(self, *, attempts: int = POISON_ATTEMPTS) -> int:
-        """How many pending messages have failed and been tried so often, parked ones too."""
+        """How many pending messages have failed and have at least so many attempts, parked ones too."""
         return self._desk.ask(queries.poison_count(attempts))
 
     def retry_distribution(self) -> dict[int, int]:
-        """Attempts, and how many failed messages have had so many."""
+        """How many failed messages have had how many attempts."""
         return dict(self._desk.ask(queries.retry_distribution()))
 
     def failure_reasons(self) -> list[ReasonCount]:
@@ -303,12 +303,12 @@ class Operations:
         return [ReasonCount(reason, pending, dead) for reason, pending, dead in found if reason is not None]
 
     def retry_backlog(self) -> RetryBacklog:
-        """How many wait for a retry in the future, when the next is due and when the last."""
+        """How many messages wait for a retry, when the next one is due, and when the last."""
         row = self._desk.ask(queries.retry_backlog())
         return RetryBacklog(row["count"], row["next_at"], row["latest_at"])
 
     def stuck(self, *, attempts: int = POISON_ATTEMPTS, limit: int = 50) -> list[Stuck]:
-        """Messages in a retry loop: tried often, failed each time, and put off again."""
+        """Messages in a retry loop: tried often, failed each time, and scheduled for a retry again."""
         found = []
         for each in self.poison_candidates(attempts=attempts, limit=limit):
             for delivery, content in self.messages.show(each.id).pending:
@@ -321,12 +321,12 @@ class Operations:
     # -- housekeeping
 
     def housekeeping(self, *, seconds: float = CLEAN_SECONDS) -> Housekept:
-        """One round: end lapsed leases, adopt what waited for a subscriber, remove what nobody needs. Never work.
+        """One round: end lapsed leases, adopt what waited for a subscriber, remove what has expired. No handler runs.
 
-        What is to be removed is removed for so many seconds; `more` says that not all of it is gone.
+        It removes rows for so many seconds; `more` says that some are left.
         """
         counts, rest = Cleaning().run(self._desk, seconds)
-        recovered, adopted, redriven, archived = self.chores()  # an archive that fails stops nothing else
+        recovered, adopted, redriven, archived = self.chores()  # a failing archive does not stop the rest
         return Housekept(
             recovered=recovered,
             adopted=adopted,
@@ -337,7 +337,7 @@ class Operations:
         )
 
     def chores(self) -> tuple[int, int, int, int]:
-        """Leases that were ended, messages adopted, dead letters redriven by their policies, and archived."""
+        """How many leases were ended, messages adopted, dead letters redriven by their policies, and archived."""
         desk, settings = self._desk, self._desk.settings
         self.subscriptions.follow()
         return (
@@ -348,7 +348,7 @@ class Operations:
         )
 
     def clean(self, cleaning: Cleaning) -> Rest:
-        """A stretch of cleaning, if it is this process's turn."""
+        """Clean for a while, if it is this process's turn."""
         return cleaning.in_turn(self._desk)
 
     def overdue(self) -> dict[str, float]:

@@ -1,11 +1,11 @@
-"""Alerts: what is measured, who decides, who tells.
+"""Alerts: what is measured, when an alert is raised, and how it is sent.
 
-Any process may look: workers do with their housekeeping, `holdfast alerts check` does from anywhere. One of them looks
-at a time, not more often than the setting says, and longer pauses follow a look that took long, so that looking stays
-a small part of what the database does. What it decides is stored together with the news of it; telling comes after.
+Any process may check: workers do in their housekeeping, `holdfast alerts check` does from anywhere. One process checks
+at a time, not more often than the setting says. A slow check is followed by a longer pause, so checks stay a small
+part of the database's load. The decision and its news are stored in one transaction; the news is sent after that.
 
-Workers cannot notice that all workers are silent. Whoever wants to hear of that runs `holdfast alerts check` elsewhere.
-A silent scheduler will be measured here too, when there are schedules: another function among MEASURES.
+Workers cannot notice that all workers are silent. To get that alert, run `holdfast alerts check` on another machine.
+A silent scheduler will be one more function in MEASURES, when there are schedules.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from .streams import POISON_ATTEMPTS
 log = Log("holdfast.alerts")
 
 DAY, HOUR = 86_400.0, 3600.0
-KEPT = (1 + RELEASE) / 2  # of a threshold of 1: too little to raise an alert, enough to keep one raised
-LATE_WINDOW = 60.0  # seconds of history that are looked at
-FEW = 5  # of many, that are named
+KEPT = (1 + RELEASE) / 2  # with a threshold of 1: keeps a raised alert raised, but does not raise one
+LATE_WINDOW = 60.0  # seconds of history that are read
+FEW = 5  # names in a text; the others are only counted
 BREAKERS_MAX = 1000
 TURN = "alerts"
-SHARE = 50  # a look that took a second is followed by so many seconds of rest
+SHARE = 50  # a check that took a second is followed by so many seconds of rest
 TOLD_AT_ONCE = 100
-TAKEN_SECONDS = 60.0  # that one who tells has: a sink takes ten seconds at most
+TAKEN_SECONDS = 60.0  # for sending one piece of news: a sink takes ten seconds at most
 ERROR_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is or was to be told of an alert. `told`: who has heard; `ended_at`: nobody is left, or it was given up."""
+    """News of an alert. `told`: the sinks that have it; `ended_at`: when all had it, or it was given up."""
 
     alert: Alert
     tries: int
@@ -56,7 +56,7 @@ class News:
 
 
 class Alerts:
-    """Looks, decides and tells. `sinks` are those of the application; the log always hears."""
+    """Measures, decides and sends. `sinks` are those of the application; the log always gets the news too."""
 
     def __init__(self, desk: Desk, sinks: Sequence[Sink] = ()) -> None:
         self._desk, self.sinks = desk, sinks
@@ -64,11 +64,11 @@ class Alerts:
     # -- asking
 
     def raised(self) -> list[Episode]:
-        """What is not over, the oldest first."""
+        """Episodes that are not over, the oldest first."""
         return self._desk.ask(alerts.episodes())
 
     def news(self, *, limit: int = 50) -> list[News]:
-        """What was told or is to be, the newest first."""
+        """News that was sent or is still to be sent, the newest first."""
         rows = self._desk.ask(alerts.news(limit))
         return [
             News(_alert(row), row["tries"], tuple(row["told"]), row["try_at"], row["ended_at"], row["error"])
@@ -78,7 +78,7 @@ class Alerts:
     # -- deciding
 
     def look(self, *, now: bool = False) -> list[Raised | Over]:
-        """Measure and decide, if it is time to; `now` does not wait for that. The answer: what is to be told."""
+        """Measure and decide, if it is time to; with `now` at once. Returns the news to send."""
         desk, every = self._desk, self._desk.settings.alert_every
         mine = desk.command("The turn to look at alerts", alerts.take_turn, TURN, every)
         if not mine and not now:
@@ -91,14 +91,14 @@ class Alerts:
         return self.decide(measured)
 
     def measure(self) -> dict[str, Sequence[Measure]]:
-        """How it stands with everything that an alert is about. What cannot be measured now is left out."""
+        """The current value of every measure. One that cannot be measured now is left out."""
         desk = self._desk
         at = desk.ask(moment())
         found: dict[str, Sequence[Measure]] = {}
         for name, measure in MEASURES.items():
             try:
                 found[name] = measure(desk, at)
-            except Exception as error:  # the others are measured all the same, and this one the next time
+            except Exception as error:  # the others are still measured, and this one the next time
                 log.warning(
                     "alert.not_measured", "%(alert)s was not measured: %(error)s", alert=name, error=error
                 )
@@ -114,10 +114,10 @@ class Alerts:
             lambda episodes, now: rules.judge(episodes, measured, limits, settings.alert_calm, now),
         )
 
-    # -- telling
+    # -- sending
 
     def tell(self) -> int:
-        """Tell what is to be told, at least once to each sink. The answer: how many news have ended."""
+        """Send the stored news, at least once to each sink. Returns how many need no more sending."""
         desk, ended = self._desk, 0
         for _ in range(TOLD_AT_ONCE):
             row = desk.command("News of alerts", alerts.take, TAKEN_SECONDS)
@@ -127,7 +127,7 @@ class Alerts:
         return ended
 
     def try_sinks(self) -> dict[str, str | None]:
-        """Send a trial to every sink, once; the answer says what each made of it. Nothing is stored."""
+        """Send a test to every sink, once; returns what came of each. Nothing is stored."""
         desk = self._desk
         now = desk.ask(moment())
         trial = Alert(0, 0, "trial", "", "raised", now, now, 0.0, 0.0, "A trial: nothing is wrong.", {})
@@ -136,7 +136,7 @@ class Alerts:
             try:
                 sink.send(trial)
                 answers[sink.name] = None
-            except Exception as error:  # that is what was to be found out
+            except Exception as error:  # the error is the result of the test
                 answers[sink.name] = describe(error, ERROR_CHARS)
         return answers
 
@@ -148,7 +148,7 @@ class Alerts:
             try:
                 sink.send(alert)
                 told.append(sink.name)
-            except Exception as error:  # it is told again to this sink, later
+            except Exception as error:  # it is sent to this sink again, later
                 errors.append(f"{sink.name}: {describe(error, ERROR_CHARS)}")
         failed = storable("; ".join(errors), ERROR_CHARS) or None
         pause = None if failed is None else self._put_off(alert, failed, row["tries"])
@@ -162,7 +162,7 @@ class Alerts:
         if (now - alert.at).total_seconds() > rules.GIVE_UP:
             log.error(
                 "alert.untold",
-                "%(alert)s was not told after %(tries)d tries and is given up: %(error)s",
+                "%(alert)s was not sent after %(tries)d tries and is given up: %(error)s",
                 alert=alert.name,
                 tries=tries,
                 error=error,
@@ -170,7 +170,7 @@ class Alerts:
             return None
         log.warning(
             "alert.put_off",
-            "%(alert)s is told again in %(pause).0f s: %(error)s",
+            "%(alert)s is sent again in %(pause).0f s: %(error)s",
             alert=alert.name,
             pause=pause,
             error=error,
@@ -199,7 +199,7 @@ def _alert(row: Mapping[str, Any]) -> Alert:
 
 
 def thresholds(settings: Settings) -> dict[str, float]:
-    """From where on each alert is raised."""
+    """The value above which each alert is raised."""
     return {
         "dead_letters": settings.alert_dead,
         "deaths": 1,
@@ -213,7 +213,7 @@ def thresholds(settings: Settings) -> dict[str, float]:
 
 
 def dead_letters(desk: Desk, _: datetime) -> list[Measure]:
-    """Deaths within a day, whatever became of the dead letters since."""
+    """Deaths within a day, also of dead letters that were redriven or discarded since."""
     rows = desk.ask(alerts.dead(DAY))
     count = sum(row[2] for row in rows)
     queues: dict[str, int] = {}
@@ -230,7 +230,7 @@ def dead_letters(desk: Desk, _: datetime) -> list[Measure]:
 def deaths(desk: Desk, _: datetime) -> list[Measure]:
     """By queue: deaths within the hour where the handler asks for an alert (`after_death="alert"`).
 
-    Another application may have other handlers: an alert that only they raise is kept raised here, and never begun.
+    Another application may have other handlers. An alert of theirs is kept raised here, but never raised here.
     """
     found: dict[str, int] = {}
     for queue, _reason, many in desk.ask(alerts.dead(HOUR)):
@@ -247,7 +247,7 @@ def deaths(desk: Desk, _: datetime) -> list[Measure]:
 
 
 def late(desk: Desk, at: datetime) -> list[Measure]:
-    """Messages that began late in the last minute, or wait already for longer than they may."""
+    """Messages that began late in the last minute, or already wait longer than allowed."""
     seconds = desk.settings.late
     began, most = desk.ask(alerts.began_late(seconds, LATE_WINDOW))
     waiting = desk.ask(alerts.backlog(seconds))
@@ -274,7 +274,7 @@ def workers_silent(desk: Desk, at: datetime) -> list[Measure]:
 
 
 def breaker_open(desk: Desk, _: datetime) -> list[Measure]:
-    """1 for each breaker that is not closed. How long is not asked: every trial that fails opens it anew."""
+    """1 for each breaker that is not closed. The time does not count: every failed trial opens it again."""
     found = []
     for row, _now in desk.ask(breakers.known(BREAKERS_MAX)):
         if row.state == "closed":
@@ -294,7 +294,7 @@ def breaker_open(desk: Desk, _: datetime) -> list[Measure]:
 
 
 def stream_blocked(desk: Desk, at: datetime) -> list[Measure]:
-    """By queue: how long the stream that stands still longest has done so, with something behind it or halted."""
+    """By queue: how long its longest blocked stream has been blocked, by its head or by a halt."""
     seconds = desk.settings.alert_blocked * RELEASE
     if seconds == float("inf"):
         return []
@@ -314,7 +314,7 @@ def stream_blocked(desk: Desk, at: datetime) -> list[Measure]:
 
 
 def backlog_age(desk: Desk, at: datetime) -> list[Measure]:
-    """By queue: how long the oldest message waits that could be handled and that nobody holds."""
+    """By queue: how long the oldest message waits that is claimable and not leased."""
     found = []
     for queue, paused, id, since, _ in desk.ask(alerts.backlog(desk.settings.late)):
         age = (at - since).total_seconds()

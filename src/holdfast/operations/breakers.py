@@ -1,4 +1,4 @@
-"""Breakers in an operator's hands: which are open and why; open them, close them, leave them to themselves again."""
+"""Circuit breakers for operators: which are open and why; open, close or reset them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class BreakerState:
     name: str
     state: State
     forced: bool  # by an operator
-    calls: int  # the last ones that were handed in
-    failures: int  # of them
+    calls: int  # the last ones that were reported
+    failures: int  # of those calls
     trials_left: int
     successes: int  # of trials
     opened_at: datetime | None
@@ -39,9 +39,9 @@ class BreakerState:
 
 
 class Breakers:
-    """Orders and questions about breakers.
+    """Questions and commands about breakers.
 
-    `here` are those that this process calls through: they know of an order at once, others within a second.
+    `here` are the breakers of this process: they see a command at once, other processes within a second.
     """
 
     def __init__(self, desk: Desk, here: limits.Breakers | None = None) -> None:
@@ -60,7 +60,7 @@ class Breakers:
         return _state(row, now)
 
     def trip(self, name: str, *, why: str | None = None, seconds: float | None = None) -> BreakerState:
-        """Open a breaker: for so long, then trials as usual; without a time until it is closed or reset."""
+        """Open a breaker for some seconds, after which trials begin; without a time until it is closed or reset."""
         if seconds is not None and not seconds > 0:
             raise UsageError(
                 f"Breaker {name} cannot be opened for {seconds!r} s: give a positive time, or none."
@@ -69,12 +69,12 @@ class Breakers:
         return self._order(name, "open", text, lambda switch, now: switch.trip(now, seconds, text))
 
     def force_closed(self, name: str, *, why: str | None = None) -> BreakerState:
-        """Let everything through, whatever fails, until it is reset."""
+        """Let every call through, even if calls fail, until it is reset."""
         text = said(why, limits.WHY_CHARS)
         return self._order(name, "close", text, lambda switch, _: switch.force_closed(text))
 
     def reset(self, name: str, *, why: str | None = None) -> BreakerState:
-        """Closed, counters fresh, and left to itself again."""
+        """Close it, set its counters to 0, and let it decide by itself again."""
         return self._order(name, "reset", said(why, limits.WHY_CHARS), lambda switch, _: switch.reset())
 
     def _order(self, name: str, what: str, why: str | None, decide: DecideSwitch) -> BreakerState:

@@ -1,7 +1,7 @@
-"""What goes by itself when it has been kept long enough: lines of history, dedupe keys, rows that nobody needs.
+"""Removes what has been kept long enough: lines of history, dedupe keys, rows that are not needed any more.
 
-One process at a time does it for all, for a share of the time (`rules/housekeeping.py`). Each batch is a transaction of
-its own, and one of each kind follows the other, so that no kind waits until another one is done.
+One process at a time does it, for a share of its time (`rules/housekeeping.py`). Each batch is a transaction of
+its own. The kinds take turns, batch by batch, so no kind waits until another one is done.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..store.plans.rows import Pruned
 from .desk import Desk
 
 BATCH = 1000
-ROUNDS_MAX = 100_000  # however the clock stands
+ROUNDS_MAX = 100_000  # a limit even if the clock is wrong
 WORKER_KEPT = 86_400.0
 TURN, TURN_SECONDS = "cleaning", 5.0
 NEXT_SECONDS = 45.0  # until another process may begin when there is nothing left: workers come once a minute
 
 
 def kept(settings: Settings) -> dict[str, float | None]:
-    """What is cleaned up, and for how many seconds it is kept; None: as long as somebody needs it."""
+    """What is cleaned up, and for how many seconds it is kept; None: as long as it is needed."""
     return {
         "history": settings.history,
         "dedupe": settings.dedupe,
@@ -38,12 +38,14 @@ def kept(settings: Settings) -> dict[str, float | None]:
 
 @dataclass
 class Cleaning:
-    """Remembers where it was, so that the next stretch need not look for it."""
+    """Removes old rows, and remembers where it stopped, so the next call need not search for it."""
 
     marks: dict[str, Any] = field(default_factory=dict)
 
     def run(self, desk: Desk, seconds: float) -> tuple[dict[str, int], Rest]:
-        """Clean for so long: how many of each kind went. What goes wrong with one kind does not stop the others."""
+        """Clean for so many seconds; returns how many of each kind were removed. An error with one kind does not stop
+        the others.
+        """
         begun = desk.store.clock.monotonic()
         counts, left, failure = dict.fromkeys(kept(desk.settings), 0), kept(desk.settings), None
         spent = 0.0
@@ -51,7 +53,7 @@ class Cleaning:
             for what, age in list(left.items()):
                 try:
                     done = self._batch(desk, what, age)
-                except Exception as error:  # raised when the others had their turn
+                except Exception as error:  # raised after the others had their turn
                     failure = failure or error
                     del left[what]
                     continue
@@ -73,7 +75,7 @@ class Cleaning:
         return done
 
     def in_turn(self, desk: Desk) -> Rest:
-        """A stretch, unless another process cleans."""
+        """Clean for a while, unless another process does."""
         name = "The turn to clean up"
         if not desk.command(name, alerts.take_turn, TURN, TURN_SECONDS):
             return Rest(0.0, more=False)
@@ -84,7 +86,7 @@ class Cleaning:
 
 
 def overdue(desk: Desk) -> dict[str, float]:
-    """How many seconds cleaning is behind, of what becomes more with every message."""
+    """How many seconds cleaning is behind, for what grows with every message."""
     settings = desk.settings
 
     def late(what: str, age: float) -> float:

@@ -1,4 +1,4 @@
-"""What the doctor notices about the database and the machine under it: what a commit is worth, what slows it."""
+"""What the doctor checks of the database and its machine: settings that lose commits, and what slows it down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..store.plans import queries
 from .desk import Desk
 from .results import Finding
 
-# The WAL-reset bug: fixed in 3.51.3; 3.52.0 was withdrawn and is not in anybody's hands.
+# The WAL-reset bug: fixed in 3.51.3; 3.52.0 was withdrawn.
 SQLITE_SAFE = (3, 51, 3)
 OPEN_SECONDS = 600.0
 SLOT_TRANSACTIONS = 1_000_000
@@ -38,7 +38,7 @@ MOUNTS = "/proc/self/mountinfo"
 
 
 def examine(desk: Desk) -> Iterator[Finding]:
-    """Findings about the database, of whichever kind."""
+    """Findings about the database, PostgreSQL or SQLite."""
     server = desk.ask(queries.server())
     if "journal_mode" in server:
         yield from sqlite(server)
@@ -80,7 +80,7 @@ def postgres(server: dict[str, Any]) -> Iterator[Finding]:
 
 
 def holding(rows: Iterable[dict[str, Any]]) -> Iterator[Finding]:
-    """Who holds back cleaning up."""
+    """What keeps vacuum from removing dead rows."""
     for row in rows:
         seconds, name, owner = row["seconds"], row["name"], row["owner"]
         if row["kind"] == "slot":
@@ -152,7 +152,7 @@ WEAK = {f"DEFAULT_{name}SYNCHRONOUS={value}" for name in ("", "WAL_") for value 
 
 
 def file(path: str, kind: str | None, wal_bytes: int) -> Iterator[Finding]:
-    """Findings about the file of a SQLite database: on what kind of file system it lies, how large its WAL is."""
+    """Findings about the file of a SQLite database: the kind of its file system, the size of its WAL."""
     if kind is not None and (kind in REMOTE or kind.startswith("fuse.sshfs")):
         yield Finding(
             "error",
@@ -172,7 +172,7 @@ def file(path: str, kind: str | None, wal_bytes: int) -> Iterator[Finding]:
 
 
 def file_system(path: str, mounts: str = MOUNTS) -> str | None:
-    """On what kind of file system a file lies; None where nobody can tell."""
+    """The kind of file system that a file is on; None if it cannot be found out."""
     try:
         with open(mounts, encoding="utf-8", errors="replace") as lines:
             listed = [line.split(" - ", 1) for line in lines]
@@ -200,7 +200,7 @@ def _size(path: str) -> int:
 
 
 def clocks(desk: Desk, here: datetime) -> Iterator[Finding]:
-    """No promise depends on clocks, but delays, deadlines and leases are measured by them. `here`: this machine's."""
+    """No guarantee depends on clocks, but they measure delays, deadlines and leases. `here`: this machine's time."""
     there, latest = desk.ask(queries.times())
     skew = (here - there).total_seconds()
     if abs(skew) > SKEW_SECONDS:
@@ -217,6 +217,6 @@ def clocks(desk: Desk, here: datetime) -> Iterator[Finding]:
             "warning",
             "clock-set-back",
             f"Something has happened {ahead:.0f} s from now, by the clock of the database: it was set back, or another "
-            "machine's is ahead. What is due waits so much longer, and leases of the dead last so much longer.",
+            "machine's is ahead. What is due waits so much longer, and the leases of dead workers last so much longer.",
             "Let all machines keep time with NTP or chrony, which slow a clock down instead of setting it back.",
         )

@@ -1,4 +1,4 @@
-"""Dead letters: look into them, bring them back, mend them, hold them, end them."""
+"""Dead letters: show them, redrive them, edit them, hold them, discard them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BATCH = 200
 BATCHES_MAX = 100_000
 RECOVERED_MAX = 5  # batches in one round of housekeeping, for each policy
 PATIENCE = 60.0  # seconds for a canary
-LOOK = 0.2  # seconds between two looks at it
+LOOK = 0.2  # seconds between two checks of the canary
 DAY = 86_400.0
 
 Progress = Callable[[int], None]
 
 
 class DeadLetters:
-    """Orders and questions about dead letters."""
+    """Questions and commands about dead letters."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -54,7 +54,7 @@ class DeadLetters:
         return [from_rows.group(row) for row in rows]
 
     def deaths(self, seconds: float = DAY) -> Sequence[Deaths]:
-        """How many messages died within the last seconds, by queue, whatever became of them since."""
+        """How many messages died within the last seconds, by queue, also those redriven or discarded since."""
         desk = self._desk
         rows = desk.ask(letters.death_counts(seconds))
         return [Deaths(row["queue"], row["count"], row["last_at"]) for row in rows]
@@ -78,7 +78,7 @@ class DeadLetters:
         ]
 
     def _meant(self, id: UUID, queue: str | None, number: int | None) -> Sequence[tuple[Letter, Content]]:
-        """The letters that an order is about; refused if several messages with one id are dead, and none is named."""
+        """The letters that a command is about; refused if several messages with one id are dead and none is named."""
         found = self._of(id, queue, number)
         if not found:
             raise self._missing(id, queue, number)
@@ -91,7 +91,7 @@ class DeadLetters:
     def redrive(
         self, id: UUID | str, *, queue: str | None = None, number: int | None = None, now: bool = False
     ) -> Sequence[Changed]:
-        """It is pending again: at the front of a stream that it halts, else at the end; with `now` out of the order.
+        """Make it pending again: at the front of a stream that it halts, else at the end; with `now` out of the order.
 
         Here and below: `number` says which letter is meant, if several have the id.
         """
@@ -116,7 +116,7 @@ class DeadLetters:
         return [Changed(each, name, "redriven") for each, name, _ in done]
 
     def _refuse_taken(self, found: Sequence[Letter]) -> None:
-        """Refused while another message has the id: two with one id cannot be pending in one queue."""
+        """Raises Refused while another message has the id: two with one id cannot be pending in one queue."""
         for each in found:
             number = self._pending(each.id, each.queue)
             if number is not None:
@@ -138,7 +138,7 @@ class DeadLetters:
         delays: dict[dead.Key, float] | None = None,
         tally: Tally | None = None,
     ) -> Sequence[dead.Key]:
-        """`tally` writes down what an operator ordered; what a policy does is nobody's order."""
+        """`tally` writes the audit line of an operator's command; a recovery policy has none."""
         desk = self._desk
         if tally is None:
             return desk.command("Dead letters", dead.redrive, keys, out, delays)
@@ -152,7 +152,7 @@ class DeadLetters:
         )
 
     def rehearse(self, filter: Filter) -> Rehearsal:
-        """What `redrive_many` would bring back now. Changes nothing."""
+        """What `redrive_many` would redrive now. Changes nothing."""
         wanted = redrivable(filter)
         held = {**wanted, "held": True}
         desk = self._desk
@@ -173,10 +173,10 @@ class DeadLetters:
         patience: float = PATIENCE,
         progress: Progress | None = None,
     ) -> Redriven:
-        """What matches comes back, in the order of the old positions. What dies meanwhile or is held is left alone.
+        """Redrive what matches, in the order of the old positions. Held letters and new deaths are left alone.
 
-        `over`: evenly spread over so many seconds. `canary`: so many first; the others follow if all of those have
-        ended well within `patience` seconds.
+        `over`: spread evenly over so many seconds. `canary`: redrive so many first; the others follow if all of these
+        were handled within `patience` seconds.
         """
         if over < 0 or canary < 0 or patience <= 0:
             raise UsageError("over= and canary= must not be negative, and patience= must be positive.")
@@ -212,7 +212,7 @@ class DeadLetters:
     def _next(
         self, wanted: dict[str, Any], place: letters.Place | None, limit: int
     ) -> tuple[Sequence[dead.Key], letters.Place | None]:
-        """The next ones in the order in which they come back, and where to go on."""
+        """The next letters in the order in which they are redriven, and where to continue."""
         desk = self._desk
         rows = desk.ask(letters.keys(limit=limit, place=place, **wanted))
         if not rows:
@@ -224,7 +224,7 @@ class DeadLetters:
         )
 
     def _watch(self, tried: Sequence[dead.Key], patience: float, since: Any) -> Canary:
-        """Wait until all have ended, or one has died again since a moment, or patience is over."""
+        """Wait until all have ended, or one has died again since a moment, or the patience is used up."""
         desk, clock = self._desk, self._desk.store.clock
         end = clock.monotonic() + patience
         while True:
@@ -237,7 +237,7 @@ class DeadLetters:
             threading.Event().wait(LOOK)
 
     def recover(self) -> int:
-        """Redrive what the recovery policies of the application's handlers say, in bounded batches."""
+        """Redrive by the recovery policies of the application's handlers, in bounded batches."""
         desk = self._desk
         policies = [(each.queue, each.policy.recovery) for each in desk.handlers if each.policy.recovery]
         if not policies:
@@ -263,7 +263,7 @@ class DeadLetters:
             log.info("dead.recovered", text, count=changed)
         return changed
 
-    # -- mending, holding, ending
+    # -- editing, holding, discarding
 
     def edit(
         self,
@@ -275,7 +275,7 @@ class DeadLetters:
         redrive: bool = False,
         now: bool = False,
     ) -> Sequence[Changed]:
-        """It gets another body, as JSON text; the one it died with is kept. `redrive`: and comes back with it."""
+        """Replace its body by this JSON text; the body it died with is kept. `redrive`: also redrive it."""
         id, desk = as_id(id), self._desk
         found = self._meant(id, queue, number)
         if len(found) > 1:
@@ -288,7 +288,7 @@ class DeadLetters:
         self._check_type(letter, text)
         if desk.keys is None and content.body.startswith(SEALED):
             raise Refused(
-                f"The body of dead letter {id} is sealed, and no keys are here to seal another one."
+                f"The body of dead letter {id} is sealed, and this process has no keys to seal another one."
             )
         if desk.keys is not None:
             text = desk.keys.seal(id, letter.type, text)
@@ -316,7 +316,7 @@ class DeadLetters:
         return edited
 
     def _check_type(self, letter: Letter, text: str) -> None:
-        """The handler must be able to read the new body, as far as anybody here knows the handler."""
+        """Checks that the handler can read the new body, if the application is known."""
         handler = self._desk.handlers.get(letter.queue)
         if handler is None:
             return
@@ -330,7 +330,7 @@ class DeadLetters:
     def hold(
         self, id: UUID | str, why: str, *, queue: str | None = None, number: int | None = None
     ) -> Sequence[Changed]:
-        """It stays: no filter or policy redrives it, and it is not archived, until `unhold`."""
+        """Keep it: no filter or policy redrives it, and it is not archived, until `unhold`."""
         text = needed(why, self._desk.settings.error_chars)
         return self._hold(self._meant(as_id(id), queue, number), text, f"held: {text}")
 
@@ -361,7 +361,7 @@ class DeadLetters:
     def discard(
         self, id: UUID | str, why: str, *, queue: str | None = None, number: int | None = None
     ) -> Sequence[Changed]:
-        """It ends for good and frees its dedupe key. The reason is kept in the history."""
+        """End it for good and free its dedupe key. The reason is kept in the history."""
         id, text = as_id(id), needed(why, self._desk.settings.error_chars)
         found = [each for each, _ in self._meant(id, queue, number)]
         for each in found:
@@ -403,7 +403,7 @@ def _key(letter: Letter) -> dead.Key:
 
 
 def facts(*found: Letter) -> dict[str, Any]:
-    """What is written down of a dead letter that comes back or ends."""
+    """What the audit keeps of a dead letter that is redriven or discarded."""
     return {
         name: [getattr(each, name) for each in found] if len(found) != 1 else getattr(found[0], name)
         for name in ("died_at", "reason", "last_reason", "attempts", "redrives")
@@ -424,7 +424,7 @@ def conditions(filter: Filter | None) -> dict[str, Any]:
 
 
 def redrivable(filter: Filter) -> dict[str, Any]:
-    """The same without what is held."""
+    """The same without held letters."""
     if filter.held:
         raise Refused("Dead letters that are held are not redriven: `holdfast dead unhold ID` lets one go.")
     return conditions(filter) | {"held": False}

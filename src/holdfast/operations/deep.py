@@ -1,7 +1,7 @@
-"""`holdfast doctor --deep`: everything that is stored is read and compared. It changes nothing.
+"""`holdfast doctor --deep`: reads and checks everything that is stored. It changes nothing.
 
-What it finds cannot come about by the engine's own statements: somebody wrote into the tables, a disk or a restore lost
-something, or it is a bug.
+The engine's own statements cannot cause what it finds: somebody wrote into the tables, a disk or a restore lost
+data, or it is a bug.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ BUG = (
 )
 CANCEL = "Retry, cancel or poison each with `holdfast messages`, or correct the row. " + BUG
 
-# What cannot be: the name of the finding, what is told, what to do.
+# Impossible states: the name of the finding, its text, what to do.
 MESSAGES = {
     "marked": ("message-marked", "are heads and still wait for a place in their stream", CANCEL),
     "misplaced": ("message-misplaced", "have a place in an order and no stream or no queue", CANCEL),
-    "unplaced": ("message-unplaced", "have no place in their stream and are no heads: nobody will take them", CANCEL),
+    "unplaced": ("message-unplaced", "have no place in their stream and are not heads: no worker claims them", CANCEL),
     "streamless": ("message-streamless", "are in the order of a stream that has no row", "`holdfast repair`. " + BUG),
-    "counted": ("message-counter", "have a counter below zero or flags that there are not", CANCEL),
-    "timed": ("message-time", "have a time that is none", CANCEL),
+    "counted": ("message-counter", "have a counter below zero or unknown flags", CANCEL),
+    "timed": ("message-time", "have a time that is out of range", CANCEL),
     "keyless": ("message-key", "have a dedupe key that is not held for them: another could be stored with it", BUG),
     "unreadable": (
         "message-unreadable",
-        "cannot be read: the body is no JSON, or the headers are no object of texts, numbers and booleans",
+        "cannot be read: the body is not JSON, or the headers are not an object of texts, numbers and booleans",
         "A worker makes each a dead letter with reason 5; repair it there (`holdfast dead edit ID`). " + BUG,
     ),
 }  # fmt: skip
@@ -56,7 +56,7 @@ LEASES = {
 
 @dataclass(slots=True)
 class Seen:
-    """How often something was found, and the first ones."""
+    """How often something was found, and the first examples."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Seen:
 
 
 def examine(desk: Desk) -> Iterator[Finding]:
-    """Everything that is found, each kind once, with a few examples."""
+    """All findings, each kind once, with a few examples."""
     yield from _told("messages", MESSAGES, _flaws(_pieces(desk, verify.messages)), "message")
     yield from _told("dead letters", MESSAGES, _flaws(_pieces(desk, verify.letters)), "letter")
     yield from _told("leases", LEASES, _broken(_pieces(desk, verify.leases)), "lease")
@@ -77,7 +77,7 @@ def examine(desk: Desk) -> Iterator[Finding]:
 
 
 def _pieces(desk: Desk, read: Callable[[Key], Runnable[tuple[list[T], Key]]]) -> Iterator[T]:
-    """All rows of a table, read piece by piece."""
+    """All rows of a table, read in parts."""
     after: Key = ()
     for _ in range(PIECES_MAX):
         found, after = desk.ask(read(after))
@@ -104,7 +104,7 @@ _HEADERS = msgspec.json.Decoder(dict[str, str | int | float | bool])
 
 
 def is_readable(body: object, headers: object) -> bool:
-    """Whether a worker could read them. What a handler makes of them is another question."""
+    """Whether a worker can read them. Whether the handler can is not checked."""
     if not isinstance(body, str) or not isinstance(headers, str | None):
         return False
     try:
@@ -150,13 +150,13 @@ def _streams(rows: Iterable[Order]) -> Iterator[Finding]:
         yield Finding(
             "error",
             name,
-            f"{found.count} streams are not as they say: {_listed(found)}.",
+            f"{found.count} streams have wrong counts or places: {_listed(found)}.",
             remedies.get(name, "Pause the queue until it is understood. " + BUG),
         )
 
 
 def wrong_with(row: Order) -> Iterator[tuple[str, str]]:
-    """What cannot be about a stream: the name of the finding, and the words."""
+    """Impossible states of a stream: the name of the finding, and its text."""
     if row.open != row.found:
         yield "stream-count", f"counts {row.open} in its order and has {row.found}"
     if row.is_halted and row.head is not None:

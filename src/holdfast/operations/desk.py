@@ -1,4 +1,4 @@
-"""Where an operator's questions and orders meet the store."""
+"""Runs an operator's questions and commands against the store."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 Counted: TypeAlias = Callable[[T], tuple[int, Sequence[str]]]  # how many were changed, and which
-After: TypeAlias = Callable[[T], Mapping[str, Any]]  # what is written down as what became of it
+After: TypeAlias = Callable[[T], Mapping[str, Any]]  # the state after the change, for the audit
 
-TRIES = 20  # of an order whose stream moves meanwhile
+TRIES = 20  # of a command whose stream changes at the same time
 AGAIN = {"40001", "40P01"}  # PostgreSQL chose us as the victim: nothing was done
 
 log = Log("holdfast.operations")
 
 
 class Desk:
-    """Asks the store, gives it orders, and begins an order anew when what it is about has moved.
+    """Runs queries and commands, and tries a command again when its target has changed meanwhile.
 
-    `handlers` are those of the application, if one is known; `who` gives the orders, and is written down with them.
+    `handlers` are those of the application, if one is known; `who` gives the commands, and stands in the audit.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Desk:
         return self.store.read(plan)
 
     def command(self, what: str, verb: Callable[P, Runnable[T]], *args: P.args, **options: P.kwargs) -> T:
-        """Run the plan of a verb that changes something, anew while what it is about moves."""
+        """Run a plan that changes something; try again while its target changes."""
         for _ in range(TRIES):
             try:
                 return self.store.run(verb(*args, **options))
@@ -72,12 +72,12 @@ class Desk:
             except Exception as error:
                 if getattr(error, "sqlstate", None) not in AGAIN and taken(error) is None:
                     raise
-        raise Refused(f"{what} moved {TRIES} times while the order was being given: try again.")
+        raise Refused(f"{what} changed {TRIES} times while the command was running: try again.")
 
     def note(
         self, entry: Entry, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None
     ) -> Plan[None]:
-        """Who did it, and what was before and after, in the transaction that did it."""
+        """The audit line: who did it, the state before and after, written in the same transaction."""
         if before is not None or after is not None:
             entry = replace(entry, before=before, after={**(after or {}), **(entry.after or {})})
         yield from audit.write(self.who, entry)
@@ -94,10 +94,10 @@ class Desk:
         number: int | None = None,
         tally: Tally | None = None,
     ) -> list[Changed]:
-        """Give an order about each pending delivery of a message, one transaction for each.
+        """Run a command on each pending delivery of a message, one transaction for each.
 
-        Each is written down by itself, or counted where an order about many keeps its `tally`. Of several messages with
-        one id the `number` says which is meant.
+        Each gets its own audit line, or is counted in the `tally` of a command about many. Of several messages with
+        one id, `number` says which is meant.
         """
         why = said(why, self.settings.error_chars)
         done: dict[int, Changed] = {}
@@ -151,7 +151,7 @@ class Desk:
     def _noted(
         self, verb: Callable[[int], Runnable[T]], seq: int, tell: Callable[[T], str], entry: Entry
     ) -> Plan[str]:
-        # It is held before it is looked at, so that it is what the command finds.
+        # It is locked before it is read: the command then finds what was read.
         yield from hold(seq, leased=True)
         before = yield from audit.message_facts(seq)
         told = tell((yield from verb(seq)))
@@ -160,7 +160,7 @@ class Desk:
         return told
 
     def missing(self, id: UUID, queue: str | None) -> NotFound:
-        """Why there is no pending delivery to give an order about."""
+        """Why there is no pending delivery for a command."""
         where = f" in queue {queue}" if queue is not None else ""
         _, dead, ended = self.ask(queries.show(id))
         if any(queue in (None, row["queue"]) for row in dead):
@@ -177,7 +177,7 @@ class Desk:
 
 
 class Tally:
-    """One line in the audit for an order that takes many transactions: begun by the first, added to by the others."""
+    """One audit line for a command of many transactions: written by the first, updated by the others."""
 
     def __init__(self, desk: Desk, entry: Entry) -> None:
         self.desk, self.entry = desk, entry
@@ -192,9 +192,9 @@ class Tally:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """Run one transaction. `counted` says how many it changed and which, `after` what became of the whole so far.
+        """Run one transaction. `counted` says how many it changed and which, `after` the result of the command so far.
 
-        Who changed nothing yet writes nothing, unless there is an `after` to tell of.
+        As long as nothing was changed nothing is written, unless there is an `after`.
         """
         answer: T
         answer, self.number, self.entry = run(self._noted(verb(*args, **options), counted, after))
@@ -208,7 +208,7 @@ class Tally:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """The same, begun anew while what it is about moves."""
+        """The same, tried again while its target changes."""
         return self._command(what, counted, None, verb, *args, **options)
 
     def begin(
@@ -219,7 +219,7 @@ class Tally:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """The first transaction of a command, which is written down although nothing is counted yet."""
+        """The first transaction of a command. It writes the audit line although nothing is counted yet."""
         return self._command(what, lambda _: (0, ()), after, verb, *args, **options)
 
     def _command(
@@ -259,7 +259,7 @@ class Tally:
 
 
 def refuse_several(id: UUID, rows: Sequence[Row], state: str) -> None:
-    """Refused if these are several messages with one id, and not the deliveries of one message."""
+    """Raises Refused if these are several messages with one id, and not the deliveries of one message."""
     messages = {row["due_at"] or row["created_at"] for row in rows}
     if len(messages) > 1 or len({row["queue"] for row in rows}) < len(rows):
         found = "; ".join(_candidate(row, state) for row in rows)
@@ -276,7 +276,7 @@ def _candidate(row: Row, state: str) -> str:
 
 
 def as_id(value: UUID | str) -> UUID:
-    """A message's id, given as text or not."""
+    """A message's id, given as text or as a UUID."""
     if isinstance(value, UUID):
         return value
     try:
@@ -296,7 +296,7 @@ def needed(why: str, chars: int) -> str:
 
 
 def spoken(filter: Filter) -> dict[str, Any]:
-    """What a filter asks for, to be written down."""
+    """A filter as a text for the audit."""
     return {name: value for name, value in asdict(filter).items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""What is wrong or will be, and what to do about it. The doctor only tells; it changes nothing."""
+"""What is wrong or will be, and what to do about it. The doctor only reports; it changes nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SHOWN = 20
 LATE_ARCHIVE_SECONDS, LATE_ARCHIVE_COUNT = 86_400.0, 2000  # housekeeping may take a while
 LATE_CLEANING = 3600.0
 LAPSED_SECONDS = 300.0
-ENDLESS_LEASES = 20  # leases: nobody needs so long a one
+ENDLESS_LEASES = 20  # times the lease setting: longer than any worker needs
 FLOW_SECONDS = 300.0
-WAITING_MIN = 100  # fewer that wait are no backlog
+WAITING_MIN = 100  # fewer waiting messages are not a backlog
 TROUBLE_SECONDS = 86_400.0
 GROWS = 1.1  # times as many come as end
 
@@ -31,7 +31,7 @@ GROWS = 1.1  # times as many come as end
 def examine(
     desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence[Stuck]], *, deep: bool = False
 ) -> list[Finding]:
-    """All findings, errors first. Nothing else is asked when there are no tables. `deep`: all that is stored."""
+    """All findings, errors first. Without tables nothing else is checked. `deep`: check all that is stored."""
     findings = list(_schema(desk))
     if any(each.severity == "error" for each in findings):
         return findings
@@ -110,7 +110,7 @@ def _order(desk: Desk) -> Iterator[Finding]:
 
 
 def _work(status: Status) -> Iterator[Finding]:
-    """What `status` calls a problem is one here; loops are named below, one by one."""
+    """The problems of `status` are findings here; retry loops follow below, one by one."""
     yield from (each for each in status.problems if each.name != "retry-loop")
     for each in status.paused:
         who = f" by {each.who}" if each.who else ""
@@ -131,7 +131,7 @@ def _work(status: Status) -> Iterator[Finding]:
 
 
 def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
-    """Dead letters are kept until they are archived: too many or too old ones are told, never deleted otherwise."""
+    """Dead letters are kept until they are archived: too many or too old ones are reported, never deleted."""
     if not status.dead:
         return
     settings = desk.settings
@@ -189,7 +189,7 @@ def _loops(found: Sequence[Stuck]) -> Iterator[Finding]:
 
 
 def _flow(desk: Desk, status: Status) -> Iterator[Finding]:
-    """Queues into which more comes than ends."""
+    """Queues that get more messages than they end."""
     rows = {row["queue"]: row for row in desk.ask(queries.flow(FLOW_SECONDS))}
     for queue in status.queues:
         row = rows.get(queue.name)
@@ -211,9 +211,9 @@ def _numbers(row: dict[str, Any]) -> dict[str, int]:
 
 
 def is_growing(waiting: int, *, arrived: int, ended: int, older: int) -> bool:
-    """Whether a backlog worth the name grows faster than it drains.
+    """Whether a backlog of some size grows faster than it drains.
 
-    `arrived` came and is still there; `ended` left, of which `older` had been there before.
+    `arrived`: came and is still there. `ended`: left; `older` of those were there before.
     """
     came = arrived + ended - older
     return waiting >= WAITING_MIN and arrived > older and came > GROWS * ended
@@ -241,7 +241,7 @@ def _leases(desk: Desk) -> Iterator[Finding]:
 
 
 def _troubles(desk: Desk) -> Iterator[Finding]:
-    """What workers that are known had with their database within a day. One that stopped in order is forgotten."""
+    """Trouble that known workers had with their database within a day. A worker that stopped cleanly is not known."""
     for row in desk.ask(queries.troubled(TROUBLE_SECONDS, SHOWN)):
         said = f"at {row['trouble_at']:%Y-%m-%d %H:%M:%S} UTC: {row['trouble']}"
         if row["timeouts"]:
@@ -266,7 +266,7 @@ def _troubles(desk: Desk) -> Iterator[Finding]:
 
 
 def _cleaning(desk: Desk) -> Iterator[Finding]:
-    """Housekeeping that does not keep up, or that nobody does."""
+    """Housekeeping that does not keep up, or that no worker does."""
     kept = {"history": desk.settings.history, "dedupe": desk.settings.dedupe}
     words = {"history": "lines of history", "dedupe": "dedupe keys"}
     for what, seconds in overdue(desk).items():
@@ -282,15 +282,15 @@ def _cleaning(desk: Desk) -> Iterator[Finding]:
 
 
 def _news(desk: Desk) -> Iterator[Finding]:
-    """Alerts that somebody did not hear."""
+    """Alerts that did not reach a sink."""
     for row in desk.ask(alerts.news(SHOWN)):
         if row["error"] is None:
             continue
-        fate = "is told again" if row["ended_at"] is None else "was given up"
+        fate = "is sent again" if row["ended_at"] is None else "was given up"
         yield Finding(
             "warning",
             "alert-untold",
             f"Alert {row['name']} of {row['at']:%Y-%m-%d %H:%M:%S} UTC {fate} after {row['tries']} tries: "
             f"{row['error']}",
-            "Repair the sink; `holdfast alerts test MODULE:APP` tries it, `holdfast alerts list` shows who has heard.",
+            "Repair the sink; `holdfast alerts test MODULE:APP` tries it, `holdfast alerts list` shows who has it.",
         )

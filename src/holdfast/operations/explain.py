@@ -57,7 +57,7 @@ def _pending(desk: Desk, each: Delivery, at: datetime) -> str:
     if queue is not None:
         broken, perhaps = gates.broken(desk, each, at)
         outer = _of_queue(queue, at) + broken
-        # What is otherwise ready waits for nothing but its queue: that is the most exact cause.
+        # A message that is ready waits only for its queue: that is the most exact cause.
         if each.state == "ready":
             causes = outer or causes + gates.busy(desk, queue, at)
         else:

@@ -1,11 +1,11 @@
 """Dead letters in files: exported, imported, archived and restored. One letter a line, as JSON.
 
 A line is complete and says its version, so files can be cut, joined and searched with ordinary tools. An archive's file
-is named after what is in it: `dead-TIME-COUNT-SHA256.jsonl.gz`, the digest being that of the lines. So whoever has the
-name can tell whether the file is whole, and one who archives the same letters again writes the same file.
+is named after its content: `dead-TIME-COUNT-SHA256.jsonl.gz`, with the digest of the lines. So the name
+shows whether the file is complete, and archiving the same letters again writes the same file.
 
-Nothing is deleted before the archive has been read back and compared. A process that dies in between leaves letters
-both in the archive and here; they are archived again, and a restore recognises what is here.
+Nothing is deleted before the archive was read back and compared. A process that dies in between leaves letters
+both in the archive and in the database. They are archived again, and a restore skips what is in the database.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from .results import Filter
 
 BATCH, BATCH_BYTES = 200, 4 * 1024 * 1024
 FILE_LETTERS = 1000
-KEYS = 5000  # of letters to be exported that are read at once; each time all are sorted
-FILES_MAX = 1000  # in one order
+KEYS = 5000  # of letters to export that are read at once; each read sorts all of them
+FILES_MAX = 1000  # in one command
 BATCHES_MAX = 100_000
 NAME = re.compile(r"dead-\d{8}T\d{6}Z-(?P<count>\d+)-(?P<digest>[0-9a-f]{64})\.jsonl\.gz")
-PASS = 20_000  # letters of a file that are looked for in the history at once
+PASS = 20_000  # letters of a file that are looked up in the history at once
 KNOWN_BY = ("id", "queue", "due_at", "created_at", "died_at")
 GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came of a file. `known`: letters that are here already, dead or pending again. `ended`: they have ended
-    since they died, by the history, and were left out.
+    """The result of an import. `known`: letters that are here already, dead or pending again. `ended`: letters that
+    have ended since they died, by the history; they were left out.
     """
 
     lines: int
@@ -67,7 +67,7 @@ class Archived:
 
 
 class LetterFiles:
-    """Orders about dead letters and files."""
+    """Commands about dead letters and files."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -75,7 +75,7 @@ class LetterFiles:
     # -- export and import
 
     def export(self, filter: Filter | None, file: BinaryIO, *, progress: Progress | None = None) -> int:
-        """Write what matches, one line each; the answer says how many. Changes nothing."""
+        """Write what matches, one line each; returns how many. Changes nothing."""
         desk, wanted, count = self._desk, conditions(filter), 0
         wanted["until"] = desk.ask(operator.moment())
         place: letters.Place | None = None
@@ -99,7 +99,7 @@ class LetterFiles:
         return desk.ask(letters.keys(limit=limit, order=order, place=place, **wanted))
 
     def _lines(self, rows: Sequence[dict[str, Any]]) -> Iterator[bytes]:
-        """The lines of these letters, read in pieces that fit in memory; those that are gone are left out."""
+        """The lines of these letters, read in parts that fit in memory; letters that are gone are left out."""
         for piece in _pieces(rows, lambda row: int(row["bytes"])):
             keys = [(row["id"], row["queue"], row["seq"]) for row in piece]
             for row, deaths in self._whole(keys):
@@ -110,7 +110,7 @@ class LetterFiles:
         return desk.ask(letters.whole(keys))
 
     def load(self, file: BinaryIO, *, force: bool = False, progress: Progress | None = None) -> Imported:
-        """Store the letters of a file, plain or gzipped. A bad line is refused by number, and then nothing is stored.
+        """Store the letters of a file, plain or gzipped. After a bad line, reported by its number, nothing is stored.
 
         Letters that are here already are left as they are, so a file may be imported twice. Those that have ended since
         are left out; `force` brings them back, too.
@@ -121,7 +121,7 @@ class LetterFiles:
             return self._load(copy, Entry("dead.import", why=_forced(force)), force, progress)
 
     def _load(self, copy: BinaryIO, entry: Entry, force: bool, progress: Progress | None) -> Imported:
-        """`copy` is ours: nobody changes it between the look and the storing."""
+        """`copy` is our own file: nothing changes it between the check and the import."""
         copy.seek(0)
         seen: list[dict[str, Any]] = []
         lines, over = 0, set[int]()
@@ -157,7 +157,7 @@ class LetterFiles:
         return desk.ask(operator.moment())
 
     def _over(self, seen: list[dict[str, Any]], lines: int) -> set[int]:
-        """Which of the last lines that were read have ended in their queue and are not here: one pass over history."""
+        """Which of the lines just read have ended in their queue and are not here: one pass over the history."""
         desk, first = self._desk, lines - len(seen)
         found = sorted(desk.ask(dead.over(seen))) if seen else []
         ended = [seen[n] for n in found]
@@ -182,9 +182,9 @@ class LetterFiles:
     def archive(
         self, *, files: int = FILES_MAX, ordered: bool = True, progress: Progress | None = None
     ) -> Archived:
-        """Archive what is too old or too much, and delete it when the archive is known to be whole.
+        """Archive what is too old or too much, and delete it when the archive is known to be complete.
 
-        `ordered`: by an operator, so it is written down in the audit; else by housekeeping.
+        `ordered`: by an operator, so it gets an audit line; else by housekeeping.
         """
         place = self._place()
         count, kept, written = 0, 0, []
@@ -193,7 +193,7 @@ class LetterFiles:
             if not rows:
                 break
             written_as = self._write(place, rows)
-            if written_as is None:  # another worker archives them, or somebody took one away: look again
+            if written_as is None:  # another worker archives them, or one is gone: read again
                 continue
             name, digest = written_as
             _verify(place, name, digest, len(rows))
@@ -224,7 +224,7 @@ class LetterFiles:
         return open_archive(where)
 
     def _leaving(self) -> list[dict[str, Any]]:
-        """The oldest letters that must go; never one that is held or that halts its stream."""
+        """The oldest letters to archive; never one that is held or that halts its stream."""
         desk, settings = self._desk, self._desk.settings
         total = desk.ask(letters.count())
         rows = self._keys({"held": False, "halts": False}, None, letters.AGE, FILE_LETTERS)
@@ -233,10 +233,10 @@ class LetterFiles:
         return rows[: retention.leaving(since, total, now, settings.dead_age, settings.dead_count)]
 
     def _write(self, place: Archive, rows: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
-        """Put letters into a file of the archive: its name, and the digest of its lines. None: not all are here."""
+        """Write letters to a file of the archive: returns its name and the digest of its lines. None: some are gone."""
         digest, count = hashlib.sha256(), 0
         with scratch() as file:
-            # No time and no name inside: the same letters make the same file.
+            # No time and no name in the gzip header: the same letters make the same file.
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
                 for line in self._lines(rows):
                     digest.update(line)
@@ -265,7 +265,7 @@ class LetterFiles:
         return tally.command("Dead letters", _counted, dead.archived, seen, where)
 
     def restore(self, what: str, *, force: bool = False, progress: Progress | None = None) -> Imported:
-        """Bring back the letters of an archive's file: its name, path or URL. They are kept anew from now on.
+        """Bring back the letters of an archive's file: its name, path or URL. Their age counts from now on.
 
         Those that have ended since are left out, as in an import; `force` brings them back, too.
         """
@@ -315,7 +315,7 @@ def _verify(place: Archive, name: str, digest: str, count: int) -> None:
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """What was zipped, piece by piece; a file that ends too early is told."""
+    """The unzipped content, in parts; a file that ends too early raises ArchiveFailed."""
     reader = zlib.decompressobj(31)
     try:
         for piece in pieces:
@@ -342,7 +342,7 @@ def _unzipped(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines with their ends. One that does not end is refused before it fills the memory."""
+    """Lines with their line ends. A line that is too long is refused before it fills the memory."""
     rest, number = b"", 0
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
@@ -367,7 +367,7 @@ def _read(number: int, line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]
 
 
 def _pieces(found: Iterable[Any], size: Any) -> Iterator[list[Any]]:
-    """Pieces of so many at most, and so many bytes, but for one that is larger alone."""
+    """Groups of at most so many lines and so many bytes; a line that is larger is a group of its own."""
     piece: list[Any] = []
     room = BATCH_BYTES
     for each in found:

@@ -1,4 +1,4 @@
-"""What an operator gets to see, made of the rows that the store answers with."""
+"""Makes the results that an operator sees from the rows of the store."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What holds up a queue although nobody paused it: its handler's breaker, rate, slots, catch-up and concurrency.
+"""What holds back a queue that is not paused: its handler's breaker, rate, slots, catch-up and concurrency.
 
-Which handler needs which breaker is written in the application, not in the database. Asked with a URL alone, one can
+Which handler needs which breaker is known to the application, not to the database. With a URL alone, the answer can
 only name the breakers that are not closed.
 """
 
@@ -23,7 +23,7 @@ HELD_MAX = 100_000
 
 
 def broken(desk: Desk, each: Delivery, at: datetime) -> tuple[list[str], list[str]]:
-    """Sentences about breakers that keep a message from being claimed, and about those that may."""
+    """Sentences about breakers that hold a message back, and about those that may."""
     rows = desk.ask(breakers.known(BREAKERS_MAX))
     shut = {row.name: row for row, _ in rows if row.state != "closed"}
     handler = desk.handlers.get(str(each.queue))
@@ -128,7 +128,7 @@ def _rate(desk: Desk, limits: Limits, at: datetime) -> list[str]:
 
 
 def spoken(rate: Rate) -> str:
-    """A rate as one writes it."""
+    """A rate as it is written in settings."""
     for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
         if rate.per_second * seconds >= 1:
             return f"{rate.per_second * seconds:g}/{unit}"
@@ -142,5 +142,5 @@ def _concurrency(desk: Desk, limit: int, queue: QueueState) -> list[str]:
     count = len(queue.workers)
     whose = "its worker" if count == 1 else f"each of its {count} workers"
     return [
-        f"Hands are full: {held} messages of queue {queue.name} are leased, and {whose} runs {limit} at once."
+        f"Workers are busy: {held} messages of queue {queue.name} are leased, and {whose} runs {limit} at once."
     ]

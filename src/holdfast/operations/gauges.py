@@ -1,7 +1,7 @@
-"""What the database says for metrics: looked up now and then, and kept in between.
+"""Metrics that come from the database: read now and then, and kept in between.
 
-Counting costs a scan of what is pending, so it takes at most a fiftieth of the time, however deep the backlog is and
-however often somebody scrapes. `holdfast_survey_age_seconds` says how old the numbers are.
+Counting scans the pending messages. So it takes at most a fiftieth of the time, however deep the backlog is and
+however often metrics are scraped. `holdfast_survey_age_seconds` says how old the numbers are.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .results import STATES
 log = Log("holdfast.operations")
 
 KEPT_SECONDS = 10.0
-SHARE = 50  # times as long as it took, the next look is not before
+SHARE = 50  # a read that took a second is followed by so many seconds without one
 BLOCKED_MAX = 1000
 
 
 class Gauges:
-    """The last look at the database, for any number of scrapes."""
+    """The last numbers from the database, for any number of scrapes."""
 
     def __init__(self, operations: Callable[[], Any], clock: Clock) -> None:
         self._operations, self._clock = operations, clock
@@ -51,7 +51,7 @@ class Gauges:
     def _look(self, begun: float) -> None:
         try:
             self._samples, self._up = survey(self._operations()), True
-        except Exception as error:  # whatever it is, the other metrics are still to be had
+        except Exception as error:  # the other metrics are still shown
             self._samples, self._up = [], False
             log.warning(
                 "metrics.store_down", "Metrics of the database cannot be read: %(error)s", error=error
@@ -62,7 +62,7 @@ class Gauges:
 
 
 def survey(operations: Any) -> list[Sample]:
-    """Everything that is looked up, now."""
+    """Read all numbers now."""
     at, queues, workers = operations.queues.survey()
     samples = []
     blocked = Counter(each.queue for each in operations.streams.blocked(limit=BLOCKED_MAX))
@@ -71,7 +71,7 @@ def survey(operations: Any) -> list[Sample]:
         samples += [
             Sample("holdfast_pending", (each.name, state), (float(each.states.get(state, 0)),))
             for state in STATES
-            if state != "unrouted"  # which is in no queue
+            if state != "unrouted"  # those are in no queue
         ]
         waited = 0.0 if each.oldest_at is None else max(0.0, (at - each.oldest_at).total_seconds())
         samples += [

@@ -1,6 +1,6 @@
 """What is wrong now and what to do next: the problems that `status` shows, `doctor` repeats and exit codes follow.
 
-Everything here comes from a bounded number of statements, so that the page is there when it is needed.
+Everything here comes from a bounded number of statements, so the page stays fast in an incident.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .streams import POISON_ATTEMPTS
 
 LATE_SECONDS = 300.0
 BLOCKED_SECONDS = 3600.0
-STUCK_ATTEMPTS = 3  # of a head: fewer are no sign of anything
+STUCK_ATTEMPTS = 3  # of a head: fewer are normal
 CAUSES_SHOWN, SAMPLE, QUEUES_SAMPLED, PAUSED_SHOWN = 5, 1000, 5, 20
 
 
@@ -59,7 +59,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """An error that is frequent now, among dead letters or among messages that wait for a retry.
+    """An error that is frequent now, in dead letters or in messages that wait for a retry.
 
     `is_exact` is false where `count` is an estimate from the next messages of a queue that are retried.
     """
@@ -76,7 +76,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Everything at a glance. `ended` counts the outcomes of the last minute; `problems` make it unhealthy."""
+    """The whole state on one page. `ended` counts the outcomes of the last minute; `problems` make it unhealthy."""
 
     at: datetime
     queues: tuple[QueueState, ...]
@@ -136,7 +136,7 @@ def paused(desk: Desk, queues: Sequence[QueueState]) -> list[Paused]:
 
 
 def causes(desk: Desk, queues: Sequence[QueueState]) -> list[Cause]:
-    """The most frequent errors: of the newest dead letters, and of what is retried next."""
+    """The most frequent errors: of the newest dead letters, and of the next retries."""
     found = _dead_causes(desk) if any(each.dead for each in queues) else []
     retrying = sorted(queues, key=lambda each: -each.states.get("retrying", 0))[:QUEUES_SAMPLED]
     for queue in retrying:
@@ -205,7 +205,7 @@ def problems(
     loops: int,
     is_app_known: bool,
 ) -> list[Finding]:
-    """What makes the whole unhealthy, the most urgent first. Dead letters do not: failures are meant to end there."""
+    """The problems, the most urgent first. Dead letters are not a problem: that is where failures should end."""
     anybody = any(each.is_alive for each in workers)
     return [
         *(_breaker(each, at) for each in breakers),
@@ -266,7 +266,7 @@ def _workers(at: datetime, queues: Sequence[QueueState], workers: Sequence[Worke
 
 
 def _orphaned(queue: QueueState, is_app_known: bool) -> Iterator[Finding]:
-    """Whether anybody will ever take from an empty queue, only the application knows: not said for a URL alone."""
+    """An empty queue is reported only with an application: with a URL alone its handlers are not known."""
     if not queue.is_orphaned or not (queue.depth or is_app_known):
         return
     waits = waiting(queue.depth) if queue.depth else "nothing waits yet"
@@ -307,7 +307,7 @@ def _queue(at: datetime, queue: QueueState, anybody: bool) -> Iterator[Finding]:
 
 
 def _stream(at: datetime, stream: StreamState) -> Finding | None:
-    """Halted, or standing still for long, or growing behind a head that cannot go on."""
+    """A stream that is halted, blocked for long, or growing behind a blocked head."""
     who = f"Stream {stream.stream} of queue {stream.queue}"
     look = f"`holdfast streams show {stream.queue} {stream.stream}`"
     waits = waiting(stream.waiting)

@@ -20,12 +20,12 @@ from .queues import Queues
 from .results import clock
 from .streams import Streams
 
-DEPTH = 5  # of children of children
-SHOWN = 10  # of what it waits for
+DEPTH = 5  # levels of children that are shown
+SHOWN = 10  # of the things it waits for
 
 
 def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
-    """Sentences about an instance; None: there is none with this id."""
+    """Sentences about an instance; None if no instance has this id."""
     shown = desk.ask(instances.show(id))
     if shown is None:
         return None
@@ -50,7 +50,7 @@ def _turns(shown: Shown) -> str:
 
 
 def _next_message(desk: Desk, shown: Shown) -> list[str]:
-    """What stands in its stream, and whether anybody takes it."""
+    """The messages in its stream, and whether a worker takes them."""
     told: list[str] = []
     found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
     if found and found[0].halted_by is not None:
@@ -70,7 +70,7 @@ def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
     try:
         waited = open_commands(merged(_journal(desk, shown)))
     except (BodySealed, JournalUnreadable) as error:
-        return [f"What it waits for cannot be told: {error}"]
+        return [f"What it waits for cannot be read: {error}"]
     if not waited:
         return ["It waits for no activity, timer or child: for a signal, or for its next message."]
     told: list[str] = []

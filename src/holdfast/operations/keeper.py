@@ -1,4 +1,4 @@
-"""What workers do once a minute, beside their work: cleaning, and looking after alerts."""
+"""What workers do once a minute, beside their work: cleaning, and checking alerts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .cleaning import Cleaning
 
 log = Log("holdfast.alerts")
 
-STRETCHES = 12  # of cleaning, each with its rest: about a minute
+STRETCHES = 12  # rounds of cleaning alone, each with its rest: about a minute
 
 
 class Keeper:
-    """Keeps house for one process. Alerts are decided here and told by a thread that nobody waits for.
+    """Housekeeping of one process. Alerts are decided here and sent by a thread that is not waited for.
 
-    A sink that hangs must not hold up a worker that is told to stop: what it has not told, another process tells.
+    A sink that hangs must not delay a worker that stops. What was not sent, another process sends.
     """
 
     def __init__(self, operations: Callable[[], Operations]) -> None:
@@ -28,9 +28,9 @@ class Keeper:
         self._stretches = 0  # of cleaning alone, since the last whole round
 
     def __call__(self) -> Rest:
-        """A round. The answer says how long to rest at least, and whether there is more to clean then.
+        """One round. Returns how long to rest at least, and whether there is more to clean.
 
-        As long as there is more, most rounds only clean: they come every few seconds.
+        While there is more, most rounds only clean, every few seconds.
         """
         operations = self._operations()
         if self._stretches:
@@ -64,4 +64,4 @@ def _tell(operations: Operations) -> None:
     try:
         operations.alerts.tell()
     except Exception as error:  # the next housekeeping tries again
-        log.warning("alerts.untold", "Alerts could not be told: %(error)s", error=error)
+        log.warning("alerts.untold", "Alerts could not be sent: %(error)s", error=error)

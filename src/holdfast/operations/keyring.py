@@ -1,4 +1,4 @@
-"""Keys: which ones stored bodies are sealed with, and sealing them anew with the first."""
+"""Keys: which ones seal the stored bodies, and sealing bodies again with the first key."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class SealedWith:
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """What a rotation did. `unopened`: the key of so many is not here, or they were changed; they are as they were."""
+    """What a rotation did. `unopened`: bodies whose key is not here, or that do not open; they are unchanged."""
 
     changed: int
     unopened: int
-    left: int  # sealed with another key than the first, when it was over
+    left: int  # still sealed with another key than the first
 
 
 class Keyring:
-    """Questions and orders about keys."""
+    """Questions and commands about keys."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -52,13 +52,13 @@ class Keyring:
         return self._keys("opened").open(id, type, body)
 
     def counts(self) -> Sequence[SealedWith]:
-        """Which keys are in use. Reads every body: once in a while."""
+        """Which keys are in use. Reads every body, so it is slow."""
         rows = self._desk.ask(keys.counts(SEALED))
         return [SealedWith(key, KINDS[place], count) for place, key, count in rows]
 
     def rotate(self, *, plain: bool = False, progress: Callable[[int], None] | None = None) -> Rotated:
         """Seal with the first key what is sealed with another; with `plain` also what is not sealed."""
-        ours, desk = self._keys("sealed anew"), self._desk
+        ours, desk = self._keys("sealed again"), self._desk
         marks = {"mark": ours.mark, "sealed": SEALED}
 
         def seal(id: UUID, type: str, old: str) -> str | None:

@@ -1,7 +1,7 @@
-"""The application's hook for dead letters: `@app.on_dead_letter`. What it is given, and how it comes to be called.
+"""The application's hook for dead letters, `@app.on_dead_letter`: what it gets, and how it is called.
 
-A death leaves a message for the hook in its own transaction (rules/aftermath.py), in a queue of the engine's, so the
-hook is called at least once for each death, whoever dies meanwhile. The message holds what the worker knew; the error
+A death stores a message for the hook in the same transaction (rules/aftermath.py), in a queue of the engine. So the
+hook is called at least once for each death, even if processes die. The message holds what the worker knew; the error
 history and who held it are looked up when the hook is called.
 """
 
@@ -22,10 +22,10 @@ from ..model.failure import FailureDescription, of_letter
 from ..model.message import Death, Reason, Trouble
 from ..rules.aftermath import HOOK_QUEUE
 
-if TYPE_CHECKING:  # an application that never looks at operations does not load them
+if TYPE_CHECKING:  # an application that does not use operations does not load them
     from . import Content, Operations
 
-NEAR = timedelta(minutes=1)  # between a worker's idea of the moment of a death and the database's
+NEAR = timedelta(minutes=1)  # between the moment of a death by a worker's clock and by the database's
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _opened(letter: DeadLetter, keys: Keys | None) -> DeadLetter:
 
 
 def _completed(operations: Operations, letter: DeadLetter) -> DeadLetter:
-    """With what only the store knows, if the message is still dead or pending again."""
+    """The letter with what only the store knows, if the message is still dead or pending again."""
     for content in _known(operations, letter):
         for death in content.deaths:
             if death.error == letter.error and abs(death.died_at - letter.died_at) < NEAR:

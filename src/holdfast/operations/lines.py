@@ -1,4 +1,4 @@
-"""A dead letter as a line of JSON: complete, versioned, the same from both databases; and back, strictly."""
+"""A dead letter as a line of JSON: complete, versioned, the same from both databases. Reading a line is strict."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..errors import InvalidMessage
 from ..rules.delivery import NUMBER_MAX
 
 VERSION = 1
-DEPTH_MAX = 16  # of the error history: ours are two deep
+DEPTH_MAX = 16  # levels of nesting in an error history: the engine writes two
 LINE_MAX = 64 * 1024 * 1024  # bytes: a body of 1 MiB with its copies in earlier deaths is far below
 
-# What a counter, a status and a place can be. Beyond, no worker could count it up, or bring it back to its place.
+# The range of a counter, a status and a place. Beyond it a worker could not raise the counter or restore the place.
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Status = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Large = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
@@ -43,7 +43,7 @@ class _Death(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    """Everything that is known of a dead letter, but for where it lies."""
+    """Everything that is known of a dead letter, except which database it is in."""
 
     holdfast: int
     id: UUID
@@ -88,7 +88,7 @@ _ERROR = ("at", "reason", "text")
 def write_line(row: dict[str, Any], deaths: list[dict[str, Any]]) -> bytes:
     """One letter and all its deaths, with the line's end."""
     told = {"holdfast": VERSION} | {name: _plain(row[name]) for name in _FIELDS}
-    if told["errors"] is not None:  # the databases keep the keys in an order of their own
+    if told["errors"] is not None:  # each database keeps the keys in its own order
         told["errors"] = [
             {key: each[key] for key in (*_ERROR, *sorted(each.keys() - {*_ERROR})) if key in each}
             for each in told["errors"]
@@ -98,7 +98,7 @@ def write_line(row: dict[str, Any], deaths: list[dict[str, Any]]) -> bytes:
 
 
 def read_line(line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A letter and its deaths as rows for the store; raises what says why not."""
+    """A letter and its deaths as rows for the store; raises an error that says what is wrong."""
     version = msgspec.json.decode(line, type=dict[str, Any]).get("holdfast")
     if version != VERSION:
         newer = isinstance(version, int) and version > VERSION
@@ -111,7 +111,7 @@ def read_line(line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if not _is_shallow(found.errors or [], DEPTH_MAX):
         raise InvalidMessage("its error history is nested too deep.")
     msgspec.convert(found.errors or [], list[_Trouble], strict=False)
-    # What a plain INSERT could store must come back, so names are not judged here; but NUL no database keeps as it is.
+    # What a plain INSERT could store must be importable, so names are not checked. But no database keeps NUL.
     if b"\\u0000" in line and any("\x00" in each for each in _texts(msgspec.to_builtins(found))):
         raise InvalidMessage("a text in it holds the character NUL.")
     if not (found.queue and found.type):

@@ -1,4 +1,4 @@
-"""Pending messages: find them, look into them, let them go on, hold them back, end them."""
+"""Pending messages: find, show, retry, park, cancel them, or make them dead letters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .naming import named
 from .results import Changed, Delivery, Dossier, Filter, Many
 
 BATCH = 500
-MANY_MAX = 1_000_000  # messages in one order: every loop has a limit
+MANY_MAX = 1_000_000  # messages in one command: every loop has a limit
 
 
 class Messages:
-    """Orders and questions about pending messages."""
+    """Questions and commands about pending messages."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -71,7 +71,7 @@ class Messages:
         return dossier
 
     def find_out(self, id: UUID) -> Dossier:
-        """The same, empty if nothing is known."""
+        """The same; empty if nothing is known."""
         pending, dead, ended = self._desk.ask(queries.show(id))
         return Dossier(
             id,
@@ -89,7 +89,7 @@ class Messages:
         reset: bool = False,
         why: str | None = None,
     ) -> list[Changed]:
-        """Claimable now, as soon as it is its turn; also what unparks. `reset` sets all counters but the epoch to 0.
+        """Make it claimable now, as soon as it is its turn; also unparks. `reset` sets all counters but the epoch to 0.
 
         Here and below: `number` says which message is meant, if several have the id.
         """
@@ -114,7 +114,7 @@ class Messages:
         why: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Many:
-        """What matches and waits for a retry, or is parked, is claimable now. Another state must be asked for."""
+        """Make what matches claimable now: what waits for a retry or is parked. Name any other state in the filter."""
         desk, filter = self._desk, _checked(filter)
         desk.command("Leases", engine.recover)
         states = None if filter.state or filter.id else ["retrying", "parked"]
@@ -160,7 +160,7 @@ class Messages:
     def park(
         self, id: UUID | str, *, queue: str | None = None, number: int | None = None, why: str | None = None
     ) -> list[Changed]:
-        """It keeps its place and is not handed out, until `retry`. In a stream it holds up what stands behind it."""
+        """Keep it in its place and do not hand it out, until `retry`. In a stream it blocks what is behind it."""
         return self._desk.each(
             as_id(id),
             queue,
@@ -174,7 +174,7 @@ class Messages:
     def cancel(
         self, id: UUID | str, *, queue: str | None = None, number: int | None = None, why: str | None = None
     ) -> list[Changed]:
-        """It ends without being handled. If a worker holds it, that one is asked, and the first settlement wins."""
+        """End it without handling it. A worker that holds it is asked to cancel; the first settlement wins."""
         return self._desk.each(
             as_id(id),
             queue,
@@ -188,7 +188,7 @@ class Messages:
     def poison(
         self, id: UUID | str, why: str, *, queue: str | None = None, number: int | None = None
     ) -> list[Changed]:
-        """It becomes a dead letter by hand, with reason 7; its stream goes on. No recovery policy brings it back."""
+        """Make it a dead letter by hand, with reason 7; its stream goes on. No recovery policy redrives it."""
         text = needed(why, self._desk.settings.error_chars)
         return self._desk.each(
             as_id(id),
@@ -202,7 +202,7 @@ class Messages:
 
 
 def _bury(seq: int, why: str) -> Plan[None]:
-    """A message becomes a dead letter by hand. The application's hook hears of it, if there is one."""
+    """Make a message a dead letter by hand. The application's hook is called, if there is one."""
     name = fingerprint(why, Reason.POISON_MESSAGE)
     held = yield from operator.poison(seq, why, name)
     if HOOK_QUEUE in (yield from queries.queue_names()):

@@ -1,7 +1,7 @@
 """The message that a person means: an id may be given whole, by its last eight characters, or by its beginning.
 
 Ids are ordered by time, so those of one minute begin alike; their last characters are random, which is why tables show
-those. Nothing is stored for it: the newest ids are read from an index that is there anyway (store/plans/ids.py).
+those. Nothing extra is stored: the newest ids are read from an existing index (store/plans/ids.py).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..store.statement import Plan
 from .desk import Desk
 
 SHORT = 8  # characters from the end
-BEGINNING = 4  # fewer say nothing
+BEGINNING = 4  # characters at least
 SHOWN = 10
 PARTIAL = re.compile(r"[0-9a-fA-F-]+")
-DASHES = (12, 16, 20, 24)  # digits from the end behind which a dash stands
+DASHES = (12, 16, 20, 24)  # a dash stands before so many digits from the end
 
 
 def named(desk: Desk, text: str) -> UUID:
@@ -52,7 +52,7 @@ def named(desk: Desk, text: str) -> UUID:
 def _look(digits: str) -> Plan[list[Row]]:
     rows = yield from ids.begins(UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
     known = {row["id"] for row in rows}
-    # Eight characters may be either end. More of them that begin an id are not looked for at the ends of others.
+    # Eight characters may be the beginning or the end. Longer ones that begin an id are not searched as endings.
     if len(digits) == SHORT or (len(digits) > SHORT and not rows):
         for id in sorted((yield from ids.ends(tail(digits))) - known):
             rows += yield from ids.begins(id, id)

@@ -1,4 +1,4 @@
-"""Queues: how deep they are, who takes from them; pause them, empty them."""
+"""Queues: how deep they are, which workers take from them; pause, move or drop them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNT_MAX = 1_000_000
 
 
 class Queues:
-    """Orders and questions about queues."""
+    """Questions and commands about queues."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -48,7 +48,7 @@ class Queues:
         return self.survey()[2]
 
     def survey(self) -> tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]:
-        """The database's time, all queues and all workers, from one look."""
+        """The database's time, all queues and all workers, from one read."""
         return self._desk.ask(self._survey())
 
     def _survey(self) -> Plan[tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]]:
@@ -64,7 +64,7 @@ class Queues:
         return moment, _queues(counts, known, subscribed, dead, workers, self._desk.handlers), workers
 
     def pause(self, name: str, why: str | None = None) -> None:
-        """Nothing is claimed from it; what runs settles, and the unstarted rest of runs goes back."""
+        """Stop claiming from it. What runs is settled; what has not started is given back."""
         self._known(name)
         text = said(why, self._desk.settings.error_chars)
         self._desk.command(f"Queue {name}", self._pause, name, text)
@@ -77,7 +77,7 @@ class Queues:
         yield from self._desk.note(Entry("queues.pause", name, why=why), before, after)
 
     def resume(self, name: str, *, why: str | None = None) -> bool:
-        """It is claimed from again. False: it was not paused."""
+        """Claim from it again. False: it was not paused."""
         self._known(name)
         text = said(why, self._desk.settings.error_chars)
         resumed = self._desk.command(f"Queue {name}", self._resume, name, text)
@@ -101,10 +101,10 @@ class Queues:
         why: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Emptied:
-        """All pending messages go to another queue, each stream in its order, behind what is there.
+        """Move all pending messages to another queue, each stream in its order, behind what is there.
 
-        The source is no longer subscribed to anything. What the target has, or has ended, ends in the source; where
-        another message has the id in the target, it becomes a dead letter there.
+        The source loses its subscriptions. A message that the target has, or has ended, ends in the source. If
+        another message has its id in the target, it becomes a dead letter there.
         """
         if source == target:
             raise UsageError(f"Queue {source} cannot be moved to itself.")
@@ -145,7 +145,7 @@ class Queues:
         return Emptied(source, total.moved, ended, tuple(unsubscribed), total.over, total.taken)
 
     def _known_to(self, source: str, target: str) -> Plan[tuple[datetime, dict[int, str]]]:
-        """The moment, and which messages of a queue another one has or has ended: one pass over the history."""
+        """The time, and which messages of a queue another one has or has ended: one pass over the history."""
         since = yield from operator.moment()
         return since, (yield from queues.known(source, target))
 
@@ -157,7 +157,7 @@ class Queues:
         why: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Emptied:
-        """A queue is forgotten. With `force` its pending messages end as discarded; its dead letters stay."""
+        """Remove a queue. With `force` its pending messages end as discarded; its dead letters stay."""
         self._idle(name)
         desk = self._desk
         pending, _ = desk.ask(queries.queue_pending(name, COUNT_MAX))
@@ -187,7 +187,7 @@ class Queues:
     def _begin(
         self, action: str, name: str, target: str | None, why: str | None
     ) -> tuple[Tally, Sequence[str]]:
-        """New messages do not go to a queue any more that is about to be emptied; that is written down at once."""
+        """End the subscriptions of a queue before it is emptied, with an audit line."""
         desk = self._desk
         tally = Tally(desk, Entry(action, name, target, why=said(why, desk.settings.error_chars)))
         unsubscribed = tally.begin(
@@ -196,7 +196,7 @@ class Queues:
         return tally, unsubscribed
 
     def state(self, name: str) -> QueueState | None:
-        """A queue without its numbers; None if nobody knows it."""
+        """A queue without its counts; None if there is no such queue."""
         return self._desk.ask(self._look(name))
 
     def _look(self, name: str) -> Plan[QueueState | None]:
@@ -228,7 +228,7 @@ class Queues:
         return found
 
     def _idle(self, name: str) -> None:
-        """Refused while workers take from the queue: they would go on while it is emptied."""
+        """Raises Refused while workers take from the queue: they would go on while it is emptied."""
         state = self._known(name)
         if name.startswith(INTERNAL):
             raise Refused(f"Queue {name} is the engine's own: its messages are cancelled one by one.")
@@ -262,7 +262,7 @@ def _queues(
     workers: Sequence[WorkerState],
     declared: Handlers,
 ) -> Sequence[QueueState]:
-    """`declared`: the handlers of the application; none: no application is known."""
+    """`declared`: the handlers of the application; None: no application is known."""
     rows = {row["name"]: row for row in known}
     states: dict[str, dict[str, int]] = defaultdict(dict)
     oldest: dict[str, datetime] = {}

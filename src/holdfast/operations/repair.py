@@ -1,4 +1,4 @@
-"""What a switch-over, a restore or a failover leaves behind: sequences below the numbers that are stored."""
+"""Repairs what a switch-over, a restore or a failover can leave: sequences below the numbers that are stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 20
 
 
 def repair(desk: Desk, *, leap: bool, why: str | None) -> Repaired:
-    """Raise what is behind, and give the messages that it misplaced their turn back. May be run while all work."""
+    """Raise sequences that are behind, and put misplaced messages back in order. Safe while workers run."""
     text = said(why, desk.settings.error_chars)
     done = Repaired((), ())
     for n in range(ROUNDS_MAX):
@@ -62,7 +62,7 @@ def _entry(mended: sequences.Mended, why: str | None) -> Entry | None:
 
 
 def examine(desk: Desk) -> Iterator[Finding]:
-    """What the doctor says about it."""
+    """The doctor's findings about sequences."""
     for each in desk.ask(sequences.look()):
         if raised(each.last, each.stored) is not None:
             yield Finding(

@@ -1,4 +1,4 @@
-"""What an operator gets to see: frozen, without presentation. Every instant is aware, in UTC."""
+"""The results that an operator sees: frozen, without presentation. Every instant has a time zone: UTC."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ STATES: tuple[State, ...] = (
     "ready", "leased", "waiting", "blocked", "scheduled", "retrying", "parked", "suspect", "unrouted",
 )  # fmt: skip
 BLOCKING = ("parked", "suspect", "retrying", "scheduled")  # states of a head that hold up its stream
-OPERATOR = "operator: "  # begins what halts a stream by hand
+OPERATOR = "operator: "  # begins `halted_by` of a stream that was halted by hand
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which messages or dead letters; what is None does not count. `reason` is that of the last failure.
+    """Which messages or dead letters; a field that is None does not filter. `reason` is that of the last failure.
 
     The fields from `died_of` on are for dead letters: the reason of the death itself, the cause, when it died, what
     stands in one of its errors, whether it was redriven before, and whether it is held.
@@ -147,7 +147,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """How many messages of a queue died within a time, whatever became of them since."""
+    """How many messages of a queue died within a time, also those redriven or discarded since."""
 
     queue: str
     count: int
@@ -156,7 +156,7 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What a redrive would do: how many come back, how many are held and stay, and of which causes they are."""
+    """What a redrive would do: how many it redrives, how many are held and stay, and their causes."""
 
     count: int
     held: int
@@ -165,7 +165,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """What became of the few that were redriven first."""
+    """What became of the canary: the few that were redriven first."""
 
     tried: int
     ended: int
@@ -179,7 +179,7 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """How many came back. With a canary that is not well the others stayed where they are."""
+    """How many were redriven. If the canary failed, the others stayed dead letters."""
 
     changed: int
     canary: Canary | None = None
@@ -205,7 +205,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message carries, as JSON text, its error history, its last traceback, and every death it has died."""
+    """What a message carries, as JSON text, its error history, its last traceback, and all its deaths."""
 
     body: str
     headers: str | None
@@ -259,7 +259,7 @@ class StreamState:
 
     @property
     def since(self) -> datetime | None:
-        """Since when it is blocked, as far as anybody knows."""
+        """Since when it is blocked, as far as it is known."""
         if not self.is_blocked:
             return None
         return self.halted_at or self.failed_at or self.created_at
@@ -280,7 +280,7 @@ class StreamOrder:
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """What holds up a stream: its head, or the dead letter that halts it. `is_poison`: it may be, tried so often."""
+    """What blocks a stream: its head, or the dead letter that halts it. `is_poison`: tried so often that it may be."""
 
     stream: StreamState
     delivery: Delivery | None
@@ -308,7 +308,7 @@ class WorkerState:
 class QueueState:
     """A queue. `is_orphaned`: no live worker takes from it, and no handler of the application has it.
 
-    Without an application: although workers live, or no subscription leads to it either.
+    Without an application: workers are alive but none takes from it, or no subscription leads to it either.
     """
 
     name: str
@@ -340,7 +340,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A queue that new messages do not go to any more: what it had subscribed to, and what it had been renamed to."""
+    """A queue that gets no new messages any more: its former subscriptions, and its new name if it was renamed."""
 
     queue: str
     patterns: tuple[str, ...]
@@ -349,7 +349,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Unrouted:
-    """A type that nobody subscribes to, with what waits for a subscriber."""
+    """A type without a subscriber, and the messages that wait for one."""
 
     type: str
     count: int
@@ -358,7 +358,7 @@ class Unrouted:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What an order did to one delivery."""
+    """What a command did to one delivery."""
 
     id: UUID
     queue: str | None
@@ -367,7 +367,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """What an order about many did: how many it changed, and which were refused and why."""
+    """What a command about many did: how many it changed, and which were refused and why."""
 
     changed: int
     refused: tuple[Changed, ...] = ()
@@ -391,7 +391,7 @@ class Emptied:
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """How many messages failed for a reason the last time, pending and dead."""
+    """How many messages, pending and dead, failed for this reason the last time."""
 
     reason: Reason
     pending: int
@@ -413,7 +413,7 @@ class RetryBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A message in a retry loop. `same_reason`: every failure that is still known had the same one."""
+    """A message in a retry loop. `same_reason`: all failures that are still known had the same reason."""
 
     delivery: Delivery
     failing_since: datetime | None
@@ -467,7 +467,7 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
-    more: bool = False  # there was no time for all that is to be removed
+    more: bool = False  # the time was too short: more is left to remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +481,7 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair did. `streams`: those (queue, stream) of which messages got their turn back."""
+    """What a repair did. `streams`: those (queue, stream) in which messages were put back in order."""
 
     raised: tuple[Raised, ...]
     streams: tuple[tuple[str, str], ...]

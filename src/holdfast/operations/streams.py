@@ -1,4 +1,4 @@
-"""Streams: what holds them up, and what an operator may do about it."""
+"""Streams: what blocks them, and what an operator may do about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POISON_ATTEMPTS = 10
 
 
 class Streams:
-    """Orders and questions about the order of messages."""
+    """Questions and commands about streams and their order."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -56,7 +56,7 @@ class Streams:
         return [from_rows.delivery(row) for row in rows]
 
     def blocking_message(self, queue: str, stream: str, *, attempts: int = POISON_ATTEMPTS) -> Blocking:
-        """What stands first in a stream, and whether it has been tried so often that it may be poison."""
+        """The first message of a stream, and whether it was tried so often that it may be poison."""
         order = self.show(queue, stream, limit=1)
         if order.state is None:
             raise NotFound(f"Nothing is in the order of stream {stream} of queue {queue}: nothing blocks it.")
@@ -76,10 +76,10 @@ class Streams:
         found = [from_rows.letter(row) for row in dead if row["queue"] == state.queue]
         return max(
             found, key=lambda each: each.halts, default=None
-        )  # of several with its id, the one that halts it
+        )  # of several letters with this id, the one that halts the stream
 
     def set_aside(self, queue: str, stream: str, *, why: str | None = None) -> Changed:
-        """The head leaves the order, and what stood behind it goes on in its order."""
+        """Take the head out of the order; what was behind it goes on in its order."""
         text = said(why, self._desk.settings.error_chars)
         id = self._desk.command(f"Stream {stream}", self._set_aside, queue, stream, text)
         log.info(
@@ -102,13 +102,13 @@ class Streams:
     def release(
         self, id: UUID | str, *, queue: str | None = None, why: str | None = None
     ) -> Sequence[Changed]:
-        """One waiting message leaves the order and is claimable; those between stay blocked."""
+        """Take one waiting message out of the order, so it is claimable; the others stay blocked."""
         return self._desk.each(
             as_id(id), queue, operator.release, lambda _: "released", action="streams.release", why=why
         )
 
     def halt(self, queue: str, stream: str, why: str) -> None:
-        """Nothing of a stream is handed out, and new messages wait, until it is resumed."""
+        """Hand out nothing of a stream until it is resumed; new messages wait."""
         text = needed(why, self._desk.settings.error_chars)
         self._desk.command(f"Stream {stream}", self._halt, queue, stream, text)
         log.info(
@@ -126,7 +126,7 @@ class Streams:
         yield from self._desk.note(Entry("streams.halt", queue, stream, why=why), before, after)
 
     def resume(self, queue: str, stream: str, *, why: str | None = None) -> bool:
-        """A halted stream goes on with the first message of its order. False: it was not halted."""
+        """Let a halted stream go on with the first message of its order. False: it was not halted."""
         text = said(why, self._desk.settings.error_chars)
         lifted = self._desk.command(f"Stream {stream}", self._resume, queue, stream, text)
         if lifted:

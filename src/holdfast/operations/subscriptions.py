@@ -1,4 +1,4 @@
-"""Subscriptions: which queue gets which types, what nobody serves any more, and handlers that were renamed."""
+"""Subscriptions: which queue gets which types, queues that no worker serves, and renamed handlers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .results import Dropped, Subscription
 
 
 class Subscriptions:
-    """Orders and questions about subscriptions."""
+    """Questions and commands about subscriptions."""
 
     def __init__(self, desk: Desk, known: Queues) -> None:
         self._desk, self._queues = desk, known
@@ -42,14 +42,14 @@ class Subscriptions:
         return found
 
     def orphaned(self) -> Sequence[Subscription]:
-        """Those whose queue fills and is served by nobody: no live worker has it, nor a handler of the application.
+        """Those whose queue is not served: neither a live worker nor a handler of the application has it.
 
         Without an application (`--url` alone) a queue whose workers are all stopped looks like one.
         """
         return [each for each in self.list() if each.is_orphaned]
 
     def drop(self, queue: str, *, why: str | None = None) -> Dropped:
-        """New messages do not go to this queue any more; what is in it stays. A renaming of it is forgotten, too.
+        """Send no new messages to this queue; what is in it stays. Its renaming is removed, too.
 
         Refused while a live worker takes from it. A process that declares its handler subscribes it again.
         """
@@ -74,7 +74,7 @@ class Subscriptions:
         return Dropped(queue, tuple(patterns), renamed_to)
 
     def follow(self) -> int:
-        """What is left in the queues of renamed handlers goes to their new queues. The answer: how many messages.
+        """Move what is left in the queues of renamed handlers to their new queues. Returns how many messages.
 
         Nothing moves while a live worker takes from the old queue, or while it is paused.
         """

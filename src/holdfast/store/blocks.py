@@ -1,4 +1,4 @@
-"""Whether the caller is in the middle of a transaction of its own: Django knows, in each thread."""
+"""Whether the caller is inside a transaction of its own: Django knows, for each thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def django_blocks() -> list[dict[str, Any]]:
 
 
 def is_same_server(host: str, port: str, database: str, block: Mapping[str, Any]) -> bool:
-    """Whether Django's settings name this PostgreSQL database, as far as their words can tell."""
+    """Whether Django's settings name this PostgreSQL database, as far as can be seen from them."""
     theirs = str(block.get("HOST") or ""), str(block.get("PORT") or "5432"), str(block.get("NAME"))
     return (
         "postgresql" in str(block.get("ENGINE"))

@@ -1,4 +1,4 @@
-"""What a store is, whatever its database: the rest of the package knows no more of it."""
+"""The interface of a store, the same for every database: the rest of the package uses only this."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Arun: TypeAlias = Callable[[Runnable[Any]], Awaitable[Any]]
 class Store(Protocol):
     """Runs plans on connections of its own, and binds those that run in the caller's transaction.
 
-    `has_one_writer`: whoever is in a transaction keeps all others from writing, so whatever is needed for a publish is
-    done in it. `is_embedded`: it needs no ceremony, its tables are made when they are missed.
+    `has_one_writer`: an open write transaction blocks all other writers, so whatever is needed for a publish is
+    done in it. `is_embedded`: it needs no setup, its tables are created when they are missing.
     """
 
     clock: Clock
@@ -35,12 +35,12 @@ class Store(Protocol):
         """Where the database is, for people."""
 
     def run(self, plan: Runnable[T]) -> T:
-        """Do a plan in a transaction of its own and block until it is committed."""
+        """Run a plan in a transaction of its own and block until it is committed."""
 
     async def arun(self, plan: Runnable[T]) -> T: ...
 
     def read(self, plan: Runnable[T]) -> T:
-        """Do a plan that only reads."""
+        """Run a plan that only reads."""
 
     def bound(self, plan: Runnable[T]) -> Bound[T]:
         """The plan in the SQL of this database, at this time: for a handle of the caller's."""
@@ -58,17 +58,17 @@ class Store(Protocol):
     # -- hints
 
     async def wait(self, seconds: float, woken: asyncio.Event) -> None:
-        """Return after so long, or earlier when woken."""
+        """Return after so many seconds, or earlier when woken."""
 
     async def listen(self, woken: asyncio.Event) -> None: ...
 
     # -- life
 
     def elsewhere(self) -> Plan[str | None]:
-        """Where the connection that runs this is, if it is known not to be at this database."""
+        """The database of the connection that runs this, if it is known to be another one than this."""
 
     def is_named_by(self, settings: Mapping[str, Any]) -> bool:
-        """Whether these settings of Django name this database, as far as can be told."""
+        """Whether these settings of Django name this database, as far as can be seen."""
 
     def is_prepared(
         self,
@@ -79,12 +79,12 @@ class Store(Protocol):
         """Whether tables and subscriptions are there and committed, as far as that can be seen without waiting."""
 
     def migration(self) -> Plan[list[int]]:
-        """What brings the database to the version of this release; the answer lists the steps taken."""
+        """The migration to the version of this release; it returns the steps taken."""
 
     def migrate(self) -> list[int]: ...
 
     def drop(self) -> None:
-        """Remove all that is Holdfast's from the database, with its schema: for databases that a test made."""
+        """Remove the schema with everything in it: only for databases that a test made."""
 
     def check(self) -> None:
         """Refuse a database without our tables, or with those of another version."""

@@ -1,7 +1,7 @@
 """Ids that publishers give: unique in a queue among what is pending, scheduled, unrouted or dead.
 
-They are looked up before anything is stored. What comes between the look and the storing meets the unique index, and
-each driver says that in its own words. Ids that the engine makes are not looked up.
+They are looked up before anything is stored. A message that is stored in between violates the unique index, and
+each driver reports that in its own way. Ids that the engine makes are not looked up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def given(messages: Sequence[NewMessage]) -> list[NewMessage]:
 
 
 def refuse_twice(messages: Sequence[NewMessage]) -> None:
-    """One id in one call for two messages that may come into one queue. The same one again, by its key, is none."""
+    """Refuse one id for two messages of one call that may come into one queue. A duplicate by dedupe key is allowed."""
     seen: dict[UUID, list[NewMessage]] = {}
     for each in messages:
         for other in seen.setdefault(each.id, []):
@@ -97,7 +97,7 @@ def raise_if_taken(error: Exception, messages: Sequence[NewMessage], schema: str
         return
     id, queue = found
     ids = Counter(message.id for message in messages)
-    if id is None:  # it is not told: one that was given twice, or the only one
+    if id is None:  # the driver does not say which: one that was given twice, or the only one
         ((id, _),) = ids.most_common(1)
     if id in ids:
         raise IdTaken(id, queue, "stored") from error

@@ -1,7 +1,7 @@
-"""Who may do what in a database: the rights of each kind of role, as PostgreSQL's GRANT says them.
+"""The rights of each kind of role in a database, as PostgreSQL's GRANT statements.
 
 - The owner has the tables and functions, and migrates. Functions for producers run with the owner's rights.
-- A worker claims, settles, keeps house; and does whatever an operator orders.
+- A worker claims, settles and does housekeeping; an operator's commands run with this role, too.
 - A producer publishes, by the functions or by a plain INSERT, and can neither read nor change what is stored.
 - A viewer reads everything, bodies included, and changes nothing.
 
@@ -41,7 +41,7 @@ KNOWS = (
     "rename",
     "schema_version",
     "subscription",
-)  # names, and what is installed: an application looks at its start
+)  # names, and what is installed: an application reads them at its start
 READ_ONLY = ("schema_version",)  # also for workers
 
 ROLE = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_.@-]{0,62}")
@@ -57,7 +57,7 @@ def tables() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def sequences() -> tuple[str, ...]:
-    """Those with a name, and those of columns that number themselves."""
+    """Named sequences, and those of identity columns."""
     own = [
         f"{table}_{column}_seq"
         for table, columns in TABLE.findall(_steps())
@@ -91,7 +91,7 @@ def rights(access: Access, schema: str = DEFAULT_SCHEMA) -> list[str]:
 
 
 def script(roles: Mapping[Access, str], owner: str | None = None, schema: str = DEFAULT_SCHEMA) -> str:
-    """SQL for psql, for whoever owns the tables. It may be run again, and takes from roles what is not theirs."""
+    """SQL for psql, for the owner of the tables. It may be run again, and revokes other rights of these roles."""
     lines = [
         f"-- Who may do what in schema {_schema(schema)}. Run it after `holdfast migrate`,",
         "-- as a superuser or as the owner. It may be run again. Migrations keep what is granted here.",
@@ -124,7 +124,7 @@ def identifier(role: str) -> str:
 
 
 def again(schema: str) -> str:
-    """What `migrate` does in the end: nobody may call everything, and roles get what belongs to them."""
+    """The last part of `migrate`: PUBLIC loses its rights to call functions, and roles get their rights."""
     return part("grants", schema, **{access: array(rights(access, schema)) for access in ACCESSES})
 
 

@@ -1,12 +1,12 @@
-"""The connection that a handler gets from ctx.transaction(): all but the end of the transaction is the handler's.
+"""The connection that a handler gets from ctx.transaction(): the handler may do everything but end the transaction.
 
 The engine's commit is fenced by the lease. Any other commit would store half of the block, and store it again at each
-retry. So a commit or a rollback is refused before it happens, and what was refused once is never committed, also when
-the handler catches the refusal and goes on. Savepoints are the handler's.
+retry. So a commit or a rollback is refused before it happens. After a refusal the block is never committed, even if
+the handler catches the error and goes on. A handler may use savepoints.
 
-On SQLite an authorizer, set once for each connection, sees every statement that ends a transaction, whoever sends it:
+On SQLite an authorizer, set once for each connection, sees every statement that ends a transaction, however it is sent:
 a method, `with db:`, `executescript` or SQL. SQLite asks it when a statement is prepared, and Python keeps prepared
-statements by their text. So our own commit has a text that nobody else writes.
+statements by their text. So our own commit has a text of its own.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ BEGIN, COMMIT, ROLLBACK = (
 
 
 class Guard:
-    """Who may end the transaction that is open on a connection: the engine alone."""
+    """Lets only the engine end the transaction that is open on a connection."""
 
     __slots__ = ("is_ours", "outer", "refusal")
 
     def __init__(self) -> None:
-        self.is_ours = True  # what happens on the connection now is the engine's doing
-        self.outer: BaseException | None = None  # being handled around the block
+        self.is_ours = True  # the engine uses the connection now, not the handler
+        self.outer: BaseException | None = None  # the exception being handled around the block
         self.refusal: CommitRefused | None = None
 
     def hand_out(self) -> None:
-        """From here on it is the handler's. Called where the handler is, for what it handles at that moment."""
+        """Hand the connection to the handler. Called in its thread or task, to see which exception it handles."""
         self.is_ours, self.refusal, self.outer = False, None, sys.exception()
 
     def take_back(self, is_open: bool) -> None:
-        """The handler is through. What was refused must not be committed, nor a part of it."""
+        """Take the connection back. After a refusal nothing of the block may be committed."""
         self.is_ours, self.outer = True, None
         if self.refusal is not None:
             raise CommitRefused(str(self.refusal)) from self.refusal
@@ -56,7 +56,7 @@ class Guard:
             raise CommitRefused(f"Nothing more of this block can be stored. {OVER}")
 
     def refuse(self, what: str) -> CommitRefused:
-        """The error for whoever tried. One that is being handled at this moment must not be hidden by it."""
+        """The error for a refused commit. It must not hide an exception that is being handled."""
         return self.refuse_during(what, sys.exception())
 
     def refuse_during(self, what: str, during: BaseException | None) -> CommitRefused:
@@ -67,7 +67,7 @@ class Guard:
         return self.refusal
 
     def allows(self, action: int, operation: str | None, *_: object) -> int:
-        """The authorizer of SQLite. It answers for each table and column of a statement that is prepared."""
+        """The authorizer of SQLite. It is called for each table and column of a statement that is prepared."""
         if action != sqlite3.SQLITE_TRANSACTION or self.is_ours or operation == "BEGIN":  # refused by SQLite
             return sqlite3.SQLITE_OK
         self.refuse(f"{operation}")
@@ -75,7 +75,7 @@ class Guard:
 
 
 class CarefulCursor(sqlite3.Cursor):
-    """Says in our words what the authorizer has refused, and writes nothing when the transaction is over."""
+    """Raises our error for what the authorizer has refused, and writes nothing when the transaction is over."""
 
     def execute(self, *arguments: Any) -> CarefulCursor:
         return self._careful(super().execute, arguments)
@@ -100,7 +100,7 @@ class CarefulCursor(sqlite3.Cursor):
             execute(*arguments)
         except sqlite3.DatabaseError as error:
             refusal = connection.guard.refusal
-            # What Python itself refuses, a wrong number of parameters say, has no code.
+            # An error of Python itself, such as a wrong number of parameters, has no code.
             if refusal is None or getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:
                 raise
             raise refusal from error
@@ -125,7 +125,7 @@ class HandedOut(sqlite3.Connection):
         self._as_it_was()
 
     def _as_it_was(self) -> None:
-        """As the engine's statements and the next handler want it, whatever this one has set."""
+        """Reset what a handler may have set, for the engine's statements and the next handler."""
         self.row_factory, self.text_factory = None, str
 
     def end(self) -> None:

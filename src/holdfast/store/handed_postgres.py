@@ -1,7 +1,7 @@
 """The same on PostgreSQL: connections whose cursors refuse SQL that would end a handler's transaction.
 
-psycopg has no authorizer, so the text is looked at before it is sent: its first word, and all of it only when there is
-more than one statement in it. Who makes a cursor of another class by hand passes that by; then it is noticed when the
+psycopg has no authorizer, so the text is checked before it is sent: its first word, and all of it only when there is
+more than one statement in it. A cursor of another class, made by hand, is not checked; then it is noticed when the
 block ends, or at the next statement, that the transaction is over.
 """
 
@@ -21,7 +21,7 @@ IDLE = int(pq.TransactionStatus.IDLE)  # what is compared here for each statemen
 
 
 class CarefulCursor:
-    """What a cursor of any kind looks at before it executes. The block below it says which kind."""
+    """What a cursor of any kind checks before it executes. The classes below say which kind."""
 
     _conn: Any
 
@@ -80,7 +80,7 @@ class HandedOut(psycopg.Connection[Any]):
         self.guard.hand_out()
 
     def take_back(self) -> None:
-        """As the engine's statements want it, whatever the handler has made of it."""
+        """Reset what a handler may have set, for the engine's statements."""
         self.cursor_factory, self.server_cursor_factory = psycopg.Cursor, psycopg.ServerCursor
         self.row_factory = tuple_row
 

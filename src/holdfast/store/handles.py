@@ -1,6 +1,6 @@
 """Plans inside the caller's own transaction: each kind of handle that a user may have, checked and driven.
 
-Nothing here commits. Either the whole plan is done or, when it fails, nothing of it: PostgreSQL spoils the
+Nothing here commits. Either the whole plan is done or, when it fails, nothing of it: PostgreSQL aborts the
 transaction by itself, on SQLite a savepoint undoes what the plan had written before it failed.
 """
 
@@ -55,7 +55,7 @@ class Handle(msgspec.Struct, frozen=True):
 
 
 class Blocking(Handle, frozen=True):
-    """It answers at once."""
+    """A blocking handle."""
 
     is_async = False
 
@@ -63,7 +63,7 @@ class Blocking(Handle, frozen=True):
         raise NotImplementedError
 
     def in_transaction(self) -> bool:
-        """Asked on SQLite only."""
+        """Called on SQLite only."""
         raise NotImplementedError
 
     def run(self, plan: Bound[T], *, verb: str = "publish") -> T:
@@ -76,7 +76,7 @@ class Blocking(Handle, frozen=True):
 
 
 class Asynchronous(Handle, frozen=True):
-    """It is awaited."""
+    """An async handle."""
 
     is_async = True
 
@@ -93,7 +93,7 @@ class Asynchronous(Handle, frozen=True):
 
 
 def perform_whole(plan: Bound[T], handle: Blocking) -> T:
-    """All of the plan or nothing, on SQLite, which does not spoil a transaction in which something failed."""
+    """All of the plan or nothing, on SQLite, which does not abort a transaction after an error."""
     # A transaction that begins with a read cannot always be made a writing one later (BUSY at once, whatever
     # the timeout), so if none is open yet it begins as a writing one.
     open_already = handle.in_transaction()
@@ -164,7 +164,7 @@ class Aiosqlite(Asynchronous, frozen=True):
         Sqlite(self.connection, self.kind).check()
 
     async def arun(self, plan: Bound[T], *, verb: str = "apublish") -> T:
-        self.check()  # and again in its own thread, because only there may a connection be asked for everything
+        self.check()  # again in the connection's own thread: only there can everything be checked
         # The whole plan is one visit to that thread: a cancelled caller cannot leave half of it behind.
         work = Sqlite(self.connection._conn, self.kind)
         running: Awaitable[T] = self.connection._execute(lambda: work.run(plan))
@@ -183,7 +183,7 @@ def check_psycopg(handle: Handle, call: str) -> None:
 
     connection = handle.connection
     status = connection.info.transaction_status
-    # In a pipeline the answer to BEGIN may be outstanding; then the status says only that something is.
+    # In a pipeline the result of BEGIN may not be here yet; then the status only says that something is pending.
     waiting = status == TransactionStatus.ACTIVE and not getattr(connection, "_num_transactions", 0)
     if status == TransactionStatus.IDLE or waiting:
         raise refuse(
@@ -207,7 +207,7 @@ class Psycopg(Blocking, frozen=True):
         cursor = cursor_class(self.connection, row_factory=tuple_row)
         text, params = compile(statement.sql, "pyformat").data, statement.params
         if self.connection.pgconn.pipeline_status:
-            # In the user's pipeline nothing is known of an answer before a sync, which the end of an inner one is.
+            # In the user's pipeline results arrive only at a sync; the end of an inner pipeline is one.
             with self.connection.pipeline():
                 cursor.execute(text, params)
         else:
@@ -303,7 +303,7 @@ class Django(Blocking, frozen=True):
 
 
 def with_text_ids(params: Mapping[str, object]) -> dict[str, object]:
-    """For psycopg2, and what may have it below: it knows UUIDs only if somebody has told it of them."""
+    """For psycopg2 and what may use it: it knows UUIDs only after they were registered."""
     return {name: text_id(value) for name, value in params.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a database says of the schema and the functions in it, compared with what this release brings.
+"""The schema and the functions that a database has, compared with those of this release.
 
 The functions have a number that rises with every change of them or of the tables (`functions/numbers.txt`), so of two
 releases it is known which is the newer one. The database also keeps the lowest number whose callers still work with
@@ -65,7 +65,7 @@ def read(rows: list[tuple[Any, ...]], schema: str) -> Installed:
 
 
 def compare(found: Installed, ours: Installed) -> Standing:
-    """How a database stands to this release."""
+    """How a database compares with this release."""
     if found.number > ours.number:
         return "compatible" if ours.number >= found.compatible_from else "ahead"
     if found.version > ours.version:
@@ -110,6 +110,6 @@ def words(it: Installed) -> str:
 def other(found: Installed) -> str:
     return (
         f"The database has functions number {found.number} as this Holdfast, but with another text, so one of the two "
-        "is no release, and nobody can tell which is newer: install a release. If you changed functions yourself, "
+        "is not a release, and it is not known which is newer: install a release. If you changed functions yourself, "
         "raise their number (CONTRIBUTING.md)."
     )

@@ -1,8 +1,8 @@
 """Numbered migrations, forward only, that any number of processes may run at once.
 
-A step is one file for each database. PostgreSQL's functions are installed anew whenever their number
+A step is one file for each database. PostgreSQL's functions are installed again whenever their number
 rose; they carry no data. The version that a database has reached is a row of its own, with what is installed beside it
-(installed.py). A migration touches only what migrations made: whatever else has a name that it needs stops it.
+(installed.py). A migration changes only what migrations made: a foreign object with a name that it needs stops it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def names(dialect: Dialect, reached: int) -> list[str]:
 
 
 def migrate(dialect: Dialect, schema: str = DEFAULT_SCHEMA) -> Plan[list[int]]:
-    """Bring the database to the latest version; the answer lists the steps taken (-1: functions only)."""
+    """Migrate the database to the latest version; returns the steps taken (-1: functions only)."""
     if dialect == "sqlite":
         return (yield from _migrate_sqlite())
     return (yield from _migrate_postgres(schema))
@@ -92,9 +92,7 @@ def _migrate_sqlite() -> Plan[list[int]]:
 
 
 def _migrate_postgres(schema: str) -> Plan[list[int]]:
-    yield Statement(
-        f"set local search_path = {PATH}"
-    )  # the functions and types that are meant, and no others
+    yield Statement(f"set local search_path = {PATH}")  # so that names mean the system's functions and types
     # The lock makes a second migrator wait for the first and then find nothing to do.
     yield Statement("select pg_advisory_xact_lock(hashtext(:name))", {"name": f"{schema} migrate"})
     ((present,),) = yield Statement(
@@ -140,7 +138,7 @@ def refuse_foreign(found: Sequence[str], where: str, remedy: str) -> None:
     if found:
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
         raise NotMigrated(
-            f"Nothing was migrated. {where} holds what Holdfast did not make and needs the name of: "
+            f"Nothing was migrated. {where} has objects that Holdfast did not make, with names that it needs: "
             f"{', '.join(found[:5])}{more}. {remedy}."
         )
 
@@ -204,7 +202,7 @@ def migration_sql(dialect: Dialect, schema: str = DEFAULT_SCHEMA, since: int = 0
 
 
 def _script_guards(schema: str, since: int) -> Iterator[str]:
-    """What `migrate` looks at before it begins, as statements that fail."""
+    """The checks of `migrate` before it begins, as statements that fail."""
     ours = release()
     yield part("script_guard", schema, since=str(since), number=str(ours.number), digest=quoted(ours.digest))
     if since < NUMBERED:

@@ -1,11 +1,11 @@
-"""Which errors of a database are moments: they pass by themselves, and a worker that runs waits for that.
+"""Which errors of a database are moments: they pass by themselves, and a running worker waits for that.
 
 | SQLSTATE | what it is | what is done |
 |---|---|---|
 | 08..., none at all, 57P... | the connection is lost, the server stops, starts or ends our session | wait |
 | 53..., 58... | too many connections, no room on the disk, no memory, an I/O error | wait |
 | 25006 | read only: a failover left us on a standby, or an operator closed the database to writers | wait |
-| 55P03, 55006 | a lock or an object that somebody holds for longer than we wait, a migration for one | wait |
+| 55P03, 55006 | a lock or an object that is held for longer than we wait, for example by a migration | wait |
 | 25P03, 25P04 | the server ended our transaction: idle, or open for too long | wait |
 | 28... | the role or its password: they may be changed at this moment | wait |
 | 40001, 40P01, 40003 | a serialization failure, a deadlock, an unknown end | again, then wait |
@@ -13,7 +13,7 @@
 | 0A000, 3F000, 42704, 42883, 42703, 42P01, XX000 | the schema changed while the statement waited | again, a few times |
 
 Everything else is an error for good: of the statement, of its data, of the rights of the role. At the start of a worker
-the first contact is made before it waits, so that a wrong password or database is told at once.
+the first connection is made without waiting, so that a wrong password or database is reported at once.
 
 Of SQLite the primary result codes: PERM, BUSY, LOCKED, READONLY, IOERR, FULL, CANTOPEN and PROTOCOL are waited for.
 """
@@ -56,7 +56,7 @@ def sqlite_waits(code: int) -> bool:
 
 
 def moment_of(error: BaseException) -> Moment | None:
-    """The same for what was raised, ours or a driver's: the first in the chain of causes that says a state."""
+    """The same for an exception, ours or a driver's: by the first in the chain of causes that has a state."""
     seen: BaseException | None = error
     for _ in range(5):
         if seen is None:

@@ -1,11 +1,11 @@
 """PostgreSQL: connections for blocking and for async callers, a wake-up hint, and the errors of a lost connection.
 
 A plan of one statement is one round trip and one implicit transaction; a plan of several gets BEGIN and COMMIT.
-Connections are few and kept; one that is in any doubt is closed, never reused.
+Connections are few and kept. After an error a connection is closed, not reused.
 
-Behind a pooler in transaction mode (`?pooler=transaction`) a session belongs to nobody: there are no settings at the
-start of a connection, no prepared statements and no LISTEN. Every plan gets BEGIN and COMMIT, and the limits that only
-the server can keep stand at the beginning of each transaction.
+Behind a pooler in transaction mode (`?pooler=transaction`) sessions are shared: there are no settings at the
+start of a connection, no prepared statements and no LISTEN. Every plan gets BEGIN and COMMIT, and the server's limits
+are set at the beginning of each transaction.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class PostgresStore:
         return bound(plan, self.engine, self.now())
 
     def run(self, plan: Runnable[T]) -> T:
-        """Do a plan in a transaction of its own. One that stands alone needs no BEGIN."""
+        """Run a plan in a transaction of its own. A plan that stands alone needs no BEGIN."""
         with self._connection() as connection:
             if stands_alone(plan) and not self.pooled:
                 return drive(self.bound(plan), lambda s: execute(connection, s))
@@ -202,13 +202,13 @@ class PostgresStore:
             self._pid = os.getpid()
 
     def _options(self) -> dict[str, Any]:
-        """What only the server can guard: a stopped worker that holds a transaction must not hold it for ever."""
+        """Limits that only the server can enforce: a stopped worker must not keep a transaction open for ever."""
         lease_ms = int(self._lease * 1000)
         settings = {
             "idle_in_transaction_session_timeout": lease_ms,
             "lock_timeout": lease_ms,
             "statement_timeout": lease_ms * 2,
-            "default_transaction_isolation": r"read\ committed",  # whatever the database's default: claims look anew
+            "default_transaction_isolation": r"read\ committed",  # claims need new snapshots
             "plan_cache_mode": "force_generic_plan",
             "jit": "off",
             "timezone": "UTC",
@@ -232,7 +232,7 @@ class PostgresStore:
     # -- hints
 
     async def wait(self, seconds: float, woken: asyncio.Event) -> None:
-        """Return after so long, or earlier when woken."""
+        """Return after so many seconds, or earlier when woken."""
         try:
             async with asyncio.timeout(seconds):
                 await woken.wait()
@@ -258,7 +258,7 @@ class PostgresStore:
     # -- a handler's own transaction
 
     def turn(self) -> threading.Semaphore:
-        """A handler's turn to have a transaction: more at once would only use up the server's connections."""
+        """Wait for a free transaction: more at once would only use up the server's connections."""
         with self._lock:
             self._forget_after_fork()
             return self._turns
@@ -271,7 +271,7 @@ class PostgresStore:
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[HandedOut, Callable[[Runnable[Any]], Any]]]:
-        """A transaction of a handler. What its own statements raise stays as it is, but for a lost connection."""
+        """A transaction of a handler. Errors of its own statements are raised unchanged, except a lost connection."""
 
         def run(plan: Runnable[Any]) -> Any:
             connection.take_back()
@@ -287,7 +287,7 @@ class PostgresStore:
                     connection.hand_out()
                     try:
                         yield connection, run
-                    except psycopg.Rollback as error:  # psycopg would end the block in silence
+                    except psycopg.Rollback as error:  # psycopg would end the block without an error
                         raise connection.guard.refuse_during("psycopg.Rollback", None) from error
                     if not connection.guard.is_ours:  # nothing of the engine's was executed in it
                         connection.guard.take_back(is_open(connection))
@@ -331,7 +331,7 @@ class PostgresStore:
         self.run(drop_schema(self.schema))
 
     def elsewhere(self) -> Plan[str | None]:
-        """It is not known: one database has many addresses."""
+        """Not known: one database has many addresses."""
         yield from ()
         return None
 
@@ -346,7 +346,7 @@ class PostgresStore:
         unordered: Collection[str],
         renamed: Mapping[str, str],
     ) -> bool:
-        """Asked only where there is one writer."""
+        """Called only where there is one writer."""
         return False
 
     def check(self) -> None:
@@ -356,7 +356,7 @@ class PostgresStore:
         self._check_guards()
 
     def _check_guards(self) -> None:
-        """A pooler that drops the settings of a connection in silence would leave a stopped worker's locks for ever."""
+        """Refuse a pooler that drops the settings of a connection: a stopped worker would keep its locks for ever."""
         if 0 in self.run(guards.limits()).values():
             raise InvalidSettings(
                 "The settings of this connection did not reach the server: there is a pooler such as PgBouncer in "
@@ -381,7 +381,7 @@ class PostgresStore:
 
 
 class Instants(TimestamptzBinaryLoader):
-    """Times that Python does not know, infinity for one, are the last or the first that it does."""
+    """Times out of Python's range, such as infinity, become the last or the first time of that range."""
 
     def load(self, data: Any) -> datetime:
         try:
@@ -393,13 +393,13 @@ class Instants(TimestamptzBinaryLoader):
 
 def tune(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], pooled: bool = False) -> None:
     connection.prepare_threshold = None if pooled else 2
-    # Lists of text in binary form: as text, each element is searched for what must be quoted.
+    # Lists of text in binary form: in text form each element is searched for characters to quote.
     connection.adapters.register_dumper(list, ListBinaryDumper)
     connection.adapters.register_loader("timestamptz", Instants)
 
 
 def is_alive(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    """Nobody talks on an idle connection: if there is something to read, it is the news of its end."""
+    """An idle connection gets no data: if there is something to read, the server has closed it."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return not poll.poll(0)
@@ -431,7 +431,7 @@ async def aexecute(connection: psycopg.AsyncConnection[Any], statement: Statemen
 
 
 class Late(Sequence[Row]):
-    """Rows that have come and are not made into Python's objects yet, but for the first."""
+    """Rows that have arrived but, except for the first, are not Python objects yet."""
 
     def __init__(self, first: Row | None, count: int, others: Callable[[], list[Row]]) -> None:
         self._first, self._count, self._others = first, count, others
@@ -454,7 +454,7 @@ class Late(Sequence[Row]):
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What an async function answers that has nothing to wait for: the rows are here."""
+    """Runs an async function of the driver that does not need to wait: the rows are here."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -465,7 +465,7 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def quick(params: Mapping[str, object]) -> dict[str, object]:
-    """Lists of numbers as literals, which cost a fiftieth of what the driver spends on them element by element."""
+    """Lists of numbers as literals: fifty times cheaper than the driver's way, element by element."""
     return {name: literal(value) if isinstance(value, list) else value for name, value in params.items()}
 
 

@@ -49,14 +49,14 @@ def recognise(handle: Any) -> Handle:
 
 @lru_cache(maxsize=256)
 def maker_of(cls: type) -> Callable[[Any], Handle]:
-    """The first class among the ancestors that is known says what to make of it."""
+    """The first known class among its base classes decides how it is used."""
     for ancestor in cls.__mro__:
         key = package, name = ancestor.__module__.partition(".")[0], ancestor.__name__
         if maker := MAKERS.get(key):
             return maker
         if advice := ADVICE.get(key):
-            raise WrongHandle(f"A {package} {name} is no handle of a transaction: {advice}.")
-    raise WrongHandle(f"A {cls.__qualname__} is no handle of a transaction. Accepted: {ACCEPTED}.")
+            raise WrongHandle(f"A {package} {name} is not a handle of a transaction: {advice}.")
+    raise WrongHandle(f"A {cls.__qualname__} is not a handle of a transaction. Accepted: {ACCEPTED}.")
 
 
 def make_django(handle: Any) -> Handle:

@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses, in our words: what passes by itself, what must be migrated, granted or set otherwise."""
+"""PostgreSQL's errors as ours: what passes by itself, and what must be migrated, granted or configured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MISSING = (
 
 
 def as_ours(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
-    """What the engine's own statements raise. What passes by itself is StoreUnavailable."""
+    """Our error for one of the engine's own statements. One that passes by itself is StoreUnavailable."""
     if isinstance(error, MISSING) and schema in str(error):
         return NotMigrated(
             f"The database has no Holdfast tables of this version in schema {schema}: run `holdfast migrate`."
@@ -49,15 +49,15 @@ def as_ours(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
             return StoreUnavailable(f"The database refuses this at the moment: {first_line(error)}.")
         case "smaller":
             return StoreTooSlow(
-                f"The database gave a statement up, for it took too long or was cancelled: {first_line(error)}."
+                f"The database gave up a statement: it took too long, or somebody cancelled it: {first_line(error)}."
             )
     return error
 
 
-# A session that may stay as it is for ever: one on a standby, one with a prepared statement of an older schema.
+# Errors that a session may keep for ever: it is on a standby, or has a prepared statement of an older schema.
 STALE = frozenset(("25006", "0A000", "XX000", "26000", "42P05"))
 
-# A prepared statement that is there already, or not at all: that of another session.
+# A prepared statement that exists already, or does not exist: the session is shared with others.
 SOMEBODY_ELSES = ("42P05", "26000")
 POOLER = (
     "Say so with ?pooler=transaction in the URL of the database, or connect to PostgreSQL itself "
@@ -69,7 +69,7 @@ CUT_OFF = ("08", "57P", "53", "25P03", "25P04")
 
 
 def cut_off(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
-    """What statements of a handler raise stays as it is, unless the connection is lost."""
+    """Errors of a handler's statements are raised unchanged, unless the connection is lost."""
     if "unsupported startup parameter" in str(error):
         return InvalidSettings(
             f"The database is behind PgBouncer or another pooler: {first_line(error)}. {POOLER}"

@@ -1,7 +1,7 @@
 """SQLite: one writer connection for each process, on a thread of its own, with group commit.
 
-Whatever waits when the thread is free is done in one transaction and one fsync; each plan has a savepoint, so that
-one that fails undoes nothing but itself. Two copies of SQLite must not open one file in one process, so this is the
+All plans that wait when the thread is free run in one transaction with one fsync; each plan has a savepoint, so that
+a failed plan undoes only itself. Two copies of SQLite must not open one file in one process, so this is the
 interpreter's own `sqlite3` and nothing else.
 """
 
@@ -37,7 +37,7 @@ Ask = tuple[Runnable[Any], "Future[Any]"]
 GROUP_MAX = 64  # plans in one transaction: bounds how long other processes wait
 BUSY_SECONDS = 30.0
 SWITCH_TRIES, SWITCH_PAUSE = 500, 0.01
-WATCH_STEP = 0.001  # seconds between looks at the file's change counter, at least
+WATCH_STEP = 0.001  # seconds between reads of the file's change counter, at least
 WATCH_LOOKS = 25  # in one long wait, at most
 WATCH_CLOSELY = 0.1  # seconds: a wait that is not longer
 PRAGMAS = ("journal_mode=wal", "synchronous=full", "cache_size=-65536", "mmap_size=268435456",
@@ -51,7 +51,7 @@ class SqliteStore:
     is_embedded = True
 
     def __init__(self, path: str, settings: Settings, clock: Clock) -> None:
-        # The whole path, so that a process that changes its folder keeps its database.
+        # The absolute path: a process that changes its working directory keeps its database.
         self.path, self.clock = path if path == ":memory:" else os.path.abspath(path), clock
         self._realpath = None if path == ":memory:" else os.path.realpath(path)
         self.engine = SqliteEngine(settings.errors_kept)
@@ -75,11 +75,11 @@ class SqliteStore:
     # -- writing
 
     def run(self, plan: Runnable[T]) -> T:
-        """Do a plan in a transaction of its own and block until it is committed."""
+        """Run a plan in a transaction of its own and block until it is committed."""
         return self._submit(plan).result()
 
     async def arun(self, plan: Runnable[T]) -> T:
-        """Do a plan in a transaction of its own."""
+        """Run a plan in a transaction of its own."""
         return await asyncio.wrap_future(self._submit(plan))
 
     def _submit(self, plan: Runnable[T]) -> Future[T]:
@@ -95,7 +95,7 @@ class SqliteStore:
         return future
 
     def _notice_fork(self) -> None:
-        # Threads, locks and connections are the parent's: a child begins anew.
+        # Threads, locks and connections are the parent's: a child needs new ones.
         if self._pid != os.getpid():
             self._begin_anew()
 
@@ -120,13 +120,13 @@ class SqliteStore:
                     asks.put(None)
                     break
                 group.append(more)
-            # Who gave up waiting before it began is left out; from here on it is done, whether they wait or not.
+            # A caller that gave up waiting before the start is left out; from here on its plan runs in any case.
             group = [each for each in group if each[1].set_running_or_notify_cancel()]
             try:
                 connection = connection or connect(self.path)
                 with self._turn:
                     self._commit(connection, group)
-            except Exception as error:  # every waiter hears of it; the thread goes on with the next
+            except Exception as error:  # every waiter gets it; the thread goes on with the next group
                 failure = as_ours(error, self.path)
                 for _, future in group:
                     if not future.done():
@@ -142,9 +142,9 @@ class SqliteStore:
             connection.execute("savepoint holdfast")
             try:
                 result = drive(self.bound(plan), lambda s: execute(connection, s))
-            except Exception as error:  # told to the one who asked; the others' work stands
+            except Exception as error:  # raised to its caller; the work of the others stays
                 if not connection.in_transaction:
-                    raise  # of a full or broken disk SQLite rolls back everything: nobody's work stands
+                    raise  # after a full or broken disk SQLite has rolled back everything
                 connection.execute("rollback to holdfast")
                 results.append((future, None, as_ours(error, self.path)))
             else:
@@ -174,7 +174,7 @@ class SqliteStore:
     # -- reading
 
     def read(self, plan: Runnable[T]) -> T:
-        """Do a plan that only reads, beside the writer."""
+        """Run a plan that only reads, beside the writer."""
         if self.in_memory:
             return self.run(plan)
         connection = getattr(self._local, "reader", None)
@@ -190,7 +190,7 @@ class SqliteStore:
             raise as_ours(error, self.path) from error
 
     def changed(self) -> bool:
-        """Whether somebody, here or in another process, has committed since the last look. Costs microseconds."""
+        """Whether this or another process has committed since the last call. Costs microseconds."""
         if self.in_memory:
             return True
         connection = getattr(self._local, "watch", None)
@@ -199,16 +199,16 @@ class SqliteStore:
             self._local.watch, self._local.watch_pid = connection, os.getpid()
         try:
             (version,) = connection.execute("pragma data_version").fetchone()
-        except sqlite3.Error:  # only a hint: whoever asks for work next is told what is wrong
+        except sqlite3.Error:  # only a hint: the next exchange raises the error
             self._local.watch = None
             return False
         before, self._seen = self._seen, version
         return bool(version != before)
 
     async def wait(self, seconds: float, woken: asyncio.Event) -> None:
-        """Return after so long, or earlier when woken or when somebody has committed: only a hint.
+        """Return after so many seconds, or earlier when woken or after a commit: only a hint.
 
-        Who is ready to wait long, for lack of work, looks at the file less often.
+        In a long wait, without work, the file is read less often.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
@@ -225,7 +225,7 @@ class SqliteStore:
         """Nothing announces commits here: `wait` watches the file."""
 
     def elsewhere(self) -> Plan[str | None]:
-        """Where the connection that runs this is, if it is not at this database. In memory nobody shares one."""
+        """The file of the connection that runs this, if it is another database. One in memory is never shared."""
         files = yield Statement("pragma database_list")
         file = next((file for _, name, file in files if name == "main"), "")
         if file and os.path.realpath(file) == self._realpath:
@@ -262,7 +262,7 @@ class SqliteStore:
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[sqlite3.Connection, Callable[[Runnable[Any]], Any]]]:
-        """A write transaction of a handler. It holds everybody's write lock: writes only, and short."""
+        """A write transaction of a handler. It blocks all other writers: keep it short."""
         connection = self._begin()
 
         def run(plan: Runnable[Any]) -> Any:
@@ -282,7 +282,7 @@ class SqliteStore:
     async def atransaction(
         self,
     ) -> AsyncIterator[tuple[sqlite3.Connection, Callable[[Runnable[Any]], Awaitable[Any]]]]:
-        """The same for async handlers: waiting for the lock and for the disk does not hold up the loop."""
+        """The same for async handlers: waiting for the lock and for the disk does not block the loop."""
         self._notice_fork()
         loop = asyncio.get_running_loop()
         async with self._turns.setdefault(loop, asyncio.Lock()):
@@ -307,7 +307,7 @@ class SqliteStore:
                 self._end(connection)
 
     def _of_block(self, connection: HandedOut, error: sqlite3.Error) -> Exception:
-        """What leaves a handler's block. It has our lock: another one that it met is told in the driver's words."""
+        """The error that leaves a handler's block. It holds our lock, so another lock error is the driver's own."""
         if not connection.guard.is_ours and is_locked(getattr(error, "sqlite_errorcode", 0)):
             return error
         return as_ours(error, self.path)
@@ -318,7 +318,7 @@ class SqliteStore:
                 "ctx.transaction() needs a database file: one in memory has a single connection."
             )
         self._notice_fork()
-        # Waiting for one's turn is fair and quick; SQLite's own waiting for a locked file is neither.
+        # Waiting for our own lock is fair and fast; SQLite's waiting for a locked file is neither.
         self._turn.acquire()
         connection: HandedOut | None = None
         try:
@@ -388,7 +388,7 @@ class SqliteStore:
 
 
 async def _to_the_end(doing: asyncio.Future[Any]) -> None:
-    """Wait for what cannot be called off, also when cancelled."""
+    """Wait for something that cannot be cancelled, also when the caller is."""
     try:
         await asyncio.shield(doing)
     except asyncio.CancelledError:
@@ -424,7 +424,7 @@ def tuned(connection: Kind, pragmas: Sequence[str]) -> Kind:
 
 
 def patiently(connection: sqlite3.Connection, sql: str) -> None:
-    """SQLite does not wait for others who switch a new file to WAL at the same moment: its timeout is not for that."""
+    """Retry the switch of a new file to WAL: SQLite's busy timeout does not cover others who do it at the same time."""
     for n in range(SWITCH_TRIES):
         try:
             connection.execute(sql)
@@ -436,7 +436,7 @@ def patiently(connection: sqlite3.Connection, sql: str) -> None:
 
 
 def prepare(path: Path) -> None:
-    """A file that we make is its owner's alone; what is there already keeps its mode. A link could lead anywhere."""
+    """Create the file for its owner only; an existing file keeps its mode. A symbolic link is refused."""
     if path.is_symlink():
         raise InvalidSettings(f"{path} is a symbolic link: give the path of the database file itself.")
     if not path.parent.is_dir():
@@ -454,7 +454,7 @@ def execute(connection: sqlite3.Connection, statement: Statement) -> Rows:
     except sqlite3.OperationalError as error:
         if "Could not decode to UTF-8" not in str(error) or not READS.match(statement.sql):
             raise
-    # One text among the rows is none. Read again, with what cannot be read as \xff: no JSON, and no name of ours.
+    # A text in the rows is not UTF-8. Read again with \xff for it: that is neither JSON nor a name of ours.
     connection.text_factory = lambda data: data.decode(errors="backslashreplace")
     try:
         return fetched(connection, statement)
@@ -507,7 +507,7 @@ def as_ours(error: Exception, path: str) -> Exception:
 
 
 def advice(text: str) -> str:
-    """What to do about a disk."""
+    """What to do about a disk error."""
     if "full" in text:
         return (
             " Make room on its disk; nothing of this transaction was stored, and workers go on by themselves."

@@ -1,8 +1,8 @@
-"""Statements and plans. A plan is a generator that yields steps and takes what they answer.
+"""Statements and plans. A plan is a generator that yields steps and receives their results.
 
 A step is a statement by its name, with parameters; its text stands in `sql/`, and a plan knows neither the database nor
-the time. Or it is a verb: what the two databases do each in its own way (plans/engine.py). `bound` makes SQL of steps,
-for one database at one time, and whoever has a connection drives the result: the store's own, or the caller's handle in
+the time. Or it is a verb: what the two databases do differently (plans/engine.py). `bound` makes SQL of steps,
+for one database at one time. It then runs on a connection: the store's own, or the caller's handle in
 any of the drivers (handles.py).
 """
 
@@ -31,9 +31,9 @@ class Statement(msgspec.Struct, frozen=True):
 
     SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type,
     which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently. `enough` is asked after
-    each row where rows are read one by one, in our own SQLite: True, and what follows is not read. Of a `raw` statement
+    each row where rows are read one by one, on our own SQLite: at True no more rows are read. Of a `raw` statement
     on our own connection to PostgreSQL, times are left as they are sent, in microseconds since 2000, and the rows are
-    a sequence of which all but the first is read when somebody looks.
+    a sequence of which all but the first are decoded on first use.
     """
 
     sql: str
@@ -46,7 +46,7 @@ class Query(msgspec.Struct, frozen=True):
     """A statement by the names of its files (`slots/slot_look`), mostly one, and its parameters.
 
     Parameters are plain values, UUIDs, aware datetimes and lists of those; each database gets what it takes. Each of
-    `documents` becomes one JSON text, with instants as the database reads them. `:now` is bound by whoever runs it. For
+    `documents` becomes one JSON text, with instants as the database reads them. `:now` is bound when it runs. For
     `enough` and `is_raw` see `Statement`.
     """
 
@@ -67,7 +67,7 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Verb(msgspec.Struct, Generic[T], frozen=True):
-    """Something that the two databases do each in its own way: a method of their `engine` or their `operator`.
+    """Something that the two databases do differently: a method of their `engine` or their `operator`.
 
     It is a step of a plan, and a plan itself. `is_alone`: it needs no transaction around it.
     """
@@ -105,7 +105,7 @@ Runnable: TypeAlias = Plan[T] | Alone[T] | Verb[T]
 
 
 def single(make: Callable[P, Plan[T]]) -> Callable[P, Alone[T]]:
-    """Says of a plan that it is a single statement: on PostgreSQL one round trip, without BEGIN and COMMIT."""
+    """Marks a plan as a single statement: on PostgreSQL one round trip, without BEGIN and COMMIT."""
 
     @wraps(make)
     def made(*args: P.args, **options: P.kwargs) -> Alone[T]:
@@ -115,12 +115,12 @@ def single(make: Callable[P, Plan[T]]) -> Callable[P, Alone[T]]:
 
 
 def stepwise(make: Callable[P, Plan[T]]) -> Callable[P, Alone[T]]:
-    """Says of a plan that each of its statements may be a transaction of its own, as in a compare and swap."""
+    """Marks a plan in which each statement may be a transaction of its own, as in a compare and swap."""
     return single(make)
 
 
 def statements(folder: str) -> Callable[..., Query]:
-    """What names the statements of one folder in `sql/`: `sql = statements("slots")`, then `sql("slot_look", ...)`."""
+    """Names the statements of one folder in `sql/`: `sql = statements("slots")`, then `sql("slot_look", ...)`."""
 
     def sql(name: str, /, **params: object) -> Query:
         return Query((f"{folder}/{name}",), params)
@@ -129,7 +129,7 @@ def statements(folder: str) -> Callable[..., Query]:
 
 
 class Engine(Protocol[Now]):
-    """What one database makes of steps, at a time."""
+    """Makes SQL of steps, for one database at one time."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -164,7 +164,7 @@ def _bound(steps: Plan[T], engine: Engine[Now], now: Now) -> Bound[T]:
                 else:
                     assert isinstance(step, Statement)
                     answer = yield step
-            except Exception as error:  # the plan may have better words for it
+            except Exception as error:  # the plan may raise a clearer error
                 step = steps.throw(error)
             else:
                 step = steps.send(answer)

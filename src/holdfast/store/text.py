@@ -1,7 +1,7 @@
-"""The text of statements: where it stands, what each database makes of it, and what its drivers want of it.
+"""The text of statements: where it is stored, and how it is adapted to each database and driver.
 
-SQL that is equal on both databases by mechanical rules stands in one file, in PostgreSQL's words; else there is one for
-each. `compile` turns `:name` into what a driver wants.
+SQL that differs only by mechanical rules is in one file, in PostgreSQL's dialect; else there is one for
+each. `compile` turns `:name` into the driver's form.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_SCHEMA = "holdfast"
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """SQL that a plan writes itself, in PostgreSQL's words, for a part of a statement: which conditions count."""
+    """SQL that a plan writes itself, in PostgreSQL's dialect, for a part of a statement: its conditions."""
 
     sql: str
 
@@ -33,7 +33,7 @@ class Compiled:
     """A statement's text for one driver, and the names of its parameters in the order of their numbers."""
 
     sql: str
-    data: bytes  # the same, for drivers that know a text again by its hash
+    data: bytes  # the same, for drivers that find a text by its hash
     names: tuple[str, ...]
 
     def arguments(self, params: Mapping[str, object]) -> tuple[object, ...]:
@@ -60,7 +60,7 @@ def _text(dialect: Dialect, part: str | Text) -> str:
 
 
 def names(dialect: Dialect) -> list[str]:
-    """All statements that a database has, and parts of such: `slots/slot_look`."""
+    """All statements of a database, and parts of statements: `slots/slot_look`."""
     found = set()
     for folder in files("holdfast").joinpath("store", "sql").iterdir():
         for file in folder.iterdir():
@@ -70,7 +70,7 @@ def names(dialect: Dialect) -> list[str]:
     return sorted(found)
 
 
-# The mechanical rules: a schema and a prefix, casts and none, arrays and JSON, and who knows the time.
+# The mechanical rules: schema or prefix, casts or none, arrays or JSON, and where the time comes from.
 NOW = re.compile(r"(?<!:):now\b")
 THE_TIME = "coalesce(:now::timestamptz, clock_timestamp())"
 ANY = re.compile(r"= any \((:\w+)(?:::\w+\[\])?\)")
@@ -79,7 +79,7 @@ CAST = re.compile(r"::[a-z]\w*(?:\[\])?")
 
 
 def in_words_of(dialect: Dialect, sql: str) -> str:
-    """What is written once for both databases: in PostgreSQL's words, but the time is simply `:now`.
+    """Adapts SQL that is written once for both databases: in PostgreSQL's dialect, with the time as `:now`.
 
     >>> in_words_of("sqlite", "select id from holdfast.lease where seq = any (:seqs::bigint[]) and until < :now")
     'select id from holdfast_lease where seq in (select value from json_each(:seqs)) and until < :now'
@@ -92,7 +92,7 @@ def in_words_of(dialect: Dialect, sql: str) -> str:
     return CAST.sub("", listed).replace("holdfast.", "holdfast_").replace("'infinity'", NEVER)
 
 
-# What looks like a call and is syntax, which names no schema: the system's own functions come of it in any case.
+# Syntax that looks like a call and takes no schema: it always means the system's own functions.
 SYNTAX = frozenset(
     (
         "array",
@@ -115,7 +115,7 @@ TYPE = re.compile(r"::(?=(?:float8|json|jsonb|oid|regclass|regprocedure|regtype|
 def qualified(sql: str) -> str:
     """The same PostgreSQL statement with the system's functions and types named with their schema.
 
-    A statement runs with the search path of its connection, which may be the caller's. Whoever may create a function in
+    A statement runs with the search path of its connection, which may be the caller's. One who may create a function in
     a schema of that path could make one that fits the arguments of a call better than the system's own, and it would
     run with the rights of the caller. Operators are not named: those in our statements fit exactly, and then the
     system's own come first (tests/store/test_search_path.py holds that).
@@ -135,7 +135,7 @@ def in_schema(sql: str, schema: str) -> str:
     """The same SQL for another schema than `holdfast.`, also inside literals (`'holdfast.t'::regclass`)."""
     if schema == DEFAULT_SCHEMA:
         return sql
-    # Checked here too, and not only where settings are read: this is where a string becomes SQL.
+    # Checked here too, not only where settings are read: here a string becomes SQL.
     if not SCHEMA.fullmatch(schema):
         raise InvalidSettings(
             f"Schema {schema!r} cannot be used: "
@@ -148,7 +148,7 @@ COMMENT = r"/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/"
 for _ in range(3):  # PostgreSQL's comments nest
     COMMENT = rf"/\*(?:[^*/]|\*(?!/)|/(?!\*)|{COMMENT})*\*/"
 
-# `++` and `*+` keep no way back: of a literal of 10 MB that would take a gigabyte.
+# `++` and `*+` do not backtrack: for a literal of 10 MB that would take a gigabyte.
 LITERAL = rf"""
           \b[eE]'(?:[^'\\]++|\\.|'')*+'      # E'it\'s'
         | '(?:[^']++|'')*+'
@@ -157,7 +157,7 @@ LITERAL = rf"""
         | --[^\n\r]*
         | {COMMENT}
 """
-# What matters in SQL for those who look for parameters, or for the ends of statements.
+# The parts of SQL that matter for finding parameters and the ends of statements.
 TOKEN = re.compile(
     rf"""
       (?P<skip>{LITERAL}|::)
@@ -173,14 +173,14 @@ MAY_END = re.compile(r"[\s;]*(?:commit|end|rollback|abort|prepare|--|/\*)", re.I
 
 
 def ends_transaction(sql: str) -> str | None:
-    """The words of PostgreSQL's SQL that would end the transaction it is executed in, if it has any.
+    """The command in this SQL that would end its transaction on PostgreSQL, if it has one.
 
     >>> ends_transaction("insert into t values (';'); /* so */ commit work")
     'COMMIT WORK'
     >>> ends_transaction("rollback to savepoint a") is None
     True
     """
-    if ";" not in sql and not MAY_END.match(sql):  # as nearly all
+    if ";" not in sql and not MAY_END.match(sql):  # nearly always
         return None
     in_function = False
     for words in _first_words(sql):
@@ -197,7 +197,7 @@ def ends_transaction(sql: str) -> str | None:
 
 
 def _first_words(sql: str) -> Iterator[list[str]]:
-    """The words of each statement, without literals and comments. They are looked at only where they begin."""
+    """The first words of each statement, without literals and comments."""
     words: list[str] = []
     is_begin, before = True, ""
     for token in WORD.finditer(sql):

@@ -1,7 +1,7 @@
-"""Values as the databases write them, and what Python makes of them.
+"""Values as the databases store them, and as Python sees them.
 
-SQLite has no type for an instant, a UUID or a list: they are microseconds since 1970, text and JSON there. Besides, it
-keeps whatever it is given in any column, so a value that is read may be anything.
+SQLite has no type for an instant, a UUID or a list: they are microseconds since 1970, text and JSON there. Also, it
+stores any type in any column, so a value that is read may be of any type.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def document_for_sqlite(value: object) -> str:
 
 
 def _inside(value: Any) -> Any:
-    """A value inside of a list or a document."""
+    """A value inside a list or a document."""
     match value:
         case datetime():
             return micros(value)
@@ -60,7 +60,7 @@ def _inside(value: Any) -> Any:
             return value
 
 
-# -- out of it
+# -- from the database
 
 
 def when(value: int | None) -> datetime | None:
@@ -78,7 +78,7 @@ def as_id(value: Any) -> UUID:
         return value
     try:
         return UUID(str(value))
-    except ValueError:  # SQLite keeps whatever it is given: it is shown as an id that nobody has
+    except ValueError:  # SQLite stores any text: it is shown as an id that no message has
         return UUID(int=0)
 
 
@@ -87,8 +87,8 @@ def as_text(value: Any) -> str:
 
 
 def decoded_errors(errors: Any) -> list[Any]:
-    """A stored error history. What is none, whoever wrote it, is kept as the text of one entry."""
-    if not isinstance(errors, str | bytes):  # PostgreSQL's are read already
+    """A stored error history. A value that is not one is kept as the text of one entry."""
+    if not isinstance(errors, str | bytes):  # PostgreSQL's driver has decoded it already
         return errors if isinstance(errors, list) else [] if errors is None else [{"text": str(errors)}]
     try:
         found = msgspec.json.decode(errors) if errors else []

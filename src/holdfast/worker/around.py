@@ -1,7 +1,7 @@
 """What happens around each call of a `def` handler, in the thread that calls it.
 
-Frameworks bind connections to threads, and a handler's threads live as long as their worker: a connection that the
-database has closed meanwhile would fail every message that meets it. Django closes old connections around each request;
+Frameworks bind connections to threads, and a handler's threads live as long as their worker. A connection that the
+database has closed meanwhile would fail every message that uses it. Django closes old connections around each request;
 the same is done here around each call. For other frameworks an application has hooks: `@app.around_call`.
 """
 
@@ -36,7 +36,7 @@ def called(function: Callable[[], Any], hooks: Sequence[Around]) -> Any:
 def close_old_connections() -> None:
     """Close those of this thread's Django connections that are too old, failed, or closed by the database.
 
-    Never one inside an atomic block, which its owner ends.
+    Never one inside an atomic block: the block's owner ends that.
     """
     from django.conf import settings
     from django.db import connections
@@ -52,9 +52,9 @@ def close_old_connections() -> None:
 
 
 def _has_ended(connection: Any) -> bool:
-    """Nobody talks on an idle connection: if there is something to read, it is the news of its end."""
+    """An idle connection gets no data: if there is something to read, the server has closed it."""
     fileno = getattr(connection, "fileno", None)
-    if fileno is None:  # SQLite: a file does not hang up
+    if fileno is None:  # SQLite: a file is not closed by a server
         return False
     try:
         poll = select.poll()

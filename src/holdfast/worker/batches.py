@@ -64,7 +64,7 @@ class BatchCalls:
         self.calls.changed.set()
 
     async def _call(self, queue: str, consumer: Consumer, started: list[tuple[Lane, Context, Any]]) -> None:
-        """The handler answers for all at once, or for each in a list as long as the one that it got."""
+        """The handler returns one result for all, or a list with one result for each message."""
         bodies = [body for *_, body in started]
         contexts = [context for _, context, _ in started]
         task = asyncio.current_task()

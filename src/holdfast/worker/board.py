@@ -1,7 +1,7 @@
 """What a worker has begun, in memory that its supervisor can still read when the worker is dead.
 
-One slot for each message that was started and is not settled. The seq is written before the state, so a slot that
-says something is complete. Beside them the worker says that its loop still turns, and that suspects wait.
+One slot for each message that was started and is not settled. The seq is written before the state, so a slot with a
+state is complete. The header says when the worker's loop last ran, and whether suspects wait.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..telemetry.memory import reserved
 
-HEADER = struct.Struct("=qdqq")  # worker's number, when its loop turned, suspects wait, deaths are told
+HEADER = struct.Struct("=qdqq")  # worker's number, when its loop ran, suspects wait, deaths are reported
 SLOT = struct.Struct("=qq")  # seq, state
 STATE = struct.Struct("=q")
 TURNED = struct.Struct("=d")
@@ -25,7 +25,7 @@ class Begun(NamedTuple):
 
     worker: int
     running: list[int]
-    ended: list[int]  # their results were not handed in
+    ended: list[int]  # whose results were not handed in
     frail: list[int]  # of these, those whose next start is the last one allowed
 
 
@@ -50,7 +50,7 @@ class Board:
     # -- the worker writes
 
     def wipe(self) -> None:
-        """Nothing is begun, nobody writes here."""
+        """Empty the board: nothing is started, and no worker writes here."""
         self._memory[:] = bytes(len(self._memory))
         self._forget_slots()
 
@@ -59,7 +59,7 @@ class Board:
         STATE.pack_into(self._memory, 0, worker)
 
     def began(self, seq: int) -> None:
-        # More than the board holds is left out: it then counts as never started, which only costs a start.
+        # What does not fit on the board is left out. It then counts as never started, which costs one start.
         if self._free:
             slot = self._free.pop()
             self._slot_of[seq] = slot
@@ -77,21 +77,21 @@ class Board:
             self._free.append(slot)
 
     def turned(self, at: float) -> None:
-        """The loop turns."""
+        """Note that the loop runs."""
         TURNED.pack_into(self._memory, 8, at)
 
     def suspects_wait(self, waiting: bool) -> None:
         STATE.pack_into(self._memory, 16, waiting)
 
     def tell(self) -> None:
-        """The store knows of the deaths that this worker was given to tell."""
+        """The deaths that this worker had to report are stored."""
         STATE.pack_into(self._memory, 24, 1)
 
     # -- the supervisor reads
 
     @property
     def turned_at(self) -> float:
-        """When the loop turned last; 0 before it has turned at all."""
+        """When the loop last ran; 0 before its first round."""
         at: float = TURNED.unpack_from(self._memory, 8)[0]
         return at
 

@@ -2,7 +2,7 @@
 
 A handler that never suspends is run without a task of its own. Its coroutine is stepped once inside a runner; if it
 suspends, that runner stays with it and another one takes the next lane. Each message has a context (contextvars) of
-its own all the same.
+its own in any case.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .stepping import Suspended, answered, first_step, forget_cancellation
 
 log = Log("holdfast.worker")
 
-CLOSE_SECONDS = 1.0  # for handlers that do not listen when they are cancelled
+CLOSE_SECONDS = 1.0  # for handlers that do not end when they are cancelled
 
 
 class Calls:
@@ -68,7 +68,7 @@ class Calls:
     # -- runners
 
     def start(self) -> None:
-        """Give every lane that may start a runner."""
+        """Start a runner for every lane that may begin."""
         self.unpack()
         batches: dict[str, list[Lane]] = {}
         for lane in self.pacing.starts(self.clock.monotonic()):
@@ -89,7 +89,7 @@ class Calls:
                 self._spawn(self._batches.run(queue, lanes[first : first + size]))
 
     def unpack(self) -> None:
-        """Make lanes of what has arrived. The user's functions that tell the keys are called here."""
+        """Make lanes of what has arrived. The user's key functions are called here."""
         self.pacing.unpack({each.token: self._key_of(each) for each in self.pacing.arrived()})
 
     def _key_of(self, leased: Leased) -> Hashable:
@@ -109,7 +109,7 @@ class Calls:
             self.changed.set()
 
     async def _run(self) -> None:
-        """A runner: takes one lane after another, until it must stay with a handler that suspends."""
+        """A runner: takes one lane after another, until a handler suspends; then it waits for that handler."""
         while self._lanes:
             lane: Lane | None = self._lanes.popleft()
             while lane is not None:
@@ -127,7 +127,7 @@ class Calls:
                         ending = await self._call(lane, leased, consumer)
                     if ending is not None:
                         self.endings.end(lane, leased, ending)
-                lane = self.pacing.next_lane(lane.queue, now)  # its handler is free for the next
+                lane = self.pacing.next_lane(lane.queue, now)  # the handler can take the next lane
         self.changed.set()
 
     def _runner_stays(self) -> None:
@@ -209,7 +209,7 @@ class Calls:
         finally:
             self.in_thread.discard(lane)
             self.changed.set()
-        if lane in self.stuck:  # its time was over long ago, and so it was settled
+        if lane in self.stuck:  # it was settled when its time was over
             self.stuck.discard(lane)
             return None
         return ending
@@ -229,7 +229,7 @@ class Calls:
 
     def pool(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            # As many as may run at once: a message that waited here for a thread would count as started.
+            # One thread for each call that may run at once: a message that waited for a thread would count as started.
             consumers = {each.queue: each for each in self.consumers.values() if not each.is_async}.values()
             threads = sum(each.limits(each.queue).concurrency for each in consumers)
             self._threads = ThreadPoolExecutor(max(1, threads), thread_name_prefix="holdfast-handler")
@@ -238,7 +238,7 @@ class Calls:
     # -- stopping
 
     def stop(self, lane: Lane, why: Stop) -> None:
-        """Tell the running handler of a lane to stop, if it can be told."""
+        """Cancel the running handler of a lane, if that is possible."""
         lane.stop = why
         task = self.task_of.get(lane)
         if task is None:
@@ -264,7 +264,7 @@ class Calls:
         return True
 
     def _abandon(self, lane: Lane, ending: Ending) -> None:
-        """Settle without waiting for the thread. Its handler counts as taken until it comes back."""
+        """Settle without waiting for the thread. It uses up concurrency until it returns."""
         assert lane.running is not None
         self.stuck.add(lane)
         self.pacing.close(lane)
@@ -272,7 +272,7 @@ class Calls:
         self.changed.set()
 
     def stop_all(self) -> None:
-        """The grace is over: what runs is interrupted, and threads are left behind."""
+        """The grace is over: cancel what runs on the loop, and do not wait for threads."""
         for lane in list(self.task_of):
             self.stop(lane, Stop.GRACE)
         for lane in list(self.in_thread - self.stuck):
@@ -280,7 +280,7 @@ class Calls:
                 self._abandon(lane, delivery.Interrupted(0, lane.ran(self.clock.monotonic())))
 
     async def quiet(self, seconds: float) -> None:
-        """Wait until no async handler runs any more, but not longer than so."""
+        """Wait until no async handler runs any more, at most so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.task_of:
@@ -288,7 +288,7 @@ class Calls:
                     await self.changed.wait()
 
     async def close(self) -> None:
-        """Nothing runs any more, but for threads that do not come back."""
+        """Cancel what still runs. Threads that do not return are left behind."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -26,7 +26,7 @@ State = Literal["starting", "working", "waiting", "restarting", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a worker inside an application is. `waiting`: the database cannot be used at the moment."""
+    """The state of a worker inside an application. `waiting`: the database cannot be used at the moment."""
 
     state: State
     since: datetime
@@ -40,7 +40,7 @@ class Health:
 
 
 class Running:
-    """The worker of `app.running()`: the present one in `worker`, which is followed by another when it fails."""
+    """The worker of `app.running()`. `worker` is the current one; when it fails, another one is started."""
 
     def __init__(self, make: Callable[[], Worker], prepare: Callable[[], None], clock: Clock) -> None:
         self._make, self._prepare, self._clock = make, prepare, clock
@@ -57,10 +57,10 @@ class Running:
 
     @property
     def health(self) -> Health:
-        """How it is at this moment. From any thread, and without a look at the database."""
+        """Its state now. May be called from any thread; does not ask the database."""
         trouble = self.worker.trouble
         error = self._error if trouble.error is None else trouble.error
-        if self._state == "restarting":  # why it ended counts more than what it had waited for before
+        if self._state == "restarting":  # the error that ended it matters more than an earlier wait
             error = self._error
         if self._state != "working":
             return Health(self._state, self._since, self.restarts, error)
@@ -74,7 +74,7 @@ class Running:
         self.worker.stop()
 
     async def run(self) -> None:
-        """Work until `stop`. What goes wrong before the first start is raised; what goes wrong later is survived."""
+        """Work until `stop`. An error before the first start is raised; after later ones it is started again."""
         pause, is_first = 0.0, True
         while True:
             begun = self._clock.monotonic()
@@ -93,7 +93,7 @@ class Running:
                 self._error = f"{type(error).__name__}: {error}"
                 if self._stopping.is_set():
                     self._is("stopped")
-                    if not self.worker.started.is_set():  # started again in vain: it had nothing in hand
+                    if not self.worker.started.is_set():  # it failed before it had any work
                         return
                     raise
                 pause = pause_before_restart(pause, self._clock.monotonic() - begun)
@@ -129,7 +129,7 @@ class Running:
 
 
 def _tell(error: Exception, pause: float) -> None:
-    """Whoever embeds a worker hears of its end at once, not when the application stops."""
+    """Log the end of an embedded worker at once, not when the application stops."""
     log.critical(
         "worker.ended",
         "The worker inside this application has ended and handles nothing; it is started again in %(pause).1f s",

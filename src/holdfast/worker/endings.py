@@ -1,4 +1,4 @@
-"""How an attempt ends: what is decided before it, what a function's answer or error means, and how it is handed in.
+"""How an attempt ends: what is decided before it, what a result or an error means, and how it is handed in.
 
 The rule itself is in `rules/delivery.py`. Around it texts are masked, copies sealed and logs written.
 """
@@ -77,7 +77,9 @@ class Endings:
         self.clock, self.time, self.board, self.watch = clock, time, board, watch
         self.traces, self.told = Traces(), Told()
         self.hear: Heard | None = None  # in tests of applications
-        self._starts: dict[str, int] = {}  # by the consumer's name: the fewest that any failure allows
+        self._starts: dict[
+            str, int
+        ] = {}  # by the consumer's name: the smallest limit of attempts of any failure
 
     def before(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
         """What is decided before any code of the user runs: poison, a deadline that has passed, a cancellation."""
@@ -142,7 +144,7 @@ class Endings:
                 return Cancelled(flags, ran)
             case Stop.LAPSED | Stop.GRACE:
                 return Interrupted(flags, ran)
-            case None:  # nobody here asked for it: something that the handler awaits was cancelled
+            case None:  # not cancelled by this worker: something that the handler awaits was
                 return Raised(error, flags, ran)
 
     async def settled(self, lane: Lane, leased: Leased, context: Context, ending: Ending) -> Ending | None:
@@ -183,7 +185,7 @@ class Endings:
         self.pacing.end(lane, settlement, took)
 
     def _bare(self, ending: Ending) -> str | None:
-        """The traceback for logs and traces, which never quote a payload: without what exceptions say."""
+        """The traceback for logs and traces, without the messages of exceptions: they may quote a payload."""
         error = error_of(ending)
         return None if error is None else self.traces.bare(error)
 
@@ -210,13 +212,13 @@ class Endings:
     def concluded(self, leased: Leased, ending: Ending) -> Settlement | None:
         consumer = self.consumers[leased.message.queue]
         policy = consumer.policy
-        if type(ending) is Returned:  # only failures look at the time and roll dice
+        if type(ending) is Returned:  # only failures need the time and a random number
             return conclude(leased, ending, policy, EPOCH, 0.0)
         now, roll = self.time.now(), self.clock.roll()
         return concluded(leased, ending, policy, consumer.masking, consumer.keys, self.traces, now, roll)
 
     def forget(self, seqs: Iterable[int]) -> None:
-        """The store knows what became of these."""
+        """Take these off the board: they are settled."""
         if self.board is not None:
             for seq in seqs:
                 self.board.settled(seq)
@@ -258,7 +260,7 @@ def concluded(
 
 
 def masked(ending: Ending, masking: Masking, chars: int) -> Ending:
-    """The same ending with the text of its error as the application's own functions leave it."""
+    """The same ending with its error text as the application's masking functions return it."""
 
     def text(said: str) -> str:
         return masking(looked_at(said, chars))
@@ -278,9 +280,9 @@ def masked(ending: Ending, masking: Masking, chars: int) -> Ending:
 
 
 def sealed(settlement: Settlement, keys: Keys) -> Settlement:
-    """The settlement with the copy sealed for the message that it becomes; without it if it cannot be opened here.
+    """The settlement with its copy sealed again for the new message; without the copy if it cannot be opened here.
 
-    A body that is sealed is bound to its message. As it is it would open for nobody.
+    A sealed body is bound to its message's id. Copied unchanged it could not be opened.
     """
     if settlement.copy is None:
         return settlement
@@ -320,7 +322,7 @@ def _reason(settlement: Settlement) -> Reason:
 
 
 def named(leased: Leased) -> dict[str, Any]:
-    """What a log record says about the message that it is about. Never its body, headers or dedupe key."""
+    """The fields of a log record about a message. Never its body, headers or dedupe key."""
     message = leased.message
     return {
         "message_id": message.id,

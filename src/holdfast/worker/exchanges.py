@@ -1,9 +1,9 @@
-"""The worker's conversation with the store: one exchange at a time, whatever becomes of the connection.
+"""The worker's exchanges with the store: one at a time, also when the connection is lost.
 
 A database that does not answer, or refuses for a while, is waited for; `store/moments.py` says which errors pass. An
-answer that never came leaves two questions: what of the report was done, and what was handed out that nobody here knows
-of. Where our leases stand answers both (`_reconcile`). What the database refuses for good, say for what a handler
-emitted, is found by halving and fails alone. What takes longer than the database allows is halved too; nobody fails.
+answer that was lost leaves two questions: what of the report was stored, and what was handed out that this worker does
+not know of. Our leases in the store answer both (`_reconcile`). What the database refuses for good, say because of what
+a handler emitted, is found by halving and fails alone. A report that takes too long is halved too, without a failure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = Log("holdfast.worker")
 
 PAUSE_MIN = 0.05
 PAUSE_MAX = 2.0
-CULPRIT_WAITS = 60.0  # seconds, for a message of which nothing can be settled
+CULPRIT_WAITS = 60.0  # seconds, for a message that cannot be settled at all
 CONFLICTS_MAX = 20  # serialization failures in a row that are tried again at once
 PORTION_MIN = 1 / 1024
 GROWS_AFTER = 20  # leases without a statement that took too long
@@ -63,7 +63,7 @@ class Exchanges:
         self.patient = patient  # whether there is still time to wait for the database
         self.trouble = trouble
         self.unanswered: Report | None = None
-        self.portion = 1.0  # of an exchange, when whole ones take too long
+        self.portion = 1.0  # of an exchange: below 1 when whole ones take too long
         self._pause = PAUSE_MIN
         self._slow_at = 0.0
 
@@ -93,7 +93,7 @@ class Exchanges:
         return batch
 
     def _grow(self) -> None:
-        """Larger again when it has gone well for long: a try that fails costs as long as a statement may take."""
+        """Make exchanges larger after a long time without trouble: a failed try costs a whole statement timeout."""
         if self.clock.monotonic() - self._slow_at < GROWS_AFTER * self.pacing.settings.lease:
             return
         self.portion = min(1.0, self.portion * 2)
@@ -127,7 +127,7 @@ class Exchanges:
                 return await self.store.arun(engine.exchange(report))
             except Exception as error:
                 tries += 1
-                # A timer fired while its id was just being stored: the next try finds that message and gives way.
+                # A timer fired while another message with its id was being stored: the next try finds that message.
                 is_taken = taken(error) is not None and tries <= CONFLICTS_MAX
                 match "again" if is_taken else moment_of(error):
                     case "again" if tries > CONFLICTS_MAX:
@@ -142,7 +142,7 @@ class Exchanges:
                         raise
 
     def too_slow(self, error: StoreTooSlow) -> None:
-        """Sent again unchanged it would be given up again: the next exchanges are smaller."""
+        """Make the next exchanges smaller: the same one would time out again."""
         if self.portion == 1.0:
             log.warning(
                 "exchange.too_slow",
@@ -154,7 +154,7 @@ class Exchanges:
         self.portion = max(PORTION_MIN, self.portion / 2)
 
     async def _reconcile(self, report: Report, error: StoreUnavailable) -> Report:
-        """What still stands was not settled and is handed in again; what was handed out unheard of goes back."""
+        """What is still leased was not settled and is handed in again; work that never arrived here is given back."""
         while True:
             self.trouble.met("exchange", error)
             if not self.patient():
@@ -172,11 +172,11 @@ class Exchanges:
                 error = StoreUnavailable(f"Where our leases stand could not be read: {failure}")
 
     async def _look(self, number: int) -> tuple[list[Settlement], list[tuple[int, int]]]:
-        """Where our leases stand: what was not done is answered, what we never heard of is given back."""
-        self.calls.unpack()  # what has come is known
+        """Read our leases: returns what was not stored, and gives back what never arrived here."""
+        self.calls.unpack()  # so that all received work is known
         asked = self.pacing.where()
         standing = await self.store.arun(engine.standing(number))
-        standing |= self.pacing.moved_since(asked)  # handlers went on committing meanwhile
+        standing |= self.pacing.moved_since(asked)  # handlers may have committed meanwhile
         settlements, moves, lost = self.pacing.reconcile(standing)
         self.lose(lost)
         known = self.pacing.known(standing)
@@ -205,7 +205,7 @@ class Refusal:
         self.lost: set[int] = set()
 
     async def resolve(self) -> Batch:
-        """Hand in what can be, and then ask for what was wanted."""
+        """Hand in what the database accepts, then ask for work."""
         if self.lanes:
             await self._hand_in(list(self.lanes))
         ask = replace(self.report, settlements=(), moves=())
@@ -215,7 +215,7 @@ class Refusal:
                 return replace(batch, lost=frozenset(self.lost))
             except StoreTooSlow as error:
                 self.exchanges.too_slow(error)
-                if ask.total <= 1:  # there is nothing smaller to ask for: it is waited for
+                if ask.total <= 1:  # it cannot be smaller: wait
                     raise
                 ask = portioned(ask, 0.5)
 
@@ -228,7 +228,7 @@ class Refusal:
             return
         if len(lanes) == 1:
             if isinstance(refusal, StoreTooSlow) and len(settlements) == 1:
-                raise refusal  # one message, and no fault of its own: it is waited for
+                raise refusal  # one message, and the error is not its fault: wait
             await self._one_by_one(lanes[0], refusal)
             return
         await self._hand_in(lanes[: len(lanes) // 2])
@@ -246,7 +246,7 @@ class Refusal:
             if isinstance(refusal, StoreTooSlow):
                 raise refusal
             if refusal is not None and not await self._fail(fence, member, refusal, rest, moves):
-                if lane[0] in self.moves:  # what runs now has run ahead of the one that failed
+                if lane[0] in self.moves:  # what runs now started after the one that failed
                     self.lost.add(lane[0])
                 return
             if rest:
@@ -260,7 +260,7 @@ class Refusal:
         rest: list[Settlement],
         moves: list[tuple[int, int]],
     ) -> bool:
-        """Settle the culprit as failed. False: its stream stops here, and what ran behind it is done again."""
+        """Settle the message as failed. False: its stream stops here, and what ran behind it runs again."""
         failed = self._concluded(member, delivery.Raised(refusal, member.flags, member.ran))
         log.error(
             "settlement.refused",
@@ -274,7 +274,7 @@ class Refusal:
             return True
         again = [self._concluded(each, delivery.Interrupted(each.flags, each.ran)) for each in rest]
         if await self._refused(stamped(fence, [failed, *again]), []) is not None:
-            # Not even its failure can be stored: it waits, and the others of this worker go on.
+            # Its failure cannot be stored either: it waits, and the other messages of this worker go on.
             waits = give_back(member.leased, CULPRIT_WAITS)
             await self._once(stamped(fence, [waits, *again]), [])
         return False
@@ -302,7 +302,7 @@ class Refusal:
 
 
 def portioned(report: Report, portion: float) -> Report:
-    """The same, asking for so much less. What has ended is handed in whole, unless the database refuses that."""
+    """The same, asking for less. All results are handed in, unless the database refuses that."""
     want = [msgspec.structs.replace(each, heads=smaller(each.heads, portion)) for each in report.want]
     return replace(report, want=want, total=smaller(report.total, portion))
 

@@ -22,7 +22,7 @@ Tell = Callable[[Asked, set[int], set[int], float], None]
 
 
 class Heartbeat(threading.Thread):
-    """Renews what the worker holds, and tells it what is lost and what an operator wants cancelled."""
+    """Renews the worker's leases, and reports to it those that are lost or that an operator wants cancelled."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Heartbeat(threading.Thread):
     def run(self) -> None:
         wait = self.seconds
         while not self._over.wait(wait):
-            # A beat that failed is made up for soon: there are only so many before a lease lapses.
+            # After a failed beat the next one comes soon: a lease lasts only a few beats.
             wait = self.seconds if self._beat() else self.seconds / 10
 
     def stop(self) -> None:

@@ -1,8 +1,8 @@
-"""THE loop: exchange, run what came, exchange.
+"""The worker's loop: exchange, run what came, exchange.
 
 One asyncio loop does everything but two things: the heartbeat has a thread and a connection of its own, so that code
 that blocks the loop does not lose its leases; `def` handlers run in threads. What to ask for and hand in is decided
-by `rules.pacing`, how an attempt ends by `rules.delivery`; here is only the doing.
+by `rules.pacing`, how an attempt ends by `rules.delivery`; this module only carries it out.
 """
 
 from __future__ import annotations
@@ -44,16 +44,14 @@ from .trouble import Trouble
 log = Log("holdfast.worker")
 
 FEW = 64  # messages that are started before the next exchange is sent
-ASKS_EVERY = (
-    1.0  # seconds after which a worker with full hands asks all the same: queues may have been paused
-)
+ASKS_EVERY = 1.0  # seconds after which a busy worker asks in any case: queues may have been paused
 HOUSEKEEPING = 60.0
-ALONE_SHARE = 0.1  # of the time of a worker in an application, at most, for suspects
+ALONE_SHARE = 0.1  # of its time, at most, that a worker in an application spends on suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
 
 
 class Worker:
-    """Drains queues until it is told to stop."""
+    """Drains queues until it is stopped."""
 
     def __init__(
         self,
@@ -78,10 +76,10 @@ class Worker:
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.board, self.quarantine, self.embedded, self.until_idle = board, quarantine, embedded, until_idle
         self.housekeeping, self.watch = housekeeping, watch
-        self.companions = companions  # that run beside it until it stops: inboxes
+        self.companions = companions  # tasks that run beside it until it stops: inboxes
         self.number = 0
         self.started = asyncio.Event()
-        self.suspects = False  # somebody waits for the quarantine
+        self.suspects = False  # a suspect waits for the quarantine
         wanted = None if queues is None else set(queues)
         served = [
             each.for_worker(clock) if isinstance(each, Declared) else each
@@ -143,7 +141,9 @@ class Worker:
         beside = [asyncio.create_task(each) for each in self._beside()]
         self.started.set()
         try:
-            if self.until_idle:  # what cannot begin only because nobody has tried yet would be left
+            if (
+                self.until_idle
+            ):  # else messages that wait only for a consumer's first connection would be left
                 for each in self._attended:
                     await each.tried.wait()
             await self._turn_until_over()
@@ -166,7 +166,7 @@ class Worker:
         queues = self.serving.names
         while True:
             try:
-                # Before it draws its own number: sequences do not come with a switch-over or a restore.
+                # Before it draws its own number: after a switch-over or a restore sequences may be behind.
                 tell_mended(await self.store.arun(sequences.mend(raised, quick=True)))
                 self.number = await self.store.arun(engine.register_worker(self.name, queues))
                 await self.gate.begin(self.number, queues)
@@ -194,21 +194,21 @@ class Worker:
 
     @property
     def stuck(self) -> bool:
-        """Whether a handler runs in a thread that did not come back in time."""
+        """Whether a handler runs in a thread that did not end in time."""
         return bool(self.calls.stuck)
 
     async def announce_stop(self) -> None:
-        """Tell the store, so that this worker makes nobody a suspect, however it ends."""
+        """Tell the store that this worker stops: its messages do not become suspects, however it ends."""
         with suppress(StoreUnavailable):
             await self.store.arun(engine.announce_stop(self.number))
 
     async def _leave_in_haste(self) -> None:
-        """Cancelled from outside, or broken: hand in what there is, once, and give the rest back."""
+        """Cancelled from outside, or after an error: hand in the results, once, and give the rest back."""
         self._stop_at = now = self.clock.monotonic()
         self.pacing.stop()
         self.calls.stop_all()
         await self.calls.quiet(LAST_WORDS / 2)
-        with suppress(Exception):  # whatever it is, there is a worse one on its way
+        with suppress(Exception):  # the error that ended the loop is raised instead
             async with asyncio.timeout(LAST_WORDS):
                 await self._exchanges.finish()
                 await self._exchanges.exchange(self.pacing.report(self.number, now), now)
@@ -216,7 +216,7 @@ class Worker:
     # -- the loop
 
     async def _turn_until_over(self) -> None:
-        """The loop has a task of its own, so that nobody waits longer for it than for its last words."""
+        """Run the loop in a task of its own, so that the wait for its end is bounded."""
         turns, stopped = asyncio.create_task(self._turn()), asyncio.create_task(self._stopped.wait())
         try:
             await asyncio.wait({turns, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -243,9 +243,9 @@ class Worker:
                 raise self.calls.broken
             self._changed.clear()
             if self.gate.is_needed:
-                self.calls.start()  # a look may take long, and what is not unpacked is not renewed
+                self.calls.start()  # a check of slots may take long, and what is not unpacked is not renewed
                 await self.gate.look()
-                self.calls.start()  # what waits here may have got its slot or its token
+                self.calls.start()  # waiting messages may have got a slot or a token
             asked_at = self.clock.monotonic()
             report = self._report(asked_at)
             if report is None:
@@ -273,7 +273,7 @@ class Worker:
         return report.suspects or (self._asked_all(report, batch) and not batch.suspects)
 
     def _asked_all(self, report: Report, batch: Batch) -> bool:
-        """Whether nothing claimable can have been missed: every queue was asked, or nothing of it may begin."""
+        """Whether no claimable message can have been missed: every queue was asked, or may not begin anything."""
         now, asked = self.clock.monotonic(), {want.queue for want in report.want}
         if not all(want.after is None for want in report.want):
             return False
@@ -285,10 +285,10 @@ class Worker:
         return all(queue in asked or self.gate.is_shut(queue, now) for queue in queues)
 
     def _report(self, now: float) -> Report | None:
-        """What to hand in and ask for; None when there is neither, and it was not long ago that we asked."""
+        """What to hand in and ask for; None if there is neither, and the last exchange was not long ago."""
         claim = self._may_claim(now)
         told = None if self.quarantine else self._rhythm.new_asleep
-        last = self.until_idle and self.pacing.idle  # if nothing comes
+        last = self.until_idle and self.pacing.idle  # the last exchange, if no work comes
         peek = self.until_idle or (self.pacing.idle and self._rhythm.peeks)
         report = self.pacing.report(self.number, now, claim=claim, anew=last, peek=peek, asleep=told)
         if (
@@ -323,7 +323,7 @@ class Worker:
     def _meanwhile(self) -> None:
         """While an exchange is on its way: begin what has arrived, and free what was handed in before.
 
-        What goes wrong here is our own error, and the end of this worker.
+        An error here is a bug of the engine, and ends this worker.
         """
         try:
             if self.pacing.has_arrived:
@@ -341,7 +341,7 @@ class Worker:
                 await asyncio.sleep(0)
             return
         if report.settlements:
-            # Handlers that ended meanwhile have their results taken at once.
+            # Take the results of handlers that ended meanwhile.
             await asyncio.sleep(0)
         if self.pacing.has_results:
             return
@@ -349,10 +349,10 @@ class Worker:
         seconds = self._rhythm.rest(now, self.pacing.idle, due_in)
         if report.want or report.looks:
             await self.store.wait(seconds, self._changed)
-        else:  # full hands: only what ends here is of interest
+        else:  # no free capacity: only an ending handler matters
             await _until(self._changed, seconds)
 
-    # -- suspects, inside somebody's application
+    # -- suspects, in a worker inside an application
 
     def _may_claim(self, now: float) -> bool:
         """There is no quarantine child here: at most once a lease this worker drains, and takes suspects one by one."""
@@ -360,7 +360,7 @@ class Worker:
             return True
         if self.pacing.quarantine:
             if self.pacing.idle and self._asked_at >= self._alone_at:
-                # It has ended. The next one, if there was one and we have not been at it for long.
+                # It has ended. Take the next one, if there was one and this has not taken long yet.
                 more = self._had_suspect and now - self._alone_at < ALONE_SHARE * self.settings.lease
                 self.pacing.quarantine = more and not self.pacing.stopping
             return True
@@ -387,7 +387,7 @@ class Worker:
             if following is not None and lane.stop is None and following.message.seq in cancelled:
                 self.calls.stop(lane, Stop.CANCELLED)
 
-    # -- what goes by the clock, beside the loop
+    # -- periodic work, beside the loop
 
     def _beside(self) -> list[Coroutine[Any, Any, None]]:
         timeouts = [each.limits(each.queue).timeout for each in self.serving.consumers.values()]
@@ -395,7 +395,7 @@ class Worker:
         beside = [_every(step, self._watch, self.trouble)]
         beside += [each.attend(self._changed) for each in self._attended]
         beside += [each(self._stopped) for each in self.companions]
-        if not self.quarantine:  # which lives for moments, and looks all the time
+        if not self.quarantine:  # the quarantine lives only briefly, and asks all the time
             beside.append(self.store.listen(self._changed))
             beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
             if self.housekeeping is not None:
@@ -403,7 +403,7 @@ class Worker:
         return beside
 
     async def _watch(self) -> float:
-        """Timeouts, our own lapses, and the end of the grace."""
+        """Check timeouts, our own lapsed leases, and the end of the grace."""
         now = self.clock.monotonic()
         if self.board is not None:
             self.board.turned(now)
@@ -425,7 +425,7 @@ class Worker:
         return 0.0
 
     async def _look_for_lapses(self) -> float:
-        """Leases that anybody let lapse make suspects."""
+        """Recover lapsed leases of any worker: their messages become suspects."""
         begun, served = self.clock.monotonic(), self.serving
         count = await self.store.arun(engine.recover())
         if count:
@@ -439,11 +439,11 @@ class Worker:
             self.board.suspects_wait(self.suspects)
         if (trouble := self.trouble.untold()) is not None:
             await self.store.arun(engine.note_trouble(self.number, *trouble))
-        # However long this takes, it is a small part of the time.
+        # A rest of 50 times the duration: this stays a small part of the time.
         return 50 * (self.clock.monotonic() - begun)
 
     async def _keep_house(self) -> float:
-        """As long as there is more to clean it goes on after each rest, and does not wait for the next minute."""
+        """While there is more to clean, go on after each rest and do not wait for the next minute."""
         assert self.housekeeping is not None
         rest = await asyncio.to_thread(self.housekeeping)
         while rest.more:
@@ -456,7 +456,7 @@ class Worker:
 
 
 def tell_mended(mended: sequences.Mended) -> None:
-    """What a worker that starts had to repair."""
+    """Log what a worker had to repair at its start."""
     if mended.raised:
         log.warning(
             "sequences.raised",
@@ -468,7 +468,7 @@ def tell_mended(mended: sequences.Mended) -> None:
 
 
 async def _every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Trouble) -> None:
-    """Do something now and then, whatever comes of it. It answers how long to wait at least before the next time."""
+    """Do something periodically, also after errors. It returns how long to wait at least before the next time."""
     wait = 0.0
     while True:
         await asyncio.sleep(max(seconds, wait))
@@ -476,13 +476,13 @@ async def _every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Tr
             wait = await do()
         except Exception as error:  # tried again soon; work goes on
             if isinstance(error, StoreUnavailable) and trouble.since is not None:
-                continue  # told already
+                continue  # logged already
             what = getattr(do, "__name__", "").strip("_").replace("_", " ")
             log.warning("beside.failed", "%(what)s failed: %(error)s", what=what, error=error)
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, but not longer than so."""
+    """Wait for the event, at most so many seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,8 +1,8 @@
-"""Calls with whole runs: of each lane the head and what is behind it, in one call, with an answer for each message.
+"""Calls with whole runs: of each lane the head and what is behind it, in one call, with a result for each message.
 
 One message of each lane in a call would make a stream wait for a broker's answer at each of its messages. So a
-consumer that says so (`RunConsumer`) gets all of a run at once. Of its answers those up to the first failure of a run
-are settled; the rest of that run goes back as it was, whatever was answered for it: it comes again, in its order.
+consumer of this kind (`RunConsumer`) gets all of a run at once. Of its results those up to the first failure of a run
+are settled; the rest of that run goes back unchanged, whatever its results. It comes again, in its order.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RunCalls:
     def _begin_run(
         self, consumer: RunConsumer, lane: Lane, now: float, most: int, bytes_max: int
     ) -> list[Leased] | None:
-        """What of a lane is in the call; nothing: its head has ended without one. None: it gave up its handler."""
+        """A lane's messages for the call. Empty: its head ended without a call. None: the lane gave up its handler."""
         run = self.pacing.begin_run(lane, now, most, bytes_max)
         if not run:
             return None
@@ -122,7 +122,9 @@ class RunCalls:
                 variables = watch.begin(*(leased for _, run in runs for leased in run))
                 answers = await asyncio.get_running_loop().create_task(call, context=variables)
             if [len(each) for each in answers] != [len(run) for _, run in runs]:
-                raise UsageError(f"The consumer of {queue!r} did not answer for each message that it got.")
+                raise UsageError(
+                    f"The consumer of {queue!r} did not return a result for each message that it got."
+                )
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -140,7 +142,7 @@ class RunCalls:
         self.calls.changed.set()
 
     def _failed(self, consumer: RunConsumer, runs: list[Run], error: BaseException) -> list[list[Ending]]:
-        """The call itself failed or was stopped: nobody knows what became of any of its messages."""
+        """The call itself failed or was stopped: what became of its messages is not known."""
         is_shared, answers = sum(len(run) for _, run in runs) > 1, []
         for lane, run in runs:
             ending: Ending

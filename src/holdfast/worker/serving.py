@@ -1,4 +1,4 @@
-"""What one worker serves: consumers by queue, with their paces and gates. Queues of families are met on demand."""
+"""What one worker serves: consumers by queue, with their paces and gates. Queues of families are added on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..rules.pacing import Pacing
 
 
 class Serving:
-    """The consumers of one worker. Whoever holds `consumers` finds those of queues that were met later, too."""
+    """The consumers of one worker. `consumers` also gets those of queues that are added later."""
 
     def __init__(self, consumers: Iterable[Consumer], gate: Gate, pacing: Pacing) -> None:
         self.gate, self.pacing = gate, pacing
@@ -31,16 +31,16 @@ class Serving:
 
     @property
     def names(self) -> list[str]:
-        """The queues as operators read them; `customers/*` stands for those of a family."""
+        """The queues as operators see them; `customers/*` stands for those of a family."""
         return [*self.own, *(all_below(family) for family in self.families)]
 
     @property
     def own(self) -> list[str]:
-        """The queues without those of families that were met."""
+        """The queues without those of families."""
         return [queue for queue, each in self.consumers.items() if queue == each.queue]
 
     def meet(self, batch: Batch) -> None:
-        """Queues of families that this worker has not known until now."""
+        """Add new queues of families, and forget those that have no work."""
         if not self.families:
             return
         for family, found in batch.found.items():

@@ -1,4 +1,4 @@
-"""Stepping a coroutine without a task of its own, and what is needed around that."""
+"""Stepping a coroutine without a task of its own, and helpers for that."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Suspended:
 
 
 def forget_cancellation(task: asyncio.Task[Any]) -> None:
-    """It was meant for the handler that has just ended, not for the next one in this runner."""
+    """Undo a cancellation that was meant for the handler that just ended, not for the next one in this runner."""
     while task.uncancel():
         pass
 

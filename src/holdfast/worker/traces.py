@@ -1,8 +1,8 @@
 """Tracebacks as text, for the message, the log and traces: frames with their source lines, texts masked, 8 KiB at most.
 
-Failures come in crowds of one cause. So the frames of a traceback are made into text once and remembered; what is done
-for each failure is to walk them and to look that up. Of the outermost exception the masked text is there already. Those
-of chained ones are cut before they are masked.
+Many failures have the same cause. So the frames of a traceback are made into text once and remembered; what is done
+for each failure is to walk them and look that text up. The masked text of the outermost exception exists already. Those
+of chained exceptions are cut before they are masked.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..rules.delivery import BatchFailed, Ending, Raised, TimedOut, TrialFailed,
 from ..rules.redact import Masking, kept
 from ..rules.traces import Frame, Place, Section, Walk
 
-TEXT_CHARS = 300  # of what a chained exception says, a member of a group, a note
+TEXT_CHARS = 300  # of the text of a chained exception, a member of a group, a note
 NOTES_SHOWN = 3
 PATH_CHARS, SOURCE_CHARS = 250, 200
-REMEMBERED = 256  # tracebacks whose frames are text already
+REMEMBERED = 256  # tracebacks whose frames are kept as text
 MEMBER_FRAMES = 4
 FRAMES_KNOWN = 50  # frames of a traceback that is remembered
 
@@ -39,7 +39,7 @@ LIBRARIES = _libraries()
 
 
 def error_of(ending: Ending) -> BaseException | None:
-    """The exception behind an ending whose traceback says something."""
+    """The exception of an ending, if its traceback is useful."""
     match ending:
         case BatchFailed(alone):
             return error_of(alone)
@@ -66,7 +66,7 @@ class Traces:
 
     def __init__(self) -> None:
         self._known: dict[Walk, list[str]] = {}
-        # By the ids of code objects, which the list keeps alive, and lines: to hash code is slow.
+        # By the ids of code objects, which the list keeps alive, and lines: hashing code objects is slow.
         self._walks: dict[tuple[int, ...], tuple[Walk, list[CodeType]]] = {}
 
     def placed(self, ending: Ending) -> Ending:
@@ -104,11 +104,11 @@ class Traces:
         return known[0]
 
     def bare(self, error: BaseException) -> str | None:
-        """The traceback of `error` without what exceptions say of themselves: of each only its type."""
+        """The traceback of `error` without the messages of exceptions: of each only its type."""
         return self.text(error, type(error).__name__, None)
 
     def text(self, error: BaseException, told: str, masking: Masking | None) -> str | None:
-        """The traceback of `error`, about which `told` is what is stored, masked. None: it has none."""
+        """The traceback of `error`. `told` is its text as it is stored, masked. None: it has no traceback."""
         sections = []
         for link in traces.chain(error):
             said = told if link.error is error else _said(link.error, masking)
@@ -119,7 +119,7 @@ class Traces:
             sections.append((frames, "\n".join(lines), link.joint))
         if not any(frames for frames, _, _ in sections):
             return None
-        # A joint stands before the later one of two.
+        # The joining line stands before the later one of two.
         return traces.composed([Section(*each) for each in sections])
 
     def _members(self, group: BaseExceptionGroup[BaseException], masking: Masking | None) -> list[str]:
@@ -152,7 +152,7 @@ def _line(frame: Frame) -> str:
 
 def _source(frame: Frame) -> str:
     module = sys.modules.get(frame.module)
-    try:  # an importer of somebody else's may be asked for the text
+    try:  # a foreign importer may be asked for the source
         return linecache.getline(frame.file, frame.line, None if module is None else vars(module)).strip()
     except Exception:
         return ""

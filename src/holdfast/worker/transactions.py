@@ -3,8 +3,8 @@
 A message that follows others in a run is covered by the lease of the run's head. So what has ended before it in the
 lane is settled in the same transaction, and the lease moves on to the message behind it.
 
-Whether the user's own transaction was committed is known to the user alone. So when the handler has ended, the store
-is asked where the lease stands: moved on or gone, it was committed; where it was, it was rolled back.
+Whether the user's own transaction was committed is known only to the user. So when the handler has ended, the store
+is asked for the lease: if it moved on or is gone, it was committed; if it is unchanged, it was rolled back.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Note:
     """What the worker keeps on a context whose message its handler completes."""
 
     completion: Completion
-    committed: bool = False  # else nobody here knows
-    lost: bool = False  # no lease stood under which it could be settled
+    committed: bool = False  # else it is not known
+    lost: bool = False  # there was no lease under which it could be settled
 
 
 class Completions:
@@ -87,7 +87,7 @@ class Completions:
                 "ctx.complete(...) blocks: in an async handler write `await ctx.acomplete(...)` with an async "
                 "connection or session, or make it a def handler."
             )
-        # SQLite has one writer, and that may be the user, in a transaction: then nothing on its way can land.
+        # SQLite has one writer, which may be the user's open transaction: then no exchange on its way can finish.
         note = self._open_from_anywhere(ctx, wait=not self.store.has_one_writer)
         try:
             handle.run(self.store.bound(self._plan(ctx, note)), verb="complete")
@@ -152,9 +152,9 @@ class Completions:
             note.committed = True
 
     def _raise(self, ctx: Context, note: Note, error: BaseException, settled: bool) -> Never:
-        """What leaves the block. An error of the user's is never hidden by one of ours."""
+        """The error that leaves the block. A user's error is never hidden by one of ours."""
         if isinstance(error, CommitRefused) and (own := error.during) is not None:
-            error.__context__ = None  # it is the other way round now
+            error.__context__ = None  # our error is now the note of theirs
             own.add_note(f"While it was handled: {error}")
             raise own
         lane = _lane(ctx)
@@ -184,7 +184,7 @@ class Completions:
     async def _open(self, ctx: Context, *, wait: bool) -> Note:
         lane = _lane(ctx)
         while wait and lane.handed and not lane.lost:
-            # An exchange on its way carries the messages before this one: their lease moves when it lands.
+            # An exchange on its way settles the messages before this one: their lease moves when it is done.
             await self.landed.wait()
         return self._open_now(ctx)
 
@@ -220,13 +220,13 @@ class Completions:
         if self._on_loop():
             function(*arguments)
         elif self.loop is not None:
-            # The thread goes on when that is done, so that what it does next finds it done.
+            # The thread goes on only when that is done: its next steps depend on it.
             self._result(_as_coroutine(function, *arguments))
 
     # -- settling
 
     def _plan(self, ctx: Context, note: Note) -> Plan[None]:
-        """Settle under whichever lease stands. None does: the transaction must not be committed."""
+        """Settle under the lease that is valid. If there is none, the transaction must not be committed."""
         ctx._settle()
         lane, leased, completion = _lane(ctx), ctx.leased, note.completion
         ran = lane.ran(self.clock.monotonic())
@@ -254,7 +254,9 @@ class Completions:
             return ending
         try:
             committed = note.committed or await self._was_committed(lane, note.completion)
-        except asyncio.CancelledError:  # the worker has no more time; the lease tells whoever comes next
+        except (
+            asyncio.CancelledError
+        ):  # the worker has no more time; the lease shows the next worker what happened
             self.pacing.lose(lane)
             return delivery.Lost()
         if committed:
@@ -305,7 +307,7 @@ def _lease_lost(ctx: Context) -> LeaseLost:
 
 
 def _in_our_words(ctx: Context, note: Note, error: BaseException) -> BaseException:
-    """The refusal of a spoiled transaction comes in each driver's own words."""
+    """Each driver has its own error for a transaction that cannot be committed."""
     return _lease_lost(ctx) if note.lost and isinstance(error, Exception) else error
 
 
@@ -326,7 +328,7 @@ async def _as_coroutine(function: Callable[..., None], *arguments: Any) -> None:
 
 
 class _Transaction(Transaction[Any]):
-    """Enters whichever form is asked for: `with` blocks, `async with` does not."""
+    """Supports both forms: `with` blocks, `async with` does not."""
 
     def __init__(
         self,

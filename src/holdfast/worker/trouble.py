@@ -1,6 +1,6 @@
-"""Moments in which the database cannot be used: told once when one begins and once when it is over.
+"""Times in which the database cannot be used: logged once when one begins and once when it is over.
 
-The worker's loop and its heartbeat meet the same moment, each again and again, and tell it as one.
+The worker's loop and its heartbeat see the same outage, each many times, and log it as one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ log = Log("holdfast.worker")
 
 
 class Trouble:
-    """What one worker has had with its database."""
+    """The trouble that one worker had with its database."""
 
     def __init__(self, clock: Clock, worker: str) -> None:
         self.clock, self.worker = clock, worker
-        self.since: datetime | None = None  # a moment that is not over yet
-        self.over_at: datetime | None = None  # the last one
+        self.since: datetime | None = None  # when the current outage began
+        self.over_at: datetime | None = None  # when the last one ended
         self.error: str | None = None  # of the last one, also when it is over
-        self.timeouts = 0  # statements that were given up and that the store does not know of yet
+        self.timeouts = 0  # statement timeouts that are not stored yet
         self._story: str | None = None
         self._waiting: set[str] = set()
         self._began = 0.0
@@ -44,8 +44,8 @@ class Trouble:
         )
 
     def over(self, who: str) -> None:
-        """The database did what it was asked. The moment is over when it has done so for all who waited."""
-        if not self._waiting:  # as nearly always
+        """A statement succeeded. The outage is over when that is true for all who waited."""
+        if not self._waiting:  # nearly always
             return
         with self._lock:
             self._waiting.discard(who)
@@ -62,7 +62,7 @@ class Trouble:
         )
 
     def untold(self) -> tuple[str, int] | None:
-        """What operators have not been told yet: the last moment that is over, and how many timeouts there were."""
+        """What is not stored for operators yet: the last outage that is over, and how many timeouts there were."""
         if self._story is None and not self.timeouts:
             return None
         with self._lock:

@@ -1,8 +1,8 @@
-"""Alerts in the store, for both databases: what is measured, the episodes that are not over, and the news to be told.
+"""Alerts in the store, for both databases: what is measured, the episodes that are not over, and the news to send.
 
 A decision and the news of it are one transaction, in which every change is a compare and swap: of several processes
-that decide the same, one does it. Telling comes afterwards: whoever takes news has it for a while, and if he dies
-somebody else takes it then.
+that decide the same, one does it. Sending comes afterwards: a process takes news for a while, and if it dies,
+another process takes it after that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .queries import Row, shape
 
 sql = statements("alerts")
 
-COUNT_MAX = 10_001  # nobody needs to know exactly how many more there are
+COUNT_MAX = 10_001  # beyond this an exact count is not needed
 QUEUES_MAX = 1000
 NEWS = "number episode name subject what at since value threshold text details tries told"
 Decide = Callable[[list[Episode], datetime], Iterable[Verdict]]
@@ -64,7 +64,7 @@ def last_seen() -> Plan[datetime | None]:
 
 
 def blocked(seconds: float, few: int) -> Plan[list[Row]]:
-    """Streams that have stood still for longer than that; of each queue the first few, and how many there are."""
+    """Streams that have been blocked for longer than that; of each queue the first few, and how many there are."""
     before = yield from ago(seconds)
     rows = yield sql("alert_blocked", before=before, few=few, limit=COUNT_MAX)
     found = shape("queue stream since open head_id halted_by count", rows)
@@ -82,7 +82,7 @@ def poison(attempts: int, few: int) -> Plan[list[Row]]:
 
 @single
 def episodes() -> Plan[list[Episode]]:
-    """What is not over."""
+    """Episodes that are not over."""
     return [
         Episode(name, subject, instant(since), value, peak, instant(calm), number, version)
         for name, subject, version, number, since, calm, value, peak in (yield sql("alert_episodes"))
@@ -90,7 +90,7 @@ def episodes() -> Plan[list[Episode]]:
 
 
 def decide(judge: Decide) -> Plan[list[Raised | Over]]:
-    """Do what `judge` makes of the episodes, each verdict if nobody was faster. The answer: what is to be told."""
+    """Store what `judge` decides about the episodes, unless another process was faster. Returns the news to send."""
     now = yield from moment()
     told: list[Raised | Over] = []
     for verdict in judge((yield from episodes()), now):
@@ -156,18 +156,18 @@ def _key(each: Episode) -> dict[str, object]:
     return {"name": each.name, "subject": each.subject, "version": each.version, "number": each.number}
 
 
-# -- telling
+# -- sending
 
 
 def take(seconds: float) -> Plan[Row | None]:
-    """The oldest news to be told, taken for so many seconds; None: there is none."""
+    """Take the oldest news to send, for so many seconds; None: there is none."""
     until = yield from ago(-seconds)
     rows = yield sql("alert_take", until=until)
     return _news(NEWS, rows)[0] if rows else None
 
 
 def told(number: int, tries: int, sinks: list[str], error: str | None, pause: float | None) -> Plan[bool]:
-    """Who has heard the news. `pause`: seconds until it is tried again; None: it has ended."""
+    """Store which sinks have the news. `pause`: seconds until it is tried again; None: it needs no more sending."""
     until = yield from ago(-(pause or 0.0))
     rows = yield sql(
         "alert_told",
@@ -205,13 +205,13 @@ def _news(names: str, rows: list[tuple[Any, ...]]) -> list[Row]:
 
 
 def take_turn(name: str, seconds: float) -> Plan[bool]:
-    """Whether it is the caller's turn to do this for all processes; the next one comes in so many seconds."""
+    """Whether it is the caller's turn to do this for all processes; the next turn comes in so many seconds."""
     until = yield from ago(-seconds)
     return bool((yield sql("turn_take", name=name, until=until)))
 
 
 def put_off(name: str, seconds: float) -> Plan[None]:
-    """The next turn comes no sooner than in so many seconds."""
+    """Delay the next turn: it comes in so many seconds at the earliest."""
     until = yield from ago(-seconds)
     yield sql("turn_put_off", name=name, until=until)
 

@@ -1,6 +1,6 @@
 """What operators did: one row for each action, in the transaction that did it. For both databases.
 
-An action about many messages takes many transactions and has one row all the same: the first transaction writes it, the
+An action about many messages takes many transactions and has one row: the first transaction writes it, the
 others add to it, so that it always says how many have been changed so far.
 """
 
@@ -21,7 +21,7 @@ sql = statements("audit")
 
 FACTS = "queue stream position head status attempts failures vanished refunds reason claimable_at parked"
 LINE = "number at who action queue target count was became why filter ids"
-IDS_MAX = 100  # that are written down of an action about many
+IDS_MAX = 100  # that are stored of an action about many
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Entry:
 
 @single
 def write(who: str, entry: Entry) -> Plan[int]:
-    """Write an action down; the answer is its number."""
+    """Store an action; returns its number."""
     ((number,),) = yield sql(
         "audit_write",
         who=who,
@@ -60,7 +60,7 @@ def write(who: str, entry: Entry) -> Plan[int]:
 
 @single
 def add(number: int, entry: Entry) -> Plan[None]:
-    """The action with this number has changed `count` more; its ids and what became are those of the whole."""
+    """Add `count` more changes to the action with this number; its ids and `became` are those of the whole action."""
     yield sql(
         "audit_add",
         number=number,
@@ -72,7 +72,7 @@ def add(number: int, entry: Entry) -> Plan[None]:
 
 @single
 def message_facts(seq: int) -> Plan[Row | None]:
-    """What an operator may change about a message; None: it is not pending any more. Hold it still before."""
+    """What an operator may change about a message; None: it is not pending any more. Lock it before."""
     rows = yield sql("audit_facts", seq=seq)
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""Breakers and rates in the store, for both databases. What a breaker does is decided by whoever asks for a change."""
+"""Breakers and rates in the store, for both databases. The caller decides how a breaker changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..values import instant
 
 sql = statements("breakers")
 
-TRIES = 50  # of a change: each one that fails is one that somebody else made
+TRIES = 50  # of a change: a try fails when another process has changed the row
 
 
 class BreakerRow(NamedTuple):
@@ -32,7 +32,7 @@ class BreakerRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a breaker was and is, by the database's time. `done` is false when the others never let us."""
+    """What a breaker was and is, by the database's time. `done` is false if others changed it at every try."""
 
     before: BreakerRow
     after: BreakerRow
@@ -45,7 +45,7 @@ Decide = Callable[[BreakerRow, datetime], BreakerRow | None]
 
 @single
 def look(name: str) -> Plan[tuple[BreakerRow, datetime]]:
-    """One breaker and the time; a breaker that nobody has stored is a fresh one."""
+    """One breaker and the time; a breaker that is not stored yet is new."""
     (row,) = yield sql("breaker_look", name=name)
     return BreakerRow(name) if row[1] is None else _row(row), instant(row[0])
 
@@ -59,7 +59,7 @@ def known(limit: int) -> Plan[list[tuple[BreakerRow, datetime]]]:
 
 @stepwise
 def change(name: str, decide: Decide) -> Plan[Change]:
-    """Compare and swap: what `decide` makes of the row is written if nobody was faster, else decided anew.
+    """Compare and swap: the result of `decide` is written; if another process was faster, it decides again.
 
     None or the same row: nothing is written, unless it is the first. Each statement may be a transaction of its own.
     """
@@ -86,14 +86,14 @@ def swap(row: BreakerRow) -> Plan[bool]:
 
 @single
 def take(name: str, wanted: int, per_second: float, burst: int) -> Plan[int]:
-    """Take up to so many tokens from the bucket of this name; the answer says how many there were."""
+    """Take up to so many tokens from the bucket of this name; returns how many it got."""
     rows = yield sql("rate_take", name=name, wanted=wanted, per_second=per_second, burst=burst)
     return int(rows[0][0]) if rows else 0
 
 
 @single
 def tokens(name: str) -> Plan[tuple[float, datetime] | None]:
-    """How many tokens a bucket had, and when; None: nobody has taken from it."""
+    """How many tokens a bucket had, and when; None: it was never used."""
     rows = yield sql("rate_look", name=name)
     return (float(rows[0][0]), instant(rows[0][1])) if rows else None
 

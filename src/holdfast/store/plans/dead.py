@@ -1,4 +1,4 @@
-"""The way back of dead letters, what else may be ordered about them, and their end, for both databases."""
+"""Dead letters, for both databases: redriving, holding, editing, importing and discarding them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Letter(NamedTuple):
 
 
 def redrive(keys: Sequence[Key], out: bool, delays: Mapping[Key, float] | None = None) -> Plan[list[Key]]:
-    """Dead letters come back, in the order of their old positions; the answer names those that did.
+    """Redrive dead letters, in the order of their old positions; returns those that were redriven.
 
     Those that are held stay, and those whose id is pending in their queue; of several with one id the first comes back.
     `delays` says which may be claimed only after so many seconds. One that halts its stream
     comes back as its head and lifts the halt; others go to the end of their stream, or with `out` beside it.
-    The row of the stream is held before it is decided who is head, as a producer does.
+    The row of the stream is locked before the head is decided, as a producer does.
     """
     locked = yield from _lock(keys)
     locked.sort(key=lambda each: (each.position or each.number, each.number))
@@ -79,7 +79,7 @@ def _lock(keys: Sequence[Key]) -> Plan[list[Letter]]:
 def _halted(letters: Sequence[Letter]) -> Plan[Halted]:
     """The streams that these letters halt, with the first message of each locked.
 
-    It will be promoted, or another one comes back before it: an order that holds it must be over by then.
+    It will be promoted, or another one is put before it: a command that has locked it must have ended by then.
     """
     found: Halted = {}
     for each in letters:
@@ -91,13 +91,13 @@ def _halted(letters: Sequence[Letter]) -> Plan[Halted]:
 
 
 def _halts(letter: Letter) -> Plan[bool]:
-    """Whether its stream is halted by this letter: by its death, not by that of another one with its id."""
+    """Whether its stream is halted by this letter, not by another one with its id."""
     rows = yield operator.sql("op_stream_row", queue=letter.queue, stream=letter.stream)
     return bool(rows) and rows[0][1:3] == (str(letter.id), letter.died_at)
 
 
 def _lift(halted: Halted) -> Plan[None]:
-    """The streams go on without those that halted them."""
+    """Lift the halts of the streams."""
     for (queue, stream), (key, first) in sorted(halted.items()):
         if not (yield operator.sql("op_stream_lift", queue=queue, stream=stream, by=str(key[0]))):
             raise OrderMoved
@@ -144,7 +144,7 @@ def _enter(letters: Sequence[Letter], halted: Halted) -> Plan[list[Back]]:
 
 
 def discard(key: Key, why: str | None = None) -> Plan[str | None]:
-    """A dead letter leaves for the history and frees its dedupe key. The answer names a stream that it still halts."""
+    """Move a dead letter to the history and free its dedupe key. Returns a stream that it still halts."""
     named = _named([key])
     locked = yield from _lock([key])
     if not locked:
@@ -157,9 +157,9 @@ def discard(key: Key, why: str | None = None) -> Plan[str | None]:
 
 
 def bear(letters: Sequence[Stillborn]) -> Plan[dict[UUID, datetime]]:
-    """Messages become dead letters as they are stored. Those whose dedupe key was taken are left out: they came before.
+    """Store messages as dead letters. Those whose dedupe key is taken are left out: they are duplicates.
 
-    The answer names those that were stored, and when.
+    Returns those that were stored, and when.
     """
     at = yield from operator.moment()
     firsts = {_key(each): each for each in reversed(letters)}  # of two under one key the first is stored
@@ -189,13 +189,13 @@ def _born(letter: Stillborn, at: datetime) -> Row:
 
 @single
 def hold(key: Key, why: str | None) -> Plan[bool]:
-    """A dead letter stays where it is until it is let go (`why` is None then). False: it is gone."""
+    """Hold a dead letter, or end the hold if `why` is None. False: it is gone."""
     held = why is not None
     return bool((yield sql("op_dead_hold", **_one(key), held=held, why=why)))
 
 
 def edit(key: Key, epoch: int, body: str) -> Plan[bool]:
-    """A dead letter gets another body; the one it died with is kept. False: it is not the one that was seen."""
+    """Replace the body of a dead letter; the one it died with is kept. False: it was changed since it was read."""
     yield sql("op_death_original", **_one(key))
     return bool((yield sql("op_dead_edit", **_one(key), epoch=epoch, body=body)))
 
@@ -206,16 +206,18 @@ def edit(key: Key, epoch: int, body: str) -> Plan[bool]:
 def put(
     letters: Sequence[Row], deaths: Sequence[Row], since: datetime, force: bool
 ) -> Plan[tuple[set[Key], set[Key]]]:
-    """Dead letters from a file, each message once. Those that are here are left as they are, and what has ended since a
-    moment is left out, unless by `force`: what ended before it the caller has looked up (`over`). The answer names
+    """Import dead letters, each message once. Those that are here are left as they are, and what has ended since a
+    moment is left out, unless with `force`. What ended before that, the caller has looked up (`over`). Returns
     those that were stored, and those that have ended, by their numbers in the file.
 
-    Both are looked at when the rows are in, by statements that begin then: an insert may have waited for an order that
-    brought its letter back, and cannot see what that one did. From then on only our row could be brought back.
+    Both are checked after the insert, in new statements: the insert may have waited for a command that
+    redrove its letter, and cannot see what that did. From then on only our row can be redriven.
     """
     yield sql("op_dead_import_alone")
     files = {same(row): row for row in reversed(letters)}
-    sorted_ = sorted(files.values(), key=lambda row: (row["id"], row["queue"]))  # as an order locks them
+    sorted_ = sorted(
+        files.values(), key=lambda row: (row["id"], row["queue"])
+    )  # the order in which commands lock
     rows = yield sql("op_dead_import").with_documents(letters=sorted_)
     fresh = {
         (as_id(id), queue, number): files[as_id(id), queue, instant(due)] for id, queue, number, due in rows
@@ -234,7 +236,7 @@ def put(
 
 
 def same(row: Row) -> tuple[UUID, str, datetime]:
-    """What tells a message from others with its id, whatever number it has by now: when it was due, or made."""
+    """What tells a message from others with its id, even if its number has changed: when it was due, or made."""
     due: datetime = row["due_at"] or row["created_at"]
     return as_id(row["id"]), row["queue"], due
 
@@ -280,7 +282,7 @@ def over(letters: Sequence[Row], since: datetime | None = None) -> Plan[set[int]
 
 @single
 def here(letters: Sequence[Row]) -> Plan[set[int]]:
-    """Which of these letters are here, dead or pending again, whatever number they have."""
+    """Which of these letters are here, dead or pending again, under any number."""
     return {int(n) for (n,) in (yield sql("op_dead_here", **_same(letters)))}
 
 
@@ -294,7 +296,7 @@ def _same(letters: Sequence[Row]) -> dict[str, object]:
 
 
 def archived(seen: Mapping[Key, int], where: str) -> Plan[list[Key]]:
-    """Dead letters that are safely archived go, if they are still as they were (by epoch); the answer names them."""
+    """Delete archived dead letters that have not changed since (by epoch); returns those deleted."""
     still = {each.key: each.epoch for each in (yield from _lock(list(seen)))}
     gone = [key for key, epoch in seen.items() if still.get(key) == epoch]
     for name, params in (

@@ -53,7 +53,7 @@ Place = tuple[int, int, str, str]  # where a letter stands among the others: pos
 
 
 def _asked(name: str, wanted: Mapping[str, Any], *behind: str | Text) -> Query:
-    """A statement with the conditions that count, their values, and what comes behind."""
+    """A statement with the conditions that are used, their values, and what follows them."""
     conditions, params = ["true"], {}
     for name_, value in wanted.items():
         if value is None or name_ == "text":
@@ -74,7 +74,7 @@ def _asked(name: str, wanted: Mapping[str, Any], *behind: str | Text) -> Query:
 
 @single
 def letters(*, newest: bool = True, limit: int = 50, **wanted: Any) -> Plan[list[Row]]:
-    """Dead letters that match; `wanted` by the names in CONDITIONS and CHOICES, None does not count."""
+    """Dead letters that match; `wanted` by the names in CONDITIONS and CHOICES; None does not filter."""
     order = "order by d.died_at desc, d.seq desc" if newest else "order by d.died_at, d.seq"
     rows = yield _asked("op_dead_find", wanted, Text(f"{order} limit {int(limit)}"))
     return shape(LETTER, rows)
@@ -88,7 +88,7 @@ def count(**wanted: Any) -> Plan[int]:
 
 @single
 def keys(*, limit: int, order: str = PLACE, **wanted: Any) -> Plan[list[Row]]:
-    """Which dead letters an order is about, by where they stood or by age."""
+    """Which dead letters a command is about, by their old positions or by age."""
     rows = yield _asked("op_dead_keys", wanted, Text(f"order by {order} limit {int(limit)}"))
     return shape("id queue place seq bytes epoch since_at", rows)
 
@@ -123,14 +123,14 @@ def deaths(ids: Sequence[UUID]) -> Plan[list[Row]]:
 
 
 def death_counts(seconds: float) -> Plan[list[Row]]:
-    """How many deaths the last seconds saw, by queue, whatever became of the letters since."""
+    """How many deaths there were within the last seconds, by queue, also of letters that are gone."""
     since = yield from ago(seconds)
     return shape("queue count last_at", (yield sql("op_death_count", since=since)))
 
 
 @single
 def standing(found: Sequence[tuple[UUID, str, int]], since: Any) -> Plan[list[tuple[UUID, str, bool, bool]]]:
-    """Of each of these messages: whether it is pending, and whether it has died since a moment."""
+    """For each of these messages: whether it is pending, and whether it has died since a moment."""
     rows = yield sql(
         "op_standing",
         ids=[str(id) for id, _, _ in found],

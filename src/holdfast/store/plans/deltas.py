@@ -1,6 +1,6 @@
 """Deltas: what settlements leave behind in other tables, in the same commit and under the same fence.
 
-An applier has a name. On PostgreSQL it is the function `apply_NAME(rows json, now timestamptz)`, called inside of
+An applier has a name. On PostgreSQL it is the function `apply_NAME(rows json, now timestamptz)`, called inside
 `settle`; on SQLite it is the statement `apply_NAME`, with the rows as JSON in `:rows` and the time in `:now`.
 """
 
@@ -17,7 +17,7 @@ from .settling import fence
 
 
 def deltas_postgres(settlements: Sequence[Settlement]) -> str | None:
-    """The deltas with the leases that they are good for; None when there are none, as mostly."""
+    """The deltas with the leases that they need; None if there are none, which is the usual case."""
     found = [(fence(each), each.delta) for each in settlements if each.delta is not None]
     if not found:
         return None
@@ -30,7 +30,7 @@ def deltas_postgres(settlements: Sequence[Settlement]) -> str | None:
 
 
 def apply_sqlite(stood: Sequence[Settlement], appliers: Mapping[str, str], now: int) -> Plan[None]:
-    """Apply the deltas of settlements whose leases stand. `appliers` come before those of the package."""
+    """Apply the deltas of settlements whose leases are valid. `appliers` come before those of the package."""
     rows: dict[str, list[Any]] = {}
     for each in stood:
         if each.delta is not None:

@@ -1,4 +1,4 @@
-"""The verbs of a worker and of publishers. What the two databases do each in its own way is a verb of their engines."""
+"""The verbs of a worker and of publishers. What the two databases do differently is a verb of their engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..statement import Plan, Query, Verb, single, statements
 from ..values import instant
 
 ADOPTED_AT_ONCE = 1000
-Lease = tuple[int, int]  # the seq of the message it stands on, and its epoch
+Lease = tuple[int, int]  # the seq of the leased message, and its epoch
 
 sql = statements("engine")
 
@@ -23,13 +23,13 @@ sql = statements("engine")
 
 def append(messages: Sequence[NewMessage], *, place: bool = False) -> Verb[list[Published]]:
     """Store messages. `place`: the transaction is our own and ends here, so streams are counted at once."""
-    # An event is another statement, and so is the look for an id that the publisher gave.
+    # Storing an event needs another statement, and so does looking up an id that the publisher gave.
     is_alone = not any(m.event or m.id_is_given for m in messages)
     return Verb("engine", "append", (messages,), {"place": place}, is_alone)
 
 
 def adopt(count: int) -> Verb[int]:
-    """Unrouted messages go to those who subscribe to them now."""
+    """Deliver unrouted messages to queues that subscribe to them now."""
     return Verb("engine", "adopt", (count,), is_alone=True)
 
 
@@ -65,9 +65,9 @@ def unsubscribed(
     unordered: Collection[str] = (),
     renamed: Mapping[str, str] | None = None,
 ) -> Plan[Missing]:
-    """What of these is not stored yet. A name that was given up is not missing, whoever still has it.
+    """What of these is not stored yet. An old name of a renamed handler is not missing, even if it is still used.
 
-    Renames are read last: whoever does not find the subscription of an old name finds the rename that removed it.
+    Renames are read last: if the subscription of an old name is gone, the rename that removed it is found.
     """
     known = {(pattern, queue) for pattern, queue in (yield sql("subscription_list"))}
     found = {name: bool(ordered) for name, ordered in (yield sql("queue_names"))}
@@ -104,7 +104,7 @@ def subscribe(
     unordered: Collection[str] = (),
     renamed: Mapping[str, str] | None = None,
 ) -> Plan[int]:
-    """Queues subscribe to types or prefixes; what waited for a first subscriber is adopted. Idempotent.
+    """Subscribe queues to types or prefixes; unrouted messages are adopted. Idempotent.
 
     `renamed` maps old names to new ones: in the same transaction the old queue is no longer subscribed.
     """
@@ -117,7 +117,7 @@ def subscribe(
     for pattern, queue in fresh:
         yield sql("subscription_add", pattern=pattern, queue=queue)
     adopted, last = 0, ADOPTED_AT_ONCE if fresh else 0
-    while last == ADOPTED_AT_ONCE:  # all of them now: what is published from here on comes behind them
+    while last == ADOPTED_AT_ONCE:  # adopt all of them now: what is published from now on comes behind them
         last = yield from adopt(ADOPTED_AT_ONCE)
         adopted += last
     return adopted
@@ -127,17 +127,17 @@ def subscribe(
 
 
 def exchange(report: Report) -> Verb[Batch]:
-    """One turn of a worker: results in, new work out. Ids that handlers gave are looked up in a statement before it."""
+    """One turn of a worker: results in, new work out. Ids that handlers gave are looked up in an earlier statement."""
     return Verb("engine", "exchange", (report,), is_alone=True)
 
 
 def settle(settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]]) -> Verb[set[int]]:
-    """Apply the settlements whose lease still stands; the answer names them by seq."""
+    """Apply the settlements whose lease is still valid; returns their seqs."""
     return Verb("engine", "settle", (settlements, moves))
 
 
 def renew(worker: int, leases: Sequence[Lease], lease: float) -> Verb[tuple[set[int], set[int]]]:
-    """The heartbeat: leases last longer. The answer: which are lost, and which are asked to be cancelled."""
+    """The heartbeat: renew leases. Returns those that are lost, and those that are asked to be cancelled."""
     return Verb("engine", "renew", (worker, leases, lease), is_alone=True)
 
 
@@ -159,37 +159,37 @@ def recover(
 
 @single
 def register_worker(name: str, queues: Sequence[str]) -> Plan[int]:
-    """A worker introduces itself and gets its number."""
+    """Register a worker; returns its number."""
     ((number,),) = yield sql("worker_register", name=name, queues=list(queues))
     return int(number)
 
 
 @single
 def announce_stop(worker: int) -> Plan[None]:
-    """A worker that has said it is stopping makes nobody a suspect."""
+    """Note that a worker is stopping: its messages do not become suspects."""
     yield sql("worker_stopping", worker=worker)
 
 
 @single
 def note_trouble(worker: int, story: str, timeouts: int, restarts: int = 0) -> Plan[None]:
-    """What a worker had with its database, and is over: for the doctor."""
+    """Store the trouble that a worker had with its database: for the doctor."""
     yield sql("worker_trouble", worker=worker, story=story[:500], timeouts=timeouts, restarts=restarts)
 
 
 @single
 def retire_worker(worker: int) -> Plan[None]:
-    """A worker that holds nothing any more is forgotten."""
+    """Remove a worker that holds nothing any more."""
     yield sql("worker_retire", worker=worker)
 
 
 def standing(worker: int) -> Plan[set[Lease]]:
-    """The leases of a worker: what it holds, whatever it may believe. An exchange on its way ends first."""
+    """The leases that a worker really holds. Waits for an exchange on its way to end first."""
     yield sql("exchange_end", worker=worker)
     return {(seq, epoch) for seq, epoch in (yield sql("worker_leases", worker=worker))}
 
 
 def look_at_leases(seqs: Sequence[int]) -> Plan[tuple[set[Lease], bool]]:
-    """Which leases stand on these messages, and whether an open transaction is about to change one of them."""
+    """Which of these leases are valid, and whether an open transaction is about to change one of them."""
     free = {(seq, epoch) for seq, epoch in (yield sql("leases_free", seqs=list(seqs)))}
     found = {(seq, epoch) for seq, epoch in (yield sql("leases_standing", seqs=list(seqs)))}
     return found, found != free
@@ -197,7 +197,7 @@ def look_at_leases(seqs: Sequence[int]) -> Plan[tuple[set[Lease], bool]]:
 
 @single
 def refuse() -> Plan[None]:
-    """Spoil the transaction, where a database can do that, so that nobody commits it by mistake."""
+    """Make the transaction fail, where a database can do that, so that it is not committed by mistake."""
     yield sql("refuse")
 
 

@@ -26,26 +26,26 @@ from .settling import Fence, admissible, fence
 T = TypeVar("T")
 
 SUBJECT, HEADERS, VANISHED, CREATED, DUE, CLAIMABLE_AT = 7, 8, 12, 14, 15, 19  # in a row of work
-# Here once: each operation of an enum costs a microsecond. `settle_done` sets no other flags than these.
+# Computed once: each operation on an enum costs a microsecond. `settle_done` sets no other flags than these.
 DONE, FLAGS_OF_DONE = Outcome.DONE, (0, int(Flag.PUBLISHED))
 
 Emit = tuple[Settlement, NewMessage]  # what is emitted, and with what
 
 sql = statements("engine")
-APPEND_ONE = ("engine/append_one",)  # what every publish asks for
+APPEND_ONE = ("engine/append_one",)  # made once: every publish uses it
 
 
 class Turn(NamedTuple):
-    """The first row of an exchange, which is no work: what is said of the whole turn.
+    """The first row of an exchange, which is not work: what concerns the whole turn.
 
-    All rows of a function have the same columns, so it stands in those of a message (functions/exchange.sql).
+    All rows of a function have the same columns, so it uses those of a message (functions/exchange.sql).
     """
 
     now: int  # as PostgreSQL sends it, and so is next_due
     next_due: int | None
     looked: int | None  # microseconds that were spent on looking for work
     shares: str | None  # JSON; None: to be counted from the rows
-    held: str | None  # the numbers of the settled messages whose lease stood; None: all
+    held: str | None  # the numbers of the settled messages whose lease was valid; None: all
     suspects: int | None  # whether any wait for the quarantine
     paused: str | None  # JSON: the queues that are paused
     found: str | None  # JSON: which queues of families have work
@@ -65,7 +65,7 @@ class Turn(NamedTuple):
 
 
 class PostgresEngine:
-    """PostgreSQL's way. Each verb is a plan."""
+    """The verbs on PostgreSQL. Each is a plan."""
 
     dialect: Dialect = "postgres"
 
@@ -104,7 +104,7 @@ class PostgresEngine:
         if len(messages) == 1:
             (m,) = messages
             special = m.dedupe or m.event or m.queue or m.due_at or m.deadline or m.delay is not None
-            if not special and not (place and m.stream):  # what most publish
+            if not special and not (place and m.stream):  # the usual case
                 return self._append_one(m)
         return self._append_many(messages, place)
 
@@ -300,7 +300,7 @@ class PostgresEngine:
 
 
 def column(values: list[T | None]) -> list[T | None] | None:
-    """One value for each message, or nothing when none has one: most messages have few of these."""
+    """One value for each message, or nothing if no message has one: most columns are mostly empty."""
     return None if values.count(None) == len(values) else values
 
 
@@ -313,9 +313,9 @@ def _lock_order(s: Settlement) -> tuple[int, int]:
 
 
 def _apart(settlements: list[Settlement], alone: bool) -> tuple[list[Settlement], list[Settlement]]:
-    """Those that are simply done, and the others.
+    """The settlements that are simply done, and the others.
 
-    The others come second, so a run whose head is among them goes with it whole: heads are locked first.
+    The others are applied second, and heads are locked first: so a run whose head is among them is one of them whole.
     """
     other = [s.outcome is not DONE or s.flags not in FLAGS_OF_DONE for s in settlements]
     if True not in other:
@@ -372,7 +372,7 @@ def _emit(by: Fence, m: NewMessage) -> dict[str, object]:
 
 
 def _shares(text: str) -> tuple[dict[str, Share], dict[str, Mark]]:
-    """What there is of each queue, and where its last head stands, as `claim` says it: nothing needs to be read."""
+    """What each queue got, and the position of its last head, as `claim` returns it: no row needs to be decoded."""
     told = msgspec.json.decode(text)
     return (
         {queue: Share(*share) for queue, *share, _, _ in told},
@@ -381,7 +381,7 @@ def _shares(text: str) -> tuple[dict[str, Share], dict[str, Mark]]:
 
 
 def _counted(rows: Rows) -> tuple[dict[str, Share], dict[str, Mark]]:
-    """The same of a suspect, which comes alone."""
+    """The same for a suspect, which comes alone."""
     queues = by_queue(rows)
     return (
         {queue: share(its) for queue, its in queues.items()},

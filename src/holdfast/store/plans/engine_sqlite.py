@@ -1,4 +1,4 @@
-"""The verbs of storage on SQLite, as plans. Writers are serial, so every plan sees the truth and keeps it."""
+"""The verbs of storage on SQLite, as plans. There is one writer, so what a plan reads stays true until its end."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .work_sqlite import leased
 
 SIZE = 19  # in a row of work: the bytes of its body
 TAKEABLE = 20  # in that of a follower: whether it may be handed out
-FIRST = -PARKED - 1  # nothing is claimable before
+FIRST = -PARKED - 1  # before every claimable time
 PLACE_MAX = 2**62
 FLAG_BITS = 16
-TIMERS = 500  # that fire at once
+TIMERS = 500  # timers that fire at once
 TIMER_BYTES_MIN, TIMER_BYTES_MAX = 1024 * 1024, 64 * 1024 * 1024  # of their bodies
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
 
@@ -41,7 +41,7 @@ def instant(value: datetime | None) -> int | None:
 
 
 class SqliteEngine:
-    """SQLite's way. Each verb is a plan, and `now` is the time of the run, in microseconds."""
+    """The verbs on SQLite. Each is a plan, and `now` is the time of the run, in microseconds."""
 
     dialect: Dialect = "sqlite"
 
@@ -123,14 +123,14 @@ class SqliteEngine:
         return version
 
     def _duplicates(self, messages: str) -> Plan[dict[int, UUID]]:
-        """Take the dedupe keys. The answer: which messages come too late, and who was first."""
+        """Take the dedupe keys. Returns which messages are duplicates, and of which message."""
         fresh = set((yield sql("dedupe_take", messages=messages)))
         late: dict[int, UUID] = {}
         for n, scope, key, holder in (yield sql("dedupe_holders", messages=messages)):
             if (scope, key) in fresh:
                 fresh.remove(
                     (scope, key)
-                )  # this one took it; another with that key in the same call comes too late
+                )  # this one took it; another with that key in the same call is a duplicate
             else:
                 late[n] = UUID(holder)
         return late
@@ -142,7 +142,7 @@ class SqliteEngine:
         yield sql("place_messages", heads=encode([seq for (seq,) in heads]))
 
     def adopt(self, count: int, now: int) -> Plan[int]:
-        """Unrouted messages go to those who subscribe to them now."""
+        """Deliver unrouted messages to queues that subscribe to them now."""
         seqs = [seq for (seq,) in (yield sql("adopt_rows", count=count))]
         if seqs:
             yield sql("adopt_taken", seqs=encode(seqs), at=from_micros(now).isoformat())
@@ -193,7 +193,7 @@ class SqliteEngine:
     def settle(
         self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: int
     ) -> Plan[set[int]]:
-        """Apply the settlements whose lease still stands; the answer names them by seq."""
+        """Apply the settlements whose lease is still valid; returns their seqs."""
         settlements = admissible(settlements)
         runs = encode(list({s.leased.run for s in settlements}))
         leases = {row[0]: row for row in (yield sql("settle_leases", runs=runs))}
@@ -201,7 +201,7 @@ class SqliteEngine:
             s for s in settlements if s.leased.run in leases and s.leased.run_epoch == leases[s.leased.run][1]
         ]
         followers = [s.leased.message.seq for s in stood if s.leased.message.seq != s.leased.run]
-        if followers:  # which may have been taken out of their run meanwhile
+        if followers:  # they may have been taken out of their run meanwhile
             there = {seq for (seq,) in (yield sql("settle_there", seqs=encode(followers)))}
             stood = [
                 s for s in stood if s.leased.message.seq == s.leased.run or s.leased.message.seq in there
@@ -306,7 +306,7 @@ class SqliteEngine:
     def _advance(
         self, streams: dict[tuple[str, str], _Stream], emits: Sequence[NewMessage], now: int
     ) -> Plan[None]:
-        """Streams count out what left their order and promote the next; what is emitted is stored behind it."""
+        """Subtract what left the order of streams and promote the next; then store what was emitted."""
         if streams:
             yield from self.promote(
                 [(queue, name, s.removed, s.start, s.halt) for (queue, name), s in streams.items()]
@@ -315,18 +315,18 @@ class SqliteEngine:
             yield from self.append(emits, now)
 
     def promote(self, streams: Sequence[tuple[str, str, int, int | None, str | None]]) -> Plan[None]:
-        """Streams (queue, name, how many left the order, from which place on, who halts it) promote the next."""
+        """Promote the next of streams (queue, name, how many left the order, from which place on, what halts it)."""
         text = encode(streams)
         yield sql("advance_streams", streams=text)
         yield sql("advance_promote", streams=text)
 
     def _fire_timers(self, bytes_max: int, now: int) -> Plan[bool]:
-        """Timers that are due enter their streams, so many and so many bytes at once. Whether others are due."""
+        """Fire timers that are due, so many and so many bytes at once. Returns whether more are due."""
         budget = _Budget(min(max(bytes_max, TIMER_BYTES_MIN), TIMER_BYTES_MAX))
         rows = yield sql("timers_due", count=TIMERS).until(lambda row: budget.spend(row[1]))
         if rows:
             seqs = encode([seq for seq, _ in rows])
-            # Bodies are copied by the database: as one text of JSON they may be more than it can hold.
+            # The database copies the bodies itself: together in one JSON text they may exceed its limit.
             yield sql("timers_taken", seqs=seqs, at=from_micros(now).isoformat())
             yield sql("timers_fire", seqs=seqs)
             yield sql("settle_delete", seqs=seqs)
@@ -336,7 +336,7 @@ class SqliteEngine:
     def _claim(self, report: Report, paused: frozenset[str], now: int) -> Plan[Rows]:
         asked = len(report.want)
         live = {name for (name,) in (yield sql("claim_queues", most=asked))}
-        if len(live) == asked:  # there may be more with heads than are asked: each of those is looked at
+        if len(live) == asked:  # more queues than the limit may have heads: look at each one
             live = {want.queue for want in report.want}
         live -= paused
         heads: Rows = []
@@ -363,7 +363,7 @@ class SqliteEngine:
         return heads + followers
 
     def _followers(self, heads: Rows, report: Report, budget: _Budget, now: int) -> Plan[Rows]:
-        """What is handed out behind the heads."""
+        """The messages that are handed out behind the heads."""
         followers: Rows = []
         longest = {want.queue: want.run or report.run for want in report.want}
         for head in heads:
@@ -405,7 +405,7 @@ class SqliteEngine:
     def renew(
         self, worker: int, leases: Sequence[tuple[int, int]], lease: float, now: int
     ) -> Plan[tuple[set[int], set[int]]]:
-        """The heartbeat: leases last longer. The answer: which are lost, and which are asked to be cancelled."""
+        """The heartbeat: renew leases. Returns those that are lost, and those that are asked to be cancelled."""
         yield sql("worker_seen", worker=worker)
         text = encode(leases)
         yield sql("renew", leases=text, until=now + round(lease * 1_000_000))
@@ -461,7 +461,7 @@ def _count(
     stream.removed += removed
     place = (
         message.position if message.position < PLACE_MAX else 0
-    )  # else no place of ours: the others come before it
+    )  # else it has no place here: the others come before it
     stream.start = place if stream.start is None else min(stream.start, place)
     stream.halt = stream.halt or halt
 
@@ -487,7 +487,7 @@ def _draft(message: NewMessage, now: int) -> dict[str, object]:
 
 
 class _Budget:
-    """How many bytes of bodies may still be handed out; the one that is beyond is the last."""
+    """How many bytes of bodies may still be handed out; the message that exceeds it is the last."""
 
     __slots__ = ("left",)
 

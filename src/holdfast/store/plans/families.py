@@ -12,13 +12,13 @@ from ..statement import Plan, statements
 
 sql = statements("families")
 
-NEVER = 9_223_372_036_854_775_807  # on SQLite: what has no time, and no limit
+NEVER = 9_223_372_036_854_775_807  # on SQLite: no time, or no limit
 
 
 def look_sqlite(
     looks: Sequence[Look], paused: frozenset[str], now: int
 ) -> Plan[tuple[dict[str, Found], int]]:
-    """Which queues have work, and when the next head falls due of those that have none yet."""
+    """Which queues have work, and when the next head of the others is due."""
     found: dict[str, Found] = {}
     due = NEVER
     for look in looks:
@@ -44,7 +44,7 @@ def looks_postgres(looks: Sequence[Look]) -> dict[str, object]:
 
 
 def found_postgres(text: str | None) -> dict[str, Found]:
-    """What `look` says: which queues of each family have work."""
+    """The result of `look`: which queues of each family have work."""
     if text is None:
         return {}
     return {

@@ -14,6 +14,6 @@ def limits() -> Plan[dict[str, int]]:
 
 
 def set_limits(lease: float) -> Query:
-    """Sets them for one transaction: behind a pooler a session is shared."""
+    """Set them for one transaction: behind a pooler a session is shared."""
     lease_ms = int(lease * 1000)
     return sql("guards", idle=str(lease_ms), lock=str(lease_ms), statement=str(lease_ms * 2))

@@ -1,4 +1,4 @@
-"""Which messages have an id that begins or ends so, for both databases. What is read is bounded, whatever is stored."""
+"""Messages by the beginning or the end of their id, for both databases. The number of rows read is bounded."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ IDS_MAX = 11
 
 @single
 def begins(low: UUID, high: UUID) -> Plan[list[Row]]:
-    """What has an id between two: where it is, of which type, since when."""
+    """Messages with ids between two: where they are, of which type, since when."""
     rows = yield sql("op_id_begins", low=str(low), high=str(high), limit=ROWS_MAX)
     return shape("id queue type what created_at", rows)
 
 
 def ends(tail: str) -> Plan[set[UUID]]:
-    """Ids that end so: pending and dead ones, and if there are none, those that have ended."""
+    """Ids with this ending: pending and dead ones, and if there are none, those that have ended."""
     rows = yield sql("op_id_ends", tail=tail, limit=IDS_MAX)
     if not rows:
         since = yield from ago(ENDED_SECONDS)

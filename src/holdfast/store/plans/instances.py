@@ -17,7 +17,7 @@ sql = statements("instances")
 
 
 class Stand(NamedTuple):
-    """Where an instance stands."""
+    """The position of an instance."""
 
     start: UUID
     execution: int
@@ -55,13 +55,13 @@ def begin(message: NewMessage) -> Plan[bool]:
 
 
 def send(id: str, message: NewMessage, elsewhere: str | None) -> Plan[str | None]:
-    """Send something to an instance: its state. None: there is none, and the message goes to the queue `elsewhere`."""
+    """Send a message to an instance; returns its state. None: there is none, and it goes to the queue `elsewhere`."""
     rows = yield sql("instance_queue", id=id)
     if rows and rows[0][1] != "running":
         return str(rows[0][1])
     if (
         rows
-    ):  # a deadline is for those that wait elsewhere: in a stream it would be a dead letter that halts it
+    ):  # deadlines are only for `elsewhere`: in a stream the message would become a dead letter that halts it
         yield from engine.append([replace(message, queue=rows[0][0], deadline=None)])
         return "running"
     if elsewhere is not None:

@@ -1,4 +1,4 @@
-"""Bodies that are sealed anew, in small batches: neither leases nor the order nor anything but the text is touched."""
+"""Seals bodies again, in small batches. Only the text of the body changes: no leases, no order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Seal = Callable[
 
 
 class Bodies(NamedTuple):
-    """Where bodies lie: the statements that read and write them, and a place before the first."""
+    """A table with bodies: the statements that read and write them, and a place before the first."""
 
     read: str
     write: str
@@ -34,7 +34,7 @@ TABLES = {
 
 
 class Batch(NamedTuple):
-    """What became of a batch. `place`: where to go on; None: there was nothing more."""
+    """The result of a batch. `place`: where to continue; None: there was nothing more."""
 
     place: tuple[Any, ...] | None
     changed: int
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 def reseal(
     bodies: Bodies, after: tuple[Any, ...], marks: dict[str, str], plain: bool, limit: int, seal: Seal
 ) -> Plan[Batch]:
-    """One batch behind a place, in one transaction."""
+    """One batch after a place, in one transaction."""
     rows = yield sql(bodies.read, **_named(after), **marks, plain=plain, limit=limit)
     changed, unopened, width = 0, 0, len(bodies.start)
     for row in rows:

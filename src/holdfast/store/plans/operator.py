@@ -1,10 +1,10 @@
-"""What an operator may order, as plans written once for both databases.
+"""An operator's commands, as plans written once for both databases.
 
-An order about a message in the order of a stream holds the first message of that order (the head, unless the stream is
-halted), then the message itself; only then, in a statement of its own, does it look whether a lease covers the message.
-Nothing of the stream can be claimed or settled while the first one is held, and nothing comes back before it: a redrive
-that does so holds it too. What leaves the order is counted out of the stream's row, and in yet another statement the
-next one is promoted. Locks are taken in the order in which everybody takes them: messages with the first of a stream
+A command about a message in the order of a stream locks the first message of that order (the head, unless the stream is
+halted), then the message itself. Only then, in a statement of its own, it checks whether a lease covers the message.
+While the first one is locked, nothing of the stream can be claimed or settled, and nothing is put before it: a redrive
+that does so locks it too. What leaves the order is subtracted in the stream's row, and in another statement the
+next one is promoted. Locks are taken in one order everywhere: messages with the first of a stream
 before the others, leases, dedupe keys, stream rows. Every change raises the epoch of the message, and whatever becomes
 claimable again is stamped now or later.
 """
@@ -27,16 +27,16 @@ from .rows import TIMER
 
 sql = statements("operator")
 
-LOOKS = 5  # at a message that moves while it is looked at
+LOOKS = 5  # tries to read a message that changes meanwhile
 
 
 class OrderMoved(Exception):
-    """What the order is about changed while it was being given: it must be begun anew, in a new transaction."""
+    """The target of the command changed while it ran: try again, in a new transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A message that stands still as long as the transaction lasts. `lease` is set only for an order that takes it."""
+    """A message that is locked until the end of the transaction. `lease` is set only for a command that ends it."""
 
     seq: int
     id: UUID
@@ -48,11 +48,11 @@ class Held:
     lease: tuple[int, int] | None = None  # seq and epoch
 
 
-# -- holding still
+# -- locking
 
 
 def hold(seq: int, *, leased: bool = False) -> Plan[Held]:
-    """Lock a message and the first of its stream. Refused while a worker holds it; `leased` accepts its own lease."""
+    """Lock a message and the first of its stream. Refused while a worker holds it, unless `leased` allows that."""
     for _ in range(LOOKS):
         rows = yield sql("op_look", seq=seq)
         if not rows:
@@ -87,7 +87,7 @@ def hold_first(queue: str, stream: str) -> Plan[int | None]:
     if not rows:
         return None
     seq, position = rows[0]
-    # Whoever had it locked before may have been a redrive that put another one before it.
+    # A redrive that had it locked before may have put another one before it.
     if (yield sql("op_lower", queue=queue, stream=stream, position=position)):
         raise OrderMoved
     return int(seq)
@@ -101,7 +101,7 @@ def in_hands(id: UUID, queue: str | None, worker: str, until: datetime | None, r
 
 
 def let_go(held: Held) -> Plan[None]:
-    """A message that was held has left the order of its stream, if it was in one: the next is promoted."""
+    """Promote the next message after a locked one has left the order of its stream, if it was in one."""
     if held.position is not None:
         assert held.queue is not None
         assert held.stream is not None
@@ -110,7 +110,7 @@ def let_go(held: Held) -> Plan[None]:
 
 @single
 def advance(streams: Sequence[tuple[str, str, int]]) -> Plan[None]:
-    """Streams (queue, name, how many left the order) promote their first, unless they are halted.
+    """Promote the first of streams (queue, name, how many left the order), unless they are halted.
 
     The stream's row is updated, not only locked: a producer with an older snapshot then gets an error instead of
     leaving its message behind.
@@ -124,15 +124,15 @@ def advance(streams: Sequence[tuple[str, str, int]]) -> Plan[None]:
 
 
 def retry(seq: int, reset: bool) -> Plan[None]:
-    """A message is claimable now, when its turn comes; `reset` also forgets what it went through."""
+    """Make a message claimable now, when its turn comes; `reset` also sets its counters to 0."""
     yield from hold(seq)
     yield sql("op_retry", seqs=[seq], reset=reset)
 
 
 def retry_heads(seqs: Sequence[int], reset: bool) -> Plan[set[int]]:
-    """Of these messages, those that stand first and that nobody holds are claimable now; the answer names them.
+    """Make those of these messages claimable now that are heads and not leased or locked; returns them.
 
-    A head is the first of its stream itself, and no stream changes, so that many may be done in one transaction.
+    A head is the first of its stream, and no stream changes, so many can be done in one transaction.
     """
     locked = [seq for (seq,) in (yield sql("op_lock_heads", seqs=list(seqs)))]
     rows = yield sql("op_retry", seqs=locked, reset=reset)
@@ -140,13 +140,13 @@ def retry_heads(seqs: Sequence[int], reset: bool) -> Plan[set[int]]:
 
 
 def park(seq: int) -> Plan[None]:
-    """A message keeps its place and is not claimable."""
+    """Park a message: it keeps its place and is not claimable."""
     yield from hold(seq)
     yield sql("op_park", seq=seq)
 
 
 def cancel(seq: int) -> Plan[bool]:
-    """A message ends as cancelled; if a worker holds it, that one is asked (the answer is then False)."""
+    """End a message as cancelled. If a worker holds it, the worker is asked, and False is returned."""
     held = yield from hold(seq, leased=True)
     if held.lease is not None:
         if not (yield sql("op_ask_cancel", seq=held.lease[0], epoch=held.lease[1])):
@@ -158,7 +158,7 @@ def cancel(seq: int) -> Plan[bool]:
 
 
 def end(seqs: Sequence[int], outcome: str) -> Plan[None]:
-    """Messages leave for the history; discarded ones free their dedupe keys, others hold them for a while."""
+    """Move messages to the history. Discarded ones free their dedupe keys, others keep them for a while."""
     listed = list(seqs)
     yield from answer(listed, f"Cancelled: the message was {outcome} by an operator.", Reason.CANCELLED)
     yield sql("op_ended", seqs=listed, outcome=outcome, why=None)
@@ -170,7 +170,7 @@ def end(seqs: Sequence[int], outcome: str) -> Plan[None]:
 
 
 def answer(seqs: Sequence[int], error: str, reason: Reason) -> Plan[None]:
-    """Orchestrations that wait for these messages learn that they have ended, in the same transaction."""
+    """Answer the orchestrations that wait for these messages, in the same transaction."""
     rows = yield sql("op_replies", seqs=list(seqs))
     found = (replies.failed(as_id(id), headers, f"ended/{reason}", error, reason) for id, headers in rows)
     answers = [each for each in found if each is not None]
@@ -179,12 +179,10 @@ def answer(seqs: Sequence[int], error: str, reason: Reason) -> Plan[None]:
 
 
 def poison(seq: int, why: str, fingerprint: str | None = None) -> Plan[Held]:
-    """A message moves to the dead letters by hand, with reason 7; its stream goes on. The answer: what it was."""
+    """Make a message a dead letter by hand, with reason 7; its stream goes on. Returns the message."""
     held = yield from hold(seq)
     if held.queue is None or held.queue == TIMER:
-        raise Refused(
-            f"Message {held.id} is in nobody's queue yet, so it cannot be poison: cancel it instead."
-        )
+        raise Refused(f"Message {held.id} is in no queue yet, so it cannot be poison: cancel it instead.")
     yield from answer([seq], f"PoisonMessage: {why}", Reason.POISON_MESSAGE)
     yield Verb("operator", "bury", (seq, held.errors, why, fingerprint))
     yield sql("op_delete", seqs=[seq])
@@ -193,10 +191,10 @@ def poison(seq: int, why: str, fingerprint: str | None = None) -> Plan[Held]:
 
 
 def release(seq: int) -> Plan[None]:
-    """A message leaves the order of its stream; what stood behind it keeps its order."""
+    """Take a message out of the order of its stream; what was behind it keeps its order."""
     held = yield from hold(seq)
     if held.position is None:
-        raise Refused(f"Message {held.id} is not in the order of a stream: it waits for nobody.")
+        raise Refused(f"Message {held.id} is not in the order of a stream: it waits for no other message.")
     yield sql("op_leave_order", seq=seq)
     yield from let_go(held)
 
@@ -205,7 +203,7 @@ def release(seq: int) -> Plan[None]:
 
 
 def set_aside(queue: str, stream: str) -> Plan[UUID]:
-    """The head of a stream leaves the order; the answer names it."""
+    """Take the head of a stream out of the order; returns it."""
     opened, halted_by = yield from stream_row(queue, stream)
     if halted_by is not None:
         raise Refused(
@@ -228,7 +226,7 @@ def set_aside(queue: str, stream: str) -> Plan[UUID]:
 
 
 def halt(queue: str, stream: str, by: str) -> Plan[None]:
-    """Nothing of a stream is handed out until it is resumed. Refused while its head is leased, as in the model."""
+    """Halt a stream until it is resumed. Raises Refused while its head is leased, as in the model."""
     _, halted_by = yield from stream_row(queue, stream)
     if halted_by is not None:
         raise Refused(f"Stream {stream} of queue {queue} is halted already, by {halted_by}.")
@@ -244,13 +242,13 @@ def halt(queue: str, stream: str, by: str) -> Plan[None]:
         raise OrderMoved
     if rows:
         yield sql("op_demote", seq=rows[0][0])
-    # A first message may have arrived between the look at the head and the hold of the row.
+    # A first message may have arrived after the head was read and before the row was locked.
     if (yield sql("op_head", queue=queue, stream=stream)):
         raise OrderMoved
 
 
 def resume(queue: str, stream: str) -> Plan[bool]:
-    """A halted stream goes on with the first message of its order. False: it was not halted."""
+    """Let a halted stream go on with the first message of its order. False: it was not halted."""
     _, halted_by = yield from stream_row(queue, stream)
     if halted_by is None:
         return False
@@ -264,7 +262,7 @@ def resume(queue: str, stream: str) -> Plan[bool]:
 
 @single
 def still_first(queue: str, stream: str, first: int | None) -> Plan[None]:
-    """Under the stream's row: nobody has come since the first one was locked, when there was none."""
+    """With the stream's row locked: check that no message has arrived if the order was empty before."""
     rows = yield sql("op_first", queue=queue, stream=stream)
     if [seq for (seq,) in rows] != ([] if first is None else [first]):
         raise OrderMoved
@@ -292,5 +290,5 @@ def moment() -> Plan[datetime]:
 
 
 def ago(seconds: float) -> Plan[datetime]:
-    """The moment so long before now."""
+    """The moment so many seconds before now."""
     return (yield from moment()) - timedelta(seconds=seconds)

@@ -19,7 +19,7 @@ VERSION = Query(("migrate/op_version",))
 
 
 class PostgresOperator:
-    """PostgreSQL's way. Each verb is a plan."""
+    """The verbs on PostgreSQL. Each is a plan."""
 
     def __init__(self, schema: str, errors_kept: int) -> None:
         self.schema, self.errors_kept = schema, errors_kept
@@ -49,7 +49,7 @@ class PostgresOperator:
         )
 
     def prune_history(self, before: Any, limit: int, mark: int | None) -> Plan[Pruned]:
-        """The index finds the first old line, and from there it goes from page to page as long as there are others."""
+        """Find the first old line by the index, then go from page to page as long as there are more."""
         yield sql("op_by_index")
         page = mark
         if page is None:

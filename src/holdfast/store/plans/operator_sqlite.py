@@ -20,7 +20,7 @@ VERSION = Query(("migrate/op_version",))
 
 
 class SqliteOperator:
-    """SQLite's way. Each verb is a plan, and `now` is the time of the run, in microseconds."""
+    """The verbs on SQLite. Each is a plan, and `now` is the time of the run, in microseconds."""
 
     def __init__(self, engine: SqliteEngine, errors_kept: int) -> None:
         self.engine, self.errors_kept = engine, errors_kept

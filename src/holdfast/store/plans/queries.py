@@ -59,7 +59,7 @@ REASON_MAX = 32_767
 
 
 def shape(names: str, rows: Sequence[tuple[Any, ...]]) -> list[Row]:
-    """Rows with names, and with the same kinds of values from both databases."""
+    """Rows with names, and with the same types of values from both databases."""
     return [
         {name: _value(name, value) for name, value in zip(names.split(), row, strict=True)} for row in rows
     ]
@@ -70,7 +70,7 @@ def _value(name: str, value: Any) -> Any:
         return None
     if name in ("id", "head_id") and not isinstance(value, int):
         return as_id(value)
-    if name == "failed_at":  # out of an error history: text
+    if name == "failed_at":  # from an error history: a text
         return value if _is_time(value) else None
     if name == "errors":
         return [_trouble(each) for each in decoded_errors(value)]
@@ -80,7 +80,7 @@ def _value(name: str, value: Any) -> Any:
         return bool(value)
     if isinstance(value, datetime):
         return value
-    # SQLite keeps whatever it is given in any column: what cannot be is shown as nothing, or as text.
+    # SQLite stores any type in any column: a wrong value is shown as None, or as text.
     if name.endswith("_at") or name in INSTANTS:
         return when(value) if isinstance(value, int) else EPOCH
     if name in NUMBERS:
@@ -89,7 +89,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _trouble(entry: Any) -> dict[str, Any]:
-    """An entry of an error history, whoever wrote it."""
+    """An entry of an error history; it may have been written by another program."""
     known = entry if isinstance(entry, dict) else {"text": entry}
     if not _is_time(known.get("at")):
         known = {**known, "at": EPOCH.isoformat()}
@@ -133,9 +133,9 @@ def find(
     ordered: bool | None = None,
     **wanted: Any,
 ) -> Plan[list[Row]]:
-    """Pending deliveries that match; `wanted` by the names in CONDITIONS, None does not count.
+    """Pending deliveries that match; `wanted` by the names in CONDITIONS; None does not filter.
 
-    Conditions that do not count are left out, and the limit is written into the statement: both databases plan a
+    Unused conditions are left out, and the limit is written into the statement: both databases plan a
     statement without its parameters, and would read and join the whole table.
     """
     params = {name: value for name, value in wanted.items() if value is not None}
@@ -147,14 +147,14 @@ def find(
 
 @single
 def poison_candidates(attempts: int, limit: int) -> Plan[list[Row]]:
-    """Failed messages that were tried so often and will be again, most attempts first."""
+    """Failed messages with at least so many attempts that will be retried, most attempts first."""
     rows = yield Query((*FOUND, "queries/op_poison"), {"attempts": attempts, "limit": limit})
     return shape(DELIVERY, rows)
 
 
 @single
 def pending(id: UUID, queue: str | None, number: int | None = None) -> Plan[list[Row]]:
-    """Which rows an order about a message means."""
+    """The rows that a command about a message means."""
     rows = yield sql("op_pending", id=str(id), queue=queue, number=number)
     return shape("seq queue type created_at due_at", rows)
 
@@ -189,7 +189,7 @@ def streams(
     blocked: bool = False,
     limit: int = 50,
 ) -> Plan[list[Row]]:
-    """Streams with what stands at their front."""
+    """Streams with the message at their front."""
     rows = yield sql("op_streams", queue=queue, stream=stream, blocked=blocked, limit=limit)
     return shape(STREAM, rows)
 
@@ -268,7 +268,7 @@ def queue_pending(queue: str, cap: int) -> Plan[tuple[int, int]]:
 
 @single
 def queue_held(queue: str, limit: int) -> Plan[int]:
-    """How many messages of a queue are leased, without those that travel with them in a run."""
+    """How many messages of a queue are leased, without those behind a head in a run."""
     ((count,),) = yield sql("op_queue_held", queue=queue, limit=limit)
     return int(count)
 
@@ -337,21 +337,21 @@ def version() -> Verb[tuple[Installed, Installed]]:
 
 
 def server() -> Verb[Row]:
-    """What the database promises about a commit."""
+    """The database's settings about the durability of a commit."""
     return Verb("operator", "server")
 
 
 @single
 def holding(transactions: int, limit: int) -> Plan[list[Row]]:
-    """Who holds back cleaning up, those who do it longest first; slots that are so many transactions behind."""
+    """What holds back vacuum, the oldest first; and replication slots that are so many transactions behind."""
     rows = yield sql("op_holding", transactions=transactions, limit=limit)
     return shape("kind name owner state seconds", rows)
 
 
 def times() -> Plan[tuple[datetime, datetime | None]]:
-    """The database's time, and the latest at which anything is said to have happened."""
+    """The database's time, and the latest time of anything that has happened by the stored rows."""
     ((latest,),) = yield sql("op_ahead_of_time")
-    now = yield from moment()  # later than what it is compared with
+    now = yield from moment()  # read after the times it is compared with
     return now, instant(latest)
 
 
@@ -362,7 +362,7 @@ def endless(seconds: float, limit: int) -> Plan[list[Row]]:
 
 
 def flow(seconds: float) -> Plan[list[Row]]:
-    """By queue: what came within so many seconds and is still there, what ended, and what of that had been there."""
+    """By queue: what came within so many seconds and is still there, what ended, and how much of that is older."""
     since = yield from ago(seconds)
     rows = yield sql("op_flow", since=since)
     return shape("queue arrived ended older", rows)

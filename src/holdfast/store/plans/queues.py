@@ -1,4 +1,4 @@
-"""What an operator may order about whole queues, and the cleaning that needs no operator, for both databases."""
+"""Commands about whole queues, and housekeeping, for both databases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pause(name: str, why: str | None) -> Plan[None]:
 
 @single
 def unpause(name: str) -> Plan[bool]:
-    """False: the queue was not paused."""
+    """Resume a queue. False: it was not paused."""
     return bool((yield sql("op_queue_resume", name=name)))
 
 
@@ -43,7 +43,7 @@ def known(source: str, target: str) -> Plan[dict[int, str]]:
 
 
 def move(source: str, target: str, limit: int, before: Mapping[int, str], since: Any) -> Plan[Moved]:
-    """A batch of messages goes to another queue, each stream in its order, behind what is there.
+    """Move a batch of messages to another queue, each stream in its order, behind what is there.
 
     What that queue has, or has ended, ends here. `before` is what was known of that at the moment `since`, by one pass
     over the history: of what ended later only the newest part of the history is looked at. Where another message has
@@ -78,7 +78,7 @@ def move(source: str, target: str, limit: int, before: Mapping[int, str], since:
 
 
 def empty(queue: str, limit: int) -> Plan[int]:
-    """A batch of messages of a queue that is dropped ends as discarded."""
+    """Discard a batch of messages of a queue that is dropped."""
     batch = yield from _batch(queue, limit)
     if batch:
         yield from end([seq for seq, _, _ in batch], "discarded")
@@ -87,7 +87,7 @@ def empty(queue: str, limit: int) -> Plan[int]:
 
 
 def _batch(queue: str, limit: int) -> Plan[list[tuple[int, str | None, int | None]]]:
-    """The next messages of a queue, locked; refused while a worker holds any message of the queue."""
+    """Lock the next messages of a queue; raises Refused while a worker holds any message of the queue."""
     yield from engine.recover()
     rows = yield sql("op_queue_batch", queue=queue, limit=limit)
     batch = [(seq, stream, position) for seq, _, stream, position in rows]
@@ -111,19 +111,19 @@ def _left(queue: str, batch: Sequence[tuple[int, str | None, int | None]]) -> li
 
 @single
 def unsubscribe(queue: str) -> Plan[list[str]]:
-    """New messages do not go to a queue any more; the answer lists the patterns."""
+    """End the subscriptions of a queue; returns their patterns."""
     return [pattern for (pattern,) in (yield sql("op_queue_unsubscribe", queue=queue))]
 
 
 @single
 def forget_rename(queue: str) -> Plan[str | None]:
-    """The name of a handler that was renamed is free again; the answer is what it was renamed to."""
+    """Free the old name of a renamed handler; returns the new name."""
     rows = yield sql("op_rename_forget", queue=queue)
     return rows[0][0] if rows else None
 
 
 def forget(queue: str) -> Plan[bool]:
-    """A queue in which nothing is pending is forgotten."""
+    """Remove a queue in which nothing is pending."""
     yield sql("op_queue_streams_forget", queue=queue)
     return bool((yield sql("op_queue_forget", queue=queue)))
 
@@ -144,7 +144,7 @@ OVERDUE = {"history": "op_overdue_history", "dedupe": "op_overdue_dedupe"}
 
 
 def prune(what: str, age: float | None, limit: int, mark: Any = None) -> Plan[Pruned]:
-    """A batch of what is not needed any more goes, never work. `age` in seconds; `mark` of the batch before."""
+    """Remove a batch of old rows, never pending work. `age` in seconds; `mark` of the batch before."""
     params: dict[str, object] = {"limit": limit}
     before = None
     if age is not None:
@@ -170,7 +170,7 @@ def prune(what: str, age: float | None, limit: int, mark: Any = None) -> Plan[Pr
 
 
 def overdue(what: str, age: float) -> Plan[float]:
-    """For how many seconds the oldest has been beyond its age: how far cleaning is behind. 0: it is not."""
+    """How many seconds cleaning is behind: how long the oldest row should have been gone. 0: it is not behind."""
     before = yield from ago(age)
     if what == "history":
         yield operator.sql("op_by_index")

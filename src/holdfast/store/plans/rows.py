@@ -1,4 +1,4 @@
-"""Rows of work as both databases hand them out: where things are in them, what can be told before they are read."""
+"""Rows of work from both databases: their columns, and what is known before they are decoded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_queue(rows: Rows) -> dict[str, Rows]:
 
 
 def share(rows: Rows) -> Share:
-    """What there is of a queue, told from its rows."""
+    """What a queue got, counted from its rows."""
     return Share(
         messages=len(rows),
         heads=len([True for row in rows if row[SEQ] == row[RUN]]),
@@ -34,7 +34,7 @@ def share(rows: Rows) -> Share:
 
 
 class Unread(Sequence[Leased]):
-    """Rows of work that are made into messages when somebody looks: by then the next exchange may be on its way."""
+    """Rows of work that are made into messages on first use: by then the next exchange may be on its way."""
 
     def __init__(self, count: int, read: Callable[[], list[Leased]]) -> None:
         self._count, self._read = count, read
@@ -85,7 +85,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a batch of cleaning removed. `mark`: where the next one goes on."""
+    """What a batch of cleaning removed. `mark`: where the next batch continues."""
 
     count: int
     more: bool

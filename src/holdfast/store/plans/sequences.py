@@ -1,7 +1,7 @@
 """Sequences: what new numbers are drawn from. After a switch-over or a restore they may be behind what is stored.
 
 Logical replication and dumps of data alone do not carry sequences (PostgreSQL's, and SQLite's `sqlite_sequence`).
-Numbers would be given twice: publishing fails, or a message gets a place before others of its stream, where nobody
+Numbers would be used twice: publishing fails, or a message gets a place before others of its stream, where no worker
 finds it.
 """
 
@@ -36,7 +36,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What was raised, as (name, before, after), and the streams of which messages got their turn back."""
+    """What was raised, as (name, before, after), and the streams in which messages were put back in order."""
 
     raised: tuple[tuple[str, int, int], ...] = ()
     streams: tuple[tuple[str, str], ...] = ()
@@ -44,13 +44,13 @@ class Mended:
 
 @single
 def look(*, quick: bool = False) -> Plan[list[Drawn]]:
-    """All sequences. `quick`: the newest rows tell enough; else everything that is pending or dead is read."""
+    """All sequences. `quick`: read only the newest rows; else everything that is pending or dead."""
     rows = yield sql("sequences_quick" if quick else "sequences")
     return [Drawn(name, sequence, int(last), int(stored)) for name, sequence, last, stored in rows]
 
 
 def mend(decide: Decide, *, quick: bool = False) -> Plan[Mended]:
-    """Raise the sequences that are behind, then put what was placed by them where it belongs.
+    """Raise the sequences that are behind, then put messages that they misplaced where they belong.
 
     `quick`: nothing else is done unless a quick look finds one that is behind.
     """
@@ -81,12 +81,12 @@ def before_head(limit: int) -> Plan[list[dict[str, Any]]]:
 
 
 def _replace() -> Plan[list[tuple[str, str]]]:
-    """What stands before the head of its stream goes behind the others, as if published now, in the order it had."""
+    """Put messages that stand before the head of their stream behind the others, in the order they had."""
     rows = yield from before_head(STREAMS_MAX)
     if not rows:
         return []
     queues, streams = [row["queue"] for row in rows], [row["stream"] for row in rows]
-    # As everywhere, messages are held before the rows of their streams; whoever stands before the head has no lease.
+    # Messages are locked before the rows of their streams, as everywhere. A message before the head has no lease.
     held = [seq for (seq,) in (yield sql("op_before_lock", queues=queues, streams=streams))]
     yield sql("op_before_row", queues=queues, streams=streams)
     yield sql("op_before_place", seqs=held)

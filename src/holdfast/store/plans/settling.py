@@ -1,4 +1,4 @@
-"""Which of the settlements that a worker hands in may be applied at all, whatever the database says of their leases."""
+"""Which settlements of a worker may be applied at all, before their leases are checked in the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Fence = tuple[int, int, int]
 
 
 def fence(settlement: Settlement) -> Fence:
-    """What a settlement is good for: this message, under this lease (run and epoch)."""
+    """What a settlement is valid for: this message, under this lease (run and epoch)."""
     leased = settlement.leased
     return (leased.message.seq, leased.run, leased.run_epoch)
 
@@ -18,10 +18,10 @@ def fence(settlement: Settlement) -> Fence:
 def admissible(settlements: Sequence[Settlement]) -> list[Settlement]:
     """The first settlement of each message, in runs whose head is settled with it.
 
-    The lease stands on the head. Settled around it, the messages behind would overtake it.
+    The lease is on the head. If the messages behind were settled without it, they would overtake it.
     """
     heads = {s.leased.run for s in settlements if s.leased.run == s.leased.message.seq}
-    if len(heads) == len(settlements):  # each is the head of its run and settled once, as most are
+    if len(heads) == len(settlements):  # mostly each is the head of its run and settled once
         return list(settlements)
     first: dict[Fence, Settlement] = {}
     for settlement in settlements:

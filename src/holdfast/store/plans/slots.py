@@ -1,4 +1,4 @@
-"""Slots in the store: who holds how many, and who of them is alive.
+"""Slots in the store: which workers hold how many, and which of them are alive.
 
 The holders of a limit are one small row with a version, written by compare and swap.
 """
@@ -21,7 +21,7 @@ _holders = msgspec.json.Decoder(Holders)
 
 
 class SlotRow(NamedTuple):
-    """The holders of a limit as they are stored. Version 0: nobody has held any."""
+    """The holders of a limit as they are stored. Version 0: no slot was held yet."""
 
     version: int
     holders: Holders
@@ -29,7 +29,7 @@ class SlotRow(NamedTuple):
 
 @single
 def look(name: str) -> Plan[SlotRow]:
-    """Who holds slots, or waits for one; some of them may be dead."""
+    """The workers that hold slots or wait for one; some of them may be dead."""
     rows = yield sql("slot_look", name=name)
     return SlotRow(rows[0][0], _holders.decode(rows[0][1])) if rows else SlotRow(0, [])
 
@@ -46,12 +46,12 @@ def ages() -> Plan[dict[int, tuple[float, tuple[str, ...]]]]:
 
 @stepwise
 def change(name: str, decide: Decide) -> Plan[bool]:
-    """Compare and swap the holders of a limit: what `decide` makes of them is written if nobody was faster.
+    """Compare and swap the holders of a limit: the result of `decide` is written unless another process was faster.
 
-    None or the same: nothing is written. False: others changed it all the time.
+    None or the same: nothing is written. False: others changed it at every try.
     """
     for _ in range(TRIES):
-        # The ages after the holders, each time: one who registered in between would be a holder without an age, dead.
+        # Read the ages after the holders: a worker that registered in between would have no age and look dead.
         row = yield from look(name)
         seen = yield from ages()
         after = decide(row.holders, {number: age for number, (age, _) in seen.items()})
@@ -63,7 +63,7 @@ def change(name: str, decide: Decide) -> Plan[bool]:
 
 
 def living(name: str) -> Plan[Holders]:
-    """Who holds slots, and is alive."""
+    """The live workers that hold slots."""
     row = yield from look(name)
     seen = yield from ages()
     return [each for each in row.holders if each[1] and each[0] in seen and seen[each[0]][0] < each[2]]

@@ -1,6 +1,6 @@
-"""All that is stored, read piece by piece to see whether it can be: by `holdfast doctor --deep`.
+"""Reads all that is stored, in parts, to find impossible states: for `holdfast doctor --deep`.
 
-Each piece is one statement, so it is seen at one moment, however much is at work meanwhile. It has a limit in rows and
+Each part is one statement, so it is a consistent snapshot while workers go on. It has a limit in rows and
 bytes, and the next one begins behind its last row.
 """
 
@@ -17,12 +17,12 @@ sql = statements("verify")
 ROWS, BYTES = 1000, 8 * 1024 * 1024
 FIRST = UUID(int=0)
 
-Key = tuple[Any, ...]  # of the last row of a piece
+Key = tuple[Any, ...]  # of the last row of a part
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message or a dead letter: where it is, what cannot be about it, and its texts as they stand there."""
+    """A message or a dead letter: where it is, what is wrong with it, and its texts as they are stored."""
 
     number: int
     id: Any
@@ -34,7 +34,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease, with what cannot be about it."""
+    """A lease, and what is wrong with it."""
 
     number: int
     id: Any
@@ -59,7 +59,7 @@ class Order:
 
 @single
 def messages(after: Key) -> Plan[tuple[list[Stored], Key]]:
-    """A piece of the messages, and the key that the next one begins behind."""
+    """A part of the messages, and the key after which the next part begins."""
     (seq,) = after or (-1,)
     rows = yield sql("verify_messages", after=seq, limit=ROWS, bytes=BYTES)
     found = [Stored(*row) for row in rows]
@@ -92,6 +92,6 @@ def streams(after: Key) -> Plan[tuple[list[Order], Key]]:
 
 @single
 def functions() -> Plan[tuple[bool, list[str]]]:
-    """Whether functions run with the rights of a superuser, and which everybody may call. SQLite has none."""
+    """Whether functions run with the rights of a superuser, and which ones PUBLIC may call. SQLite has none."""
     rows = yield sql("verify_owner")
     return (bool(rows[0][0]), list(rows[0][1])) if rows else (False, [])

@@ -1,4 +1,4 @@
-"""Rows of work as SQLite hands them out, made into messages, if they can be."""
+"""Makes messages of SQLite's rows of work, where they can be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_2000 = micros(Y2000)
 
 
 class Row(msgspec.Struct, array_like=True):
-    """A row of work as it must be: SQLite itself keeps whatever it is given in any column."""
+    """The types of a row of work: SQLite itself stores any type in any column."""
 
     seq: int
     id: UUID
@@ -43,13 +43,13 @@ class Row(msgspec.Struct, array_like=True):
 def leased(rows: Rows) -> list[Leased]:
     try:
         return _leased_all(rows)
-    except Exception:  # one of them is not what it must be: each by itself
+    except Exception:  # one of them has a wrong type: convert each by itself
         epochs = {row[SEQ]: row[EPOCH] for row in rows}
         return [each for row in rows for each in _leased_one(row, epochs[row[RUN]])]
 
 
 def _leased_one(row: tuple[Any, ...], run_epoch: int) -> list[Leased]:
-    """One row; if it cannot be read, then what is needed to settle it, and why."""
+    """One row. If it cannot be read: what is needed to settle it, and the reason."""
     try:
         msgspec.convert(row[: EPOCH + 1], Row)
         (found,) = _leased_all([(*row[:RUN], row[SEQ], *row[RUN + 1 :])])
@@ -71,7 +71,7 @@ def _leased_one(row: tuple[Any, ...], run_epoch: int) -> list[Leased]:
 
 def _leased_all(rows: Rows) -> list[Leased]:
     epochs = {row[SEQ]: row[EPOCH] for row in rows}
-    ids = msgspec.convert([row[ID] for row in rows], list[UUID])  # a tenth of what one by one takes
+    ids = msgspec.convert([row[ID] for row in rows], list[UUID])  # ten times faster than one by one
     return [
         Leased(
             Message(

@@ -1,5 +1,5 @@
--- The oldest news that is due to be told, taken for a while by whoever asks: if he dies, somebody else takes it then.
--- What was said earlier about the same alert is told first.
+-- The oldest news that is due to be sent, taken for a while: if the process dies, another takes it after that.
+-- Earlier news of the same alert is sent first.
 update holdfast_alert_news set tries = tries + 1, try_at = :until
  where number = (
     select n.number from holdfast_alert_news n where n.ended_at is null and n.try_at <= :now

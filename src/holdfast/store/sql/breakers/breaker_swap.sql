@@ -1,4 +1,4 @@
--- The new row, if the version is still the one that was read. No row: somebody was faster.
+-- The new row, if the version is still the one that was read. No row: another process was faster.
 insert into holdfast.breaker as b (name, version, era, state, forced, calls, trials_left, successes, opened_at, until,
                                    changed_at, why)
 values (:name, :version::bigint + 1, :era, :state, :forced, :calls, :trials_left, :successes, :opened_at::timestamptz,

@@ -1,4 +1,4 @@
--- An operator holds a dead letter, or lets it go (`held` is false). Whoever has seen it before sees another epoch.
+-- An operator holds a dead letter, or lets it go (`held` is false). Its epoch rises, so a stale reader notices the change.
 update holdfast.dead
    set held_at = case when :held::boolean then coalesce(:now::timestamptz, clock_timestamp()) end, held_why = :why::text,
        epoch = least(epoch, 2147483646) + 1

@@ -1,4 +1,4 @@
--- Which dead letters an order is about, with where they stood, how large they are and which version was seen. What is
+-- Which dead letters a command is about, with where they stood, how large they are and which version was seen. What is
 -- asked for, in which order and how many, is put behind it.
 select d.id, d.queue, coalesce(d.position, d.seq), d.seq, length(cast(d.body as blob)), d.epoch,
        coalesce(d.stored_at, d.died_at)

@@ -1,2 +1,2 @@
--- Unrouted messages go to those who subscribe to them now.
+-- Unrouted messages go to queues that subscribe to them now.
 select holdfast.adopt(:count::int, :now::timestamptz)

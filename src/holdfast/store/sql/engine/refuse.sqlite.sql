@@ -1,2 +1,2 @@
--- A transaction cannot be spoilt here: what the plan wrote is undone by its savepoint.
+-- A transaction cannot be made to fail here: what the plan wrote is undone by its savepoint.
 select null limit 0

@@ -1,4 +1,4 @@
--- A message moves to the dead letters, with everything known about it. One who died under the same id before stays as it
+-- A message moves to the dead letters, with everything known about it. One that died under the same id before stays as it
 -- is: they have different numbers. (Only a file can bring a number that is used again.)
 insert into holdfast_dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts, failures,
                            vanished, refunds, redrives, reason, last_reason, worker, created_at, due_at, deadline,

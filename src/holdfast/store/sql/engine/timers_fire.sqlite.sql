@@ -1,4 +1,4 @@
--- Timers that fire are stored anew, one row for each queue they go to, where the id is not taken (timers_taken); without
+-- Timers that fire are stored as new rows, one for each queue they go to, where the id is not taken (timers_taken); without
 -- a subscriber they are unrouted. They wait for their place (place_*).
 insert into holdfast_message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at, due_at, deadline,
                               queue, plain, status, head, xact)

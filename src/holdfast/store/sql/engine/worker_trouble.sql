@@ -1,3 +1,3 @@
--- What a worker had with its database, the last of it in words.
+-- The trouble that a worker had with its database, with the last error.
 update holdfast.worker set trouble = :story, trouble_at = :now,
        timeouts = timeouts + :timeouts::int, restarts = restarts + :restarts::int where id = :worker

@@ -1,4 +1,4 @@
--- A message moves to the dead letters by hand, as poison, with everything known about it. One who died
+-- A message moves to the dead letters by hand, as poison, with everything known about it. One that died
 -- under the same id before stays as it is: they have different numbers. Its last reason is
 -- poison, too: no policy for what failed before brings it back.
 insert into holdfast.dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts, failures,

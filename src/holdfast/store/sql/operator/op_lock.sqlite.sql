@@ -1,3 +1,3 @@
--- Read what an order needs to know of a message. No row: it has ended meanwhile.
+-- Read what a command needs to know of a message. No row: it has ended meanwhile.
 select id, queue, stream, position, head, errors from holdfast_message
  where seq = :seq

@@ -1,2 +1,2 @@
--- A message keeps its place and is not claimable until somebody says retry.
+-- A message keeps its place and is not claimable until an operator retries it.
 update holdfast.message set claimable_at = 'infinity', epoch = least(epoch, 2147483646) + 1 where seq = :seq

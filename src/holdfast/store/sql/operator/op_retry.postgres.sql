@@ -1,5 +1,5 @@
 -- Messages are claimable now. `reset` sets all counters but the epoch to 0 and clears Failed. A timer becomes due now.
--- Does nothing for those that somebody holds.
+-- Does nothing for those that are leased.
 update holdfast.message m
    set claimable_at = coalesce(:now::timestamptz, clock_timestamp()), epoch = least(m.epoch, 2147483646) + 1,
        due_at = case when m.queue = 'holdfast/timer' and m.due_at > coalesce(:now::timestamptz, clock_timestamp()) then coalesce(:now::timestamptz, clock_timestamp()) else m.due_at end,

@@ -1,5 +1,5 @@
 -- Messages are claimable now. `reset` sets all counters but the epoch to 0 and clears Failed. A timer becomes due now.
--- Does nothing for those that somebody holds.
+-- Does nothing for those that are leased.
 update holdfast_message as m
    set claimable_at = :now, epoch = min(m.epoch, 2147483646) + 1,
        due_at = case when m.queue = 'holdfast/timer' and m.due_at > :now then :now else m.due_at end,

@@ -1,5 +1,5 @@
--- Who holds back cleaning up for longest: open transactions of this database, prepared ones, and replication slots
--- (of which nobody knows since when). Without the rights to see a session, its query and state stay unknown.
+-- What holds back vacuum for longest: open transactions of this database, prepared ones, and replication slots
+-- (it is not known since when). Without the rights to see a session, its query and state stay unknown.
 select * from (
     select 'transaction', a.pid::text, coalesce(nullif(a.application_name, ''), 'unknown'), coalesce(a.state, 'unknown'),
            extract(epoch from clock_timestamp() - a.xact_start)::float8

@@ -1,4 +1,4 @@
--- What the next of a queue that wait for a retry failed of: the reason, the error, the id. Reads a bounded number.
+-- Why the next messages of a queue that wait for a retry have failed: the reason, the error, the id. Reads a bounded number.
 select x.reason, x.errors -> -1 ->> 'text'::text, x.id
   from (select m.reason, m.errors, m.id, m.failures from holdfast.message m
          where m.queue = :queue and m.head and m.vanished = 0

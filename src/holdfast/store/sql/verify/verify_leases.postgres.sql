@@ -1,4 +1,4 @@
--- The next leases by the number of their message, and what cannot be about each of them. One snapshot with the messages.
+-- The next leases by the number of their message, and what is wrong with each of them. One snapshot with the messages.
 select l.seq, m.id, m.queue,
        case when m.seq is null then 'orphaned' when not m.head then 'headless'
             when l.epoch::bigint <> m.epoch::bigint + 1::bigint then 'fenced'

@@ -1,4 +1,4 @@
--- The next dead letters by their key, so many and so many bytes at most, and what cannot be about each of them.
+-- The next dead letters by their key, so many and so many bytes at most, and what is wrong with each of them.
 select x.seq, x.id, x.queue, x.flaw, x.headers, x.body
   from (select d.seq, d.id, d.queue, d.headers, d.body,
                sum(octet_length(d.body)::bigint) over (order by d.id, d.queue, d.seq) - octet_length(d.body)::numeric as before,

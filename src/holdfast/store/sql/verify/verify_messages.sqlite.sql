@@ -1,4 +1,4 @@
--- The next messages by their number, so many and so many bytes at most, and what cannot be about each of them.
+-- The next messages by their number, so many and so many bytes at most, and what is wrong with each of them.
 select x.seq, x.id, x.queue, x.flaw, x.headers, x.body
   from (select m.seq, m.id, m.queue, m.headers, m.body,
                sum(length(cast(m.body as blob))) over (order by m.seq) - length(cast(m.body as blob)) as before,
