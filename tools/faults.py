@@ -57,6 +57,8 @@ PARTS = {
         "workers, supervisors and servers killed under load",
         (
             "tests/faults",
+            "tests/orchestrations",
+            "tests/relay",
             "tests/worker",
             "tests/operations",
             "tests/demo",

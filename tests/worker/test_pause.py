@@ -53,7 +53,9 @@ async def test_a_pause_gives_back_what_has_not_begun(lab: Lab, kind: str, stream
         assert {(row.attempts, row.failures, row.vanished) for row in waiting} == {(0, 0, 0)}
         await asyncio.to_thread(lab.operations.queues.resume, "work")
         await settled(lab)
-    assert [n for n in seen if n != "other"] == list(range(40))
+    handled = [n for n in seen if n != "other"]
+    # Without a stream there is no order: what was given back is claimable later than what was never handed out.
+    assert (handled if stream is not None else sorted(handled)) == list(range(40))
     assert {row.attempts for row in lab.rows("history")} == {1}
 
 
