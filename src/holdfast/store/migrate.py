@@ -138,7 +138,7 @@ def refuse_foreign(found: Sequence[str], where: str, remedy: str) -> None:
     if found:
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
         raise NotMigrated(
-            f"Nothing was migrated. {where} has objects that Holdfast did not make, with names that it needs: "
+            f"Nothing was migrated. {where} holds what Holdfast did not make and needs the name of: "
             f"{', '.join(found[:5])}{more}. {remedy}."
         )
 
