@@ -1,9 +1,9 @@
-"""`holdfast demo --scenario outage`: a bad day. A bank is down for a while, then a deploy breaks every invoice.
+"""`holdfast demo --scenario outage`: a bank is down for a while, then a deploy breaks every invoice.
 
-First the bank goes down while payments come in: the breaker opens on all workers, and nothing is lost or condemned. It
+First the bank goes down while payments come in: the breaker opens on all workers, and nothing is lost or dead. It
 is up again, the breaker closes, and the backlog drains at a bounded, rising rate. Then a broken version is deployed: a
-thousand dead letters of one cause. A canary of ten dies again, so the others stay; the fix is deployed, the canary is
-well, and all follow. At the end the day is proved by counting.
+thousand dead letters of one cause. A canary of ten dies again, so the others stay. The fix is deployed, the canary
+succeeds, and all follow. At the end everything is proved by counting.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Call:
 
 @dataclass
 class Day:
-    """What happened, for the proof: what no table holds."""
+    """What happened and is in no table, for the proof."""
 
     folder: Path
     payments: int = 0
@@ -71,11 +71,11 @@ class Day:
 
 
 class Failed(Exception):
-    """The day could not be played to its end."""
+    """The scenario could not be run to its end."""
 
 
 def run(console: Console, *, processes: int = 2, limit: float = 100.0, target: str = TARGET) -> int:
-    """Play the day: 0 if every promise was kept, 1 if one was not."""
+    """Run the scenario: 0 if every guarantee held, 1 if one did not."""
     day = Day(Path(tempfile.mkdtemp(prefix="holdfast-demo-")))
     console.print(f"[bold]Holdfast demo, a bad day[/], database {day.database}", soft_wrap=True)
     total = int(PAYMENTS_PER_SECOND * (BEFORE + OUTAGE + AFTER)) + INVOICES
@@ -100,7 +100,7 @@ def run(console: Console, *, processes: int = 2, limit: float = 100.0, target: s
 
 @dataclass
 class Play:
-    """The acts, one after another."""
+    """The parts of the scenario, one after another."""
 
     day: Day
     app: Holdfast
@@ -155,7 +155,7 @@ class Play:
             pause.wait(STEP)
 
     def notice_open(self) -> None:
-        """When the breaker opened the first time; a failed trial opens it again."""
+        """When the breaker opened for the first time; a failed trial opens it again."""
         state = self.app.operations.breakers.show("bank")
         if not self.day.opened_at and state.opened_at is not None:
             self.day.opened_at = state.opened_at.timestamp()
@@ -190,7 +190,7 @@ class Play:
         self.until(lambda: self.pending() == 0, "the invoices were not all handled")
 
     def redrive(self) -> Redriven:
-        """The canary first, the others if it is well, as `holdfast dead redrive --canary` does."""
+        """The canary first, the others if it succeeds, as `holdfast dead redrive --canary` does."""
         (group, *_) = self.app.operations.dead.groups()
         return self.app.operations.dead.redrive_many(
             Filter(fingerprint=group.fingerprint), canary=CANARY, patience=15.0
@@ -198,7 +198,7 @@ class Play:
 
     @contextmanager
     def deployed(self, version: str) -> Iterator[None]:
-        """Worker processes with a version of the code; at the end of the block they leave as in any deploy."""
+        """Worker processes with a version of the code; at the end of the block they stop as in any deploy."""
         environment = {DATABASE: self.day.database, bank.VERSION: version}
         with workers(self.day.folder, self.target, self.processes, environment) as process:
             self.until(
@@ -252,7 +252,7 @@ def count(day: Day) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is counted."""
+    """Everything that is counted."""
 
     day: Day
     calls: list[Call]
@@ -264,7 +264,7 @@ class Evidence:
 
 
 def gather(day: Day) -> Evidence:
-    """Read everything, with a connection of our own and plain SQL, and the bank's diary."""
+    """Read everything, with a separate connection and plain SQL, and the bank's log."""
     with closing(sqlite3.connect(f"file:{day.database}?mode=ro", uri=True)) as db:
         done = db.execute("select type, count(*) from holdfast_history where outcome = 'done' group by type")
         spent = "select coalesce(max(attempts), 0) from holdfast_history where type = 'payment.due'"
@@ -286,7 +286,7 @@ def read_calls(database: str) -> list[Call]:
 
 
 def prove(evidence: Evidence) -> list[Row]:
-    """Every promise of the day with its numbers. Each row can fail, and none looks at another."""
+    """Every guarantee with its numbers. Each row can fail, and none depends on another."""
     return [
         breaker_opened(evidence),
         payments_kept(evidence),
@@ -342,7 +342,7 @@ def drained_at_a_bounded_rate(e: Evidence) -> Row:
 
 
 def allowed(second: int) -> int:
-    """What may begin in one second of the catch-up: a second's worth at its end, and as much that was in hand."""
+    """The most that may begin in one second of the catch-up: the rate at its end, and as many tokens already held."""
     return int(2 * bank.CATCH_UP_PER_SECOND * 2 ** ((second + 1) / bank.CATCH_UP_DOUBLES))
 
 
