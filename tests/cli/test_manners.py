@@ -120,7 +120,7 @@ def test_what_is_said_comes_before_the_environment(world: World, holdfast: Shell
         (["status", "{shop}:other"], "is a int and not a Holdfast application"),
         (["status", "{shop}:app", "-a", "{shop}:other"], "Two applications"),
         (["status", "{shop}:app", "--url", "sqlite:///x.db"], "Both an application and a URL"),
-        (["status", "--url", "mysql://x"], "no database that Holdfast knows"),
+        (["status", "--url", "mysql://x"], "not a database that Holdfast knows"),
     ],
 )
 def test_targets_that_cannot_be_meant(holdfast: Shell, shop: str, arguments: list[str], told: str) -> None:
