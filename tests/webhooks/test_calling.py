@@ -93,7 +93,7 @@ def test_a_name_that_leads_into_our_network_is_refused(
     reached: list[int] = []
     with serving(lambda _: reached.append(1)) as port:
         names(monkeypatch, *addresses)
-        with pytest.raises(NotPublic, match=r"no public address.*allow_private=True"):
+        with pytest.raises(NotPublic, match=r"not a public address.*allow_private=True"):
             call(port, "hooks.example", allow_private=False)
         sink = Webhook(f"https://hooks.example:{port}/", SECRET)
         with pytest.raises(NotTaken, match="was not called"):

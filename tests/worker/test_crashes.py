@@ -72,7 +72,7 @@ def test_an_endless_loop_that_blocks_the_event_loop_is_killed(lab: Lab) -> None:
     assert [attempt for n, attempt, _ in lab.starts() if n == "endless"] == [1, 2]
     assert [each[:3] for each in died(lab)] == [("endless", 7, 8)]
     assert done(lab) == 5
-    assert "its loop has not turned" in worker.said
+    assert "its event loop has hung" in worker.said
 
 
 @pytest.mark.covers("D13", "D12")

@@ -1,7 +1,7 @@
-"""Where dead letters are archived: a folder, or an object storage (S3 and its kin, through obstore).
+"""Where dead letters are archived: a folder, or an object store (S3 and similar, through obstore).
 
-An archive knows files by name and nothing about what is in them. A file that is there is never written over: names say
-what is inside (operations/files.py), so a file of the same name holds the same.
+An archive knows files by name and nothing about their content. An existing file is never overwritten: names are derived
+from the content (operations/files.py), so a file with the same name holds the same.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..errors import ArchiveFailed, NotFound, UsageError
 
 CHUNK = 1024 * 1024
 NAMES_MAX = 100_000
-# A place that does not answer must not hold up housekeeping, nor a worker that is to stop. (A request has 30 s; options
-# for that would put out those of the environment, such as AWS_ALLOW_HTTP.)
+# An archive that does not answer must not delay housekeeping or a worker that stops. (A request has 30 s; options
+# for that would override those of the environment, such as AWS_ALLOW_HTTP.)
 RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 
 
@@ -30,13 +30,13 @@ class Archive(Protocol):
     where: str
 
     def put(self, name: str, file: BinaryIO) -> None:
-        """Store a file, unless one of this name is there."""
+        """Store a file, unless one with this name exists."""
 
     def read(self, name: str) -> Iterator[bytes]:
-        """What is in a file, piece by piece."""
+        """The content of a file, piece by piece."""
 
     def names(self) -> list[str]:
-        """The files that are there."""
+        """The names of all files."""
 
 
 def open_archive(where: str) -> Archive:
@@ -49,10 +49,10 @@ def open_archive(where: str) -> Archive:
 
 
 class FolderArchive:
-    """Files in a folder, readable for their owner alone: they hold what messages carry."""
+    """Files in a folder, readable by their owner only: they hold the bodies of messages."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = Path(folder).absolute()  # whoever reads the history may stand elsewhere
+        self._folder = Path(folder).absolute()  # readers of the history may have another working directory
         self.where = str(self._folder)
 
     def put(self, name: str, file: BinaryIO) -> None:
@@ -98,7 +98,7 @@ class ObjectArchive:
             from obstore.store import from_url
         except ImportError:
             raise UsageError(
-                f"The archive {url} is an object storage, which needs obstore: pip install 'holdfast[archive]'."
+                f"The archive {url} is an object store, which needs obstore: pip install 'holdfast[archive]'."
             ) from None
         self.where, self._obstore = url, obstore
         with _told("open", url, ""):
@@ -107,7 +107,7 @@ class ObjectArchive:
     def put(self, name: str, file: BinaryIO) -> None:
         with _told("write", self.where, name):
             try:
-                # Written as "create": nobody's file is written over, not even by one who looked a moment too early.
+                # Mode "create" never overwrites a file, also when two processes write at the same time.
                 self._obstore.put(self._store, name, file, mode="create")
             except self._obstore.exceptions.AlreadyExistsError:
                 return
@@ -143,14 +143,14 @@ def scratch() -> Iterator[BinaryIO]:
             raise
         folder = tempfile.tempdir or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - only named
         raise ArchiveFailed(
-            f"The temporary folder {folder} has no room for dead letters on their way ({error.strerror or error}): "
+            f"The temporary folder {folder} has no room for the dead letters to archive ({error.strerror or error}): "
             "make room there, or set TMPDIR to a folder that has some. Nothing was deleted."
         ) from error
 
 
 @contextmanager
 def _told(verb: str, where: str, name: str) -> Iterator[None]:
-    """Errors of the place in our words. A provider's error may hold a whole answer: its first line is told."""
+    """Turn the archive's errors into ours. A provider's error may hold a whole response: its first line is kept."""
     try:
         yield
     except (ArchiveFailed, UsageError, NotFound, GeneratorExit):
@@ -161,5 +161,5 @@ def _told(verb: str, where: str, name: str) -> Iterator[None]:
         first = (str(error).splitlines() or [""])[0][:300]
         raise ArchiveFailed(
             f"The archive {where} cannot {verb} {name}".rstrip()
-            + f": {type(error).__name__}: {first}. Nothing was deleted; look at its address and credentials."
+            + f": {type(error).__name__}: {first}. Nothing was deleted; check its address and credentials."
         ) from error

@@ -27,7 +27,7 @@ Listener = Callable[[Alert], None] | Callable[[Alert], Awaitable[None]]
 
 
 class Sink(Protocol):
-    """Somebody who hears of alerts. The name says who has heard already: it stays the same in all processes."""
+    """A receiver of alerts. Its name records which sinks have an alert already, so it is the same in all processes."""
 
     @property
     def name(self) -> str: ...
@@ -54,7 +54,7 @@ class LogSink:
             "threshold": alert.threshold,
             "text": alert.text,
         }
-        # Both at one level: who hears that it began must hear that it is over.
+        # Both at one level: a log that shows the beginning must also show the end.
         if alert.what == "raised":
             log.warning("alert.raised", "%(text)s", **fields)
         else:
@@ -81,9 +81,9 @@ class FunctionSink:
 
 
 class Webhook:
-    """An address that takes JSON by POST, signed (`webhooks/signing.py`): what is signed goes where it was meant to.
+    """A URL that takes signed JSON by POST (`webhooks/signing.py`). The request goes only to the host of that URL.
 
-    `timeout` is for the whole call. `allow_private`: an address that is not on the public internet will do.
+    `timeout` is for the whole call. `allow_private`: the address need not be on the public internet.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ def _checked(url: str) -> SplitResult:
 
 
 def _name(parts: SplitResult) -> str:
-    """The host, and a digest to tell its addresses apart: the name is stored and shown, and paths hold secrets too."""
+    """The host, and a digest to tell its URLs apart. The name is stored and shown, and a path may hold a secret."""
     rest = parts._replace(scheme="", netloc="").geturl()
     digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
     return f"webhook {parts.scheme}://{parts.netloc.rpartition('@')[2].lower()} ({digest})"

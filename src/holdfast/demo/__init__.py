@@ -1,7 +1,7 @@
-"""`holdfast demo`: the whole story on SQLite, in less than a minute, with everything going wrong that can.
+"""`holdfast demo`: a shop on SQLite, in less than a minute, in which everything goes wrong that can.
 
 A shop places orders in its own transactions. Two worker processes handle the messages while they are killed with -9,
-calls fail, one message is not valid and another kills every worker that touches it. At the end the promises are
+calls fail, one message is not valid and another kills every worker that handles it. At the end the guarantees are
 proved by counting.
 """
 
@@ -33,7 +33,7 @@ def run(
     limit: float = 40.0,
     target: str = TARGET,
 ) -> int:
-    """Run the demo: 0 if every promise was kept, 1 if one was not. The database stays, for looking into it.
+    """Run the demo: 0 if every guarantee held, 1 if one did not. The database is kept, so that you can look into it.
 
     The shop trades for `seconds`; what is not done within `limit` seconds after that is counted as lost.
     """

@@ -1,7 +1,7 @@
-"""The handlers of the bad day: payments that need a bank, and invoices whose code is deployed broken.
+"""The handlers of the outage scenario: payments that need a bank, and invoices for which broken code is deployed.
 
-Worker processes import it as `holdfast.demo.bank:app`. The bank is a file that says whether it is up, and a diary of
-every call that reached it. Which version of the code runs is said by the environment, as a deploy would.
+Worker processes import it as `holdfast.demo.bank:app`. The bank is a file that says whether it is up, and a log of
+every call that reached it. The environment says which version of the code runs, as in a deploy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def collect(payment: dict[str, int], ctx: Context) -> None:
 
 @app.handler("invoice.wanted", retry=at_once, concurrency=16)
 async def write_invoice(order: dict[str, int], ctx: Context) -> None:
-    # Version 2 reads what nobody has ever written: a mistake that tests with made-up orders do not find.
+    # Version 2 reads a field that no order has: a bug that tests with made-up orders do not find.
     vat = order["vat"] if os.environ.get(VERSION) == BROKEN else order["net"] * 19 // 100
     async with ctx.transaction() as db:
         db.execute(
@@ -49,7 +49,7 @@ async def call_bank(ctx: Context) -> None:
 
 
 def reach_bank(call: str) -> bool:
-    """The other end: whether the bank is down. Every call is noted there."""
+    """The bank's side: whether it is down. Every call is logged there."""
     is_down = os.path.exists(database + DOWN)
     diary = os.open(diary_of(database), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

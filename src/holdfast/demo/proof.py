@@ -1,6 +1,6 @@
-"""The proof: what the promises come to, counted afterwards from the shop's tables, Holdfast's tables and the diary.
+"""The proof: the guarantees, counted afterwards from the shop's tables, Holdfast's tables and the diary.
 
-Nothing here believes what the demo saw while it ran, but for two lists that no database can hold: the ids that
+Nothing here relies on what the demo saw while it ran, except two lists that no database can hold: the ids that
 were published in transactions that were rolled back, and the worker processes that were killed from outside.
 """
 
@@ -22,7 +22,7 @@ INVALID = {Reason.VALIDATION_FAILURE, Reason.SERIALIZATION_ERROR}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One promise, the numbers, and whether they agree."""
+    """One guarantee, the numbers, and whether they agree."""
 
     promise: str
     numbers: str
@@ -45,7 +45,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is counted."""
+    """Everything that is counted."""
 
     promised: list[Entry]  # in the order of the shop's commits
     ledger: list[Entry]  # in the order of the handlers' commits
@@ -64,7 +64,7 @@ class Evidence:
 def gather(
     database: str, story: Story, *, rolled_back: Iterable[str], cursed: str, invalid: str, killed: int
 ) -> Evidence:
-    """Read everything, with a connection of our own and plain SQL."""
+    """Read everything, with a separate connection and plain SQL."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
         dead = db.execute("select id, reason, last_reason, attempts from holdfast_dead").fetchall()
         failures = db.execute(
@@ -95,7 +95,7 @@ def starts_of(database: str) -> Counter[str]:
 
 
 def prove(evidence: Evidence) -> list[Row]:
-    """Every promise with its numbers. Each row can fail, and none looks at another."""
+    """Every guarantee with its numbers. Each row can fail, and none depends on another."""
     return [
         nothing_lost(evidence),
         nothing_rolled_back(evidence),
@@ -158,7 +158,7 @@ def failures_retried(e: Evidence) -> Row:
 
 
 def workers_replaced(e: Evidence) -> Row:
-    """Whoever starts and neither ends nor fails has died: the cursed message never ends."""
+    """A start without an end or a failure means that the worker died: the cursed message never ends."""
     by_message = sum(e.starts[message] for message in e.cursed)
     numbers = f"{e.killed} killed by the demo, {by_message} by the cursed message"
     return Row("killed workers replaced", numbers, e.killed > 0 and by_message > 0)

@@ -1,6 +1,6 @@
-"""The handlers of the shop that the demo plays; worker processes import it as `holdfast.demo.shop:app`.
+"""The handlers of the demo's shop; worker processes import it as `holdfast.demo.shop:app`.
 
-Everything here is what a user of Holdfast would write, but for the troubles, which the messages bring along.
+Everything here is what a user of Holdfast would write, except the faults, which are in the messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Points:
 def keep_books(step: Step, ctx: Context) -> None:
     note_start(ctx)
     if step.cursed:
-        os.kill(os.getpid(), signal.SIGKILL)  # as a crash in C code or the kernel's memory killer would
+        os.kill(os.getpid(), signal.SIGKILL)  # as a crash in C code or the kernel's OOM killer would
     time.sleep(step.seconds)
     if ctx.attempt <= step.busy:
         raise ConnectionError("the bank did not answer")
@@ -64,7 +64,7 @@ def write_ledger(db: sqlite3.Connection, ctx: Context, entry: str) -> None:
 
 
 def note_start(ctx: Context) -> None:
-    """One line for each start of a handler, past every transaction: what a crash or a rollback cannot take back."""
+    """Write one line for each start of a handler, outside every transaction: a crash or a rollback cannot undo it."""
     diary = os.open(diary_of(os.environ[DATABASE]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(diary, f"{ctx.id} {ctx.attempt} {os.getpid()}\n".encode())

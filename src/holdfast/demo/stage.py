@@ -24,7 +24,7 @@ KILL_STEP, KILL_LIMIT = 0.01, 2.0
 
 @dataclass
 class Stage:
-    """One performance, and the two lists that no database can hold (see proof)."""
+    """One run of the demo, and the two lists that no database can hold (see proof)."""
 
     story: story.Story
     folder: Path
@@ -43,7 +43,7 @@ class Stage:
         return str(self.folder / "shop.db")
 
     def play(self, picture: Picture, limit: float) -> str | None:
-        """Everything up to the last message; the answer says what went wrong, if the story could not be told."""
+        """Run until the last message is handled; returns what went wrong, if the demo could not be run."""
         till.open_shop(self.database)
         app = Holdfast(f"sqlite:///{self.database}")
         app.prepare()
@@ -82,7 +82,7 @@ class Stage:
                 for each, published in zip(ids, change.publishes, strict=True):
                     self.cursed = str(each) if published.cursed else self.cursed
                     self.invalid = str(each) if published.invalid else self.invalid
-        except Exception as error:  # told by the thread that watches
+        except Exception as error:  # reported by the main thread
             self.troubles.append(f"a producer failed: {type(error).__name__}: {error}")
 
     def watch(
@@ -114,7 +114,7 @@ class Stage:
             pause.wait(STEP)
 
     def look_for_crashes(self, picture: Picture) -> None:
-        """Each start of the cursed message is a worker process less."""
+        """Each start of the cursed message kills a worker process."""
         starts = proof.starts_of(self.database)[self.cursed]
         while self.crashes < starts:
             self.crashes += 1
@@ -124,7 +124,7 @@ class Stage:
         return counts.committed == counts.done + counts.dead
 
     def kill(self) -> str:
-        """kill -9 the worker process with the most in its hands; wait a little if none has anything."""
+        """kill -9 the worker process that holds the most messages; wait a little if none holds any."""
         pause = threading.Event()
         for _ in range(int(KILL_LIMIT / KILL_STEP)):
             held, pid = till.busiest_worker(self.database)
@@ -135,7 +135,7 @@ class Stage:
                     messages = "1 message" if held == 1 else f"{held} messages"
                     return f"kill -9 {pid}: a worker process with {messages} in its hands"
             except ProcessLookupError:
-                pass  # a message was faster
+                pass  # the cursed message killed it first
             pause.wait(KILL_STEP)
         return "no worker process had anything in its hands"
 

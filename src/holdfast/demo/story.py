@@ -1,6 +1,6 @@
-"""What will happen in the demo, drawn from a seed: who orders what and when, and what goes wrong with it.
+"""What will happen in the demo, made from a seed: who orders what and when, and what goes wrong.
 
-Only the moments differ between two runs with one seed; the transactions, their messages and their troubles do not.
+Two runs with one seed differ only in time; the transactions, their messages and their faults are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ STARTS_MAX = 6  # how often a handler may start with one message
 
 ORDERS = 72
 CUSTOMERS = 9
-TILLS = 3  # transactions are committed by so many threads at once
+TILLS = 3  # threads that commit transactions at the same time
 KILLS = (0.2, 0.4, 0.6, 0.8)  # when a worker process is killed, as a part of the story's time
 
 
@@ -31,7 +31,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One transaction of the shop: a state of an order, and the messages that tell of it."""
+    """One transaction of the shop: a new state of an order, and the messages about it."""
 
     at: float  # 0..1, a part of the story's time
     till: int
@@ -45,7 +45,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The whole of it, by till and in the order of time."""
+    """All transactions, by till and sorted by time."""
 
     seed: int
     changes: tuple[Change, ...] = field(repr=False)
@@ -65,7 +65,7 @@ def tell(seed: int) -> Story:
     (True, False)
     """
     dice = random.Random(seed)
-    # Early, so that what they cause happens while the others are being worked on.
+    # Early, so that their effects happen while the others are handled.
     cursed, invalid = dice.sample(range(4, ORDERS // 4), 2)
     changes: list[Change] = []
     for order in range(1, ORDERS + 1):
@@ -74,7 +74,7 @@ def tell(seed: int) -> Story:
 
 
 def _life(dice: random.Random, order: int, cursed: bool, invalid: bool) -> list[Change]:
-    """An order is placed, paid and shipped; some are given up at the till, when everything was written already."""
+    """An order is placed, paid and shipped; some are rolled back at the till, after everything was written."""
     begun = 0.8 * order / ORDERS
     customer, cents, till = dice.randrange(1, CUSTOMERS + 1), dice.randrange(500, 20_000), order % TILLS
     changes = []
@@ -111,5 +111,5 @@ def _points(dice: random.Random, customer: int, order: int, cents: int) -> Publi
 
 
 def diary_of(database: str) -> str:
-    """The file beside the database in which each start of a handler is noted, past every transaction."""
+    """The file beside the database that logs each start of a handler, outside every transaction."""
     return database + ".starts"

@@ -1,6 +1,6 @@
 """The shop's side of the demo: its tables, and its transactions on a plain connection of its own.
 
-It knows no handler: subscriptions are stored, so a producer need not know who will handle what it publishes.
+It does not know the handlers: subscriptions are stored, so a producer need not know who handles its messages.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def workers_seen(database: str) -> int:
 
 
 def busiest_worker(database: str) -> tuple[int, int]:
-    """How much the busiest worker process holds, and its pid; not the quarantine, which alone holds suspects."""
+    """How many messages the busiest worker process holds, and its pid. The quarantine is left out: it has suspects."""
     busiest = """
         select count(*), w.name from holdfast_worker w
           join holdfast_lease l on l.worker = w.id
@@ -58,7 +58,7 @@ def busiest_worker(database: str) -> tuple[int, int]:
 
 
 def carry_out(database: str, app: Holdfast, change: Change) -> list[UUID]:
-    """One transaction: the order's row, the messages, and the shop's own note of what it promised."""
+    """One transaction: the order's row, the messages, and the shop's own record of what it published."""
     ids: list[UUID] = []
     try:
         with transaction(database) as db:

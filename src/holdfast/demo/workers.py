@@ -1,6 +1,6 @@
 """Runs a `holdfast worker` for the demo, and ends it when the demo is over or dies itself.
 
-`python -m holdfast.demo.workers module:app PROCESSES`: its input stays open as long as the demo lives.
+`python -m holdfast.demo.workers module:app PROCESSES`: its standard input stays open as long as the demo runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> int:
     )
     while worker.poll() is None:
         readable, _, _ = select.select([sys.stdin], [], [], LOOK)
-        if readable:  # nobody writes: it is the end
+        if readable:  # nothing is ever written: it was closed
             worker.terminate()
             return worker.wait()
     return worker.returncode

@@ -1,4 +1,4 @@
-"""One worker process of a supervisor: forked from it, or started anew as `python -m holdfast.processes.child`."""
+"""One worker process of a supervisor: forked from it, or started as `python -m holdfast.processes.child`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = Log("holdfast.supervisor")
 
-STUCK_EXIT = 75  # a thread that cannot be stopped: the supervisor starts another process
+STUCK_EXIT = 75  # exit code: a thread cannot be stopped, so the supervisor must start another process
 QUARANTINE_IDLE = 0.5  # seconds without a suspect after which the quarantine ends
 ORPHAN_SECONDS = 2.0  # beyond the grace, for a process whose supervisor is gone
 
@@ -46,7 +46,7 @@ class WorkerDeath:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a supervisor asks of a child. `alive` is a pipe that closes when the supervisor dies."""
+    """The task of a child process. `alive` is a pipe that closes when the supervisor dies."""
 
     board: int
     capacity: int
@@ -54,7 +54,7 @@ class Task:
     quarantine: bool
     queues: Sequence[str] | None
     deaths: Sequence[WorkerDeath]
-    sheet: int | None = None  # where it counts, if anybody asked for metrics
+    sheet: int | None = None  # where it counts, if metrics are served
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -66,7 +66,7 @@ class Task:
 
 
 def run(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> NoReturn:
-    """Work as the supervisor asks, and leave. A board that is not wiped then tells of a death."""
+    """Work as the supervisor asks, then exit. If the board is not wiped after that, the process has died."""
     try:
         asyncio.run(_work_and_leave(app, task, board, sheet))
     except BaseException:
@@ -79,7 +79,7 @@ async def _work_and_leave(app: Holdfast, task: Task, board: Board, sheet: Sheet 
     code = await work(app, task, board, sheet)
     if code == 0:
         board.wipe()
-    _leave(code)  # from here: threads that do not come back would keep the loop, and then the process
+    _leave(code)  # exit here: threads that do not return would keep the loop, and with it the process, alive
 
 
 def _leave(code: int) -> NoReturn:
@@ -97,7 +97,7 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
     announced: list[asyncio.Task[None]] = []
 
     def told_to_stop() -> None:
-        if not announced:  # a second signal changes nothing: the supervisor kills
+        if not announced:  # a second signal changes nothing: the supervisor kills the process
             worker.stop()
             announced.append(loop.create_task(worker.announce_stop()))
 
@@ -111,7 +111,7 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
     board.tell()
     if any(death.running for death in task.deaths):
         board.suspects_wait(True)
-        os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor looks at once
+        os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor checks at once
     ending = loop.create_task(_end_when_empty(worker)) if task.quarantine else None
     await worker.run()
     if announced:
@@ -148,10 +148,10 @@ def _tell(death: WorkerDeath) -> Plan[None]:
 def _watch_supervisor(
     alive: int, loop: asyncio.AbstractEventLoop, told_to_stop: Callable[[], None], grace: float
 ) -> None:
-    os.read(alive, 1)  # nobody writes: it returns when the supervisor is gone
+    os.read(alive, 1)  # nothing is ever written: it returns when the supervisor is gone
     loop.call_soon_threadsafe(told_to_stop)
     threading.Event().wait(grace + ORPHAN_SECONDS)
-    os._exit(1)  # nobody else is there to end a process whose loop does not turn
+    os._exit(1)  # no other process is left to end one whose loop hangs
 
 
 async def _end_when_empty(worker: Worker) -> None:
@@ -166,7 +166,7 @@ async def _end_when_empty(worker: Worker) -> None:
 def main() -> None:
     target, text = sys.argv[1:]
     task, app = Task.from_json(text), load_app(target)
-    configure()  # behind the application, which may have done it
+    configure()  # after the application, which may have configured logging itself
     sheet = None if task.sheet is None else Sheet(task.sheet)
     run(app, task, Board(task.board, task.capacity), sheet)
 

@@ -1,11 +1,11 @@
-"""The process that answers Prometheus, for all worker processes of one supervisor together.
+"""The process that serves metrics to Prometheus, for all worker processes of one supervisor together.
 
-Each worker process counts in memory that this one can read (`telemetry/sheet.py`), also when the worker is dead. The
-address is bound by the supervisor before anything begins, so that one that cannot be had is refused at once.
+Each worker process counts in memory that this one can read (`telemetry/sheet.py`), even after the worker has died. The
+supervisor binds the address before anything else, so an address that cannot be bound is refused at once.
 
-Beyond loopback whoever asks must know the token (HOLDFAST_METRICS_TOKEN, sent as `Authorization: Bearer ...`). On
-loopback without a token only requests for `localhost` or an address are answered: a web page whose name was made to
-lead to this machine (DNS rebinding) asks for its own name.
+Beyond loopback a client must send the token (HOLDFAST_METRICS_TOKEN, as `Authorization: Bearer ...`). On
+loopback without a token only requests for `localhost` or an IP address are answered: a web page whose name was made to
+resolve to this machine (DNS rebinding) sends its own name as the host.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 log = Log("holdfast.supervisor")
 
-CLIENTS = 8  # at once, each in a thread; others wait until they are accepted
-CLIENT_SECONDS = 5.0  # to ask, and again to take the answer, however slowly it comes and goes
-LOOK_SECONDS = 0.1  # while all threads are taken
+CLIENTS = 8  # at once, each in a thread; others wait to be accepted
+CLIENT_SECONDS = 5.0  # for the request, and again for the response, however slow the client is
+LOOK_SECONDS = 0.1  # while all threads are busy
 TOKEN_VARIABLE, TOKEN_BYTES = "HOLDFAST_METRICS_TOKEN", 24
 OVERRIDE = "--i-understand-this-is-unauthenticated"
 
 
 def token() -> str | None:
-    """What whoever asks for metrics must know; None: nothing. Never an argument: those can be seen by all."""
+    """The token that clients must send; None: none is needed. Not a command-line argument: other users see those."""
     said = os.environ.get(TOKEN_VARIABLE) or None
     if said is not None and not (said.isascii() and said.isprintable() and len(said) >= TOKEN_BYTES):
         raise InvalidSettings(
@@ -55,7 +55,7 @@ def token() -> str | None:
 
 
 def listen(address: str, *, token: str | None = None, is_open: bool = False) -> socket.socket:
-    """Bind `HOST:PORT`, or a port of the loopback address; or InvalidSettings. `is_open`: anybody may ask."""
+    """Bind `HOST:PORT`, or a port of the loopback address; or InvalidSettings. `is_open`: no token is needed."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
@@ -77,12 +77,12 @@ def listen(address: str, *, token: str | None = None, is_open: bool = False) -> 
         if not is_open:
             listening.close()
             raise InvalidSettings(
-                f"Metrics cannot be served at {address!r} to whoever can reach it: put a token into {TOKEN_VARIABLE}, "
+                f"Metrics cannot be served at {address!r} to all who can reach it: put a token into {TOKEN_VARIABLE}, "
                 f"which Prometheus sends with `authorization`, or use 127.0.0.1. To go without: {OVERRIDE}."
             )
         log.warning(
             "metrics.exposed",
-            "Metrics are served at %(address)s to whoever can reach it, without a token",
+            "Metrics are served at %(address)s to all who can reach it, without a token",
             address=address,
         )
     return listening
@@ -97,7 +97,7 @@ def serve(app: Holdfast, listening: socket.socket, sheets: Sequence[Sheet], aliv
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
-    ):  # sent to all by a terminal, a service manager: our end is the last
+    ):  # a terminal or service manager sends it to all processes; this one must end last
         signal.signal(number, signal.SIG_IGN)
     try:
         threading.Thread(target=_watch_supervisor, args=(alive,), daemon=True).start()
@@ -111,7 +111,7 @@ def serve(app: Holdfast, listening: socket.socket, sheets: Sequence[Sheet], aliv
 def server(
     listening: socket.socket, text: Callable[[], str], clock: Clock, token: str | None = None
 ) -> HTTPServer:
-    """A few clients at once, and none for long: one that is slow, or means harm, must not blind the others."""
+    """A few clients at once, each with a deadline: a slow or hostile client must not block the others."""
     return _Server(listening, text, clock, token)
 
 
@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if not self.server.stop_waiting(self.connection):
-            return  # cut off: what came is half a question
+            return  # cut off: the request is incomplete
         if (refusal := self._refusal()) is not None:
             self._refuse(*refusal)
             return
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             answer = self.server.gather().encode()
-        except Exception as error:  # whatever it is, it is not for whoever asks
+        except Exception as error:  # its text is not for the client
             log.error("metrics.failed", "Metrics could not be gathered: %(error)s", error=error)
             self._refuse(500)
             return
@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _refusal(self) -> tuple[int, str] | None:
-        """Why whoever asks gets no answer, if so."""
+        """The status and text of a refusal; None: the request is allowed."""
         if self.server.token is not None:
             said = self.headers.get("Authorization", "").encode()
             right = f"Bearer {self.server.token}".encode()
@@ -174,9 +174,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(HTTPServer):
-    """Threads that stay, because each may have a connection to the database, and one deadline for each client.
+    """Threads that are reused, because each may have a connection to the database, and one deadline for each client.
 
-    A timeout of the socket would be for each read: who sends a byte every few seconds would stay for ever.
+    A timeout of the socket would be for each read: a client that sends a byte every few seconds would stay for ever.
     """
 
     def __init__(
@@ -196,19 +196,19 @@ class _Server(HTTPServer):
             return self._text()
 
     def wait_for(self, client: socket.socket) -> None:
-        """From now on it has its seconds."""
+        """Start the deadline of this client."""
         self._until[client] = self._clock.monotonic() + CLIENT_SECONDS
 
     def stop_waiting(self, client: socket.socket) -> bool:
-        """It did its part, or was cut off before: False."""
+        """End the deadline. False: the client was cut off before."""
         return self._until.pop(client, None) is not None
 
     def service_actions(self) -> None:
-        """Called by `serve_forever` twice a second: cut off whoever is late, which wakes up their thread."""
+        """Called by `serve_forever` twice a second: cut off late clients, which wakes up their threads."""
         now = self._clock.monotonic()
         for client, until in list(self._until.items()):
             if until < now and self.stop_waiting(client):
-                with suppress(OSError):  # it has gone
+                with suppress(OSError):  # the client has gone
                     client.shutdown(socket.SHUT_RDWR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -221,7 +221,7 @@ class _Server(HTTPServer):
         try:
             self.finish_request(request, client_address)
         except OSError:
-            pass  # it went, or was cut off
+            pass  # the client has gone, or was cut off
         except Exception:
             self.handle_error(request, client_address)
         finally:
@@ -238,7 +238,7 @@ class _Server(HTTPServer):
 
 
 def is_local(host: str) -> bool:
-    """Whether the Host of a request is `localhost` or an address, with a port or without; or is not said."""
+    """Whether the Host of a request is `localhost` or an IP address, with or without a port, or is missing."""
     name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
     if name.lower() in ("", "localhost") or name.lower().endswith(".localhost"):
         return True
@@ -250,7 +250,7 @@ def is_local(host: str) -> bool:
 
 
 def _watch_supervisor(alive: int) -> None:
-    os.read(alive, 1)  # nobody writes: it returns when the supervisor is gone
+    os.read(alive, 1)  # nothing is ever written: it returns when the supervisor is gone
     os._exit(0)
 
 

@@ -50,7 +50,7 @@ def load_app(name: str) -> Holdfast:
 
 
 def broken(module: str, error: Exception) -> HoldfastError:
-    """Why a module cannot be imported, with the traceback from the user's code on: nobody looks for our frames."""
+    """Why a module cannot be imported, with the traceback of the user's code. Our own frames are left out."""
     trace = error.__traceback__
     while trace is not None and _imports(trace):
         trace = trace.tb_next

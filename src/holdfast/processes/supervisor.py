@@ -1,12 +1,12 @@
-"""`holdfast worker`: a parent that works not itself but keeps 1..N worker processes alive, and a quarantine.
+"""`holdfast worker`: a parent process that keeps 1..N worker processes and a quarantine running.
 
-When a child dies, the parent reads from the board (memory they share) what it had begun. The child that takes its
-place reports that to the store before anything else: what was running is a suspect, the rest goes back. While
-suspects wait, one more child runs, the quarantine, which takes them one at a time and nothing else: if it dies too,
-the culprit is known.
+It handles no messages itself. When a child dies, the parent reads from the board (shared memory) what it had begun. The
+child that takes its place reports that to the store before anything else: what was running is a suspect, the rest goes
+back. While suspects wait, one more child runs, the quarantine, which takes them one at a time and nothing else: if it
+dies too, the culprit is known.
 
-The parent keeps no connection and no thread, so that it can fork its children: a new one is there in milliseconds,
-which counts when messages kill one after another. If the application itself has threads, children are new processes.
+The parent keeps no connection and no thread, so that it can fork its children. A fork takes milliseconds, which matters
+when messages kill one child after another. If the application itself has threads, children are spawned instead.
 """
 
 from __future__ import annotations
@@ -40,14 +40,12 @@ if TYPE_CHECKING:
 
 log = Log("holdfast.supervisor")
 
-LOOK = 0.5  # seconds between looks at the children; a death wakes the parent at once
+LOOK = 0.5  # seconds between checks of the children; a death wakes the parent at once
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 RESTART_MIN, RESTART_MAX = 0.1, 5.0
-QUARANTINE_PAUSE = 1.0  # somebody else may have the suspects that wait
+QUARANTINE_PAUSE = 1.0  # seconds: another worker may have taken the waiting suspects
 KILL_AFTER = 1.5  # seconds beyond the grace after which children that have not stopped are killed
-SAME_WORD = (
-    0.5  # seconds: `timeout` and some process managers say it to the process, and to its group as well
-)
+SAME_WORD = 0.5  # seconds: `timeout` and some process managers send a signal to the process and to its group
 TELL_SECONDS = 1.0  # for the last reports
 FORK_LOOKS = 50
 
@@ -82,7 +80,7 @@ class Forked:
 
 @dataclass
 class Child:
-    """A place for a worker process, the board it writes on, and the deaths that the next one in it must report."""
+    """A place for a worker process, the board it writes on, and the deaths that the next process there must report."""
 
     board: Board
     quarantine: bool
@@ -92,12 +90,12 @@ class Child:
     died_at: float = 0.0
     pause: float = 0.0  # before it is started again
     deaths: list[WorkerDeath] = field(default_factory=list)
-    told: int = 0  # how often it was told to stop
+    told: int = 0  # how often it was asked to stop
 
 
 @dataclass
 class Exporting:
-    """The process that answers who asks for metrics. It keeps a connection, which the supervisor must not."""
+    """The process that serves metrics. It keeps a database connection, which the supervisor must not."""
 
     app: Holdfast
     target: str
@@ -137,22 +135,22 @@ class Exporting:
 
 @dataclass
 class Supervisor:
-    """Starts children, notices their deaths, and passes the word to stop on to them."""
+    """Starts children, notices their deaths, and passes stop signals on to them."""
 
     app: Holdfast
     target: str
     processes: int = 1
     queues: Sequence[str] | None = None
-    metrics: socket.socket | None = None  # where somebody may ask for metrics
+    metrics: socket.socket | None = None  # where metrics are served
     children: list[Child] = field(default_factory=list)
     exporter: Exporting | None = None
     stops: int = 0
-    deaths: int = 0  # of worker processes that nobody had told to stop
+    deaths: int = 0  # of worker processes that had not been asked to stop
     _stop_at: float = float("inf")
-    _pipe: tuple[int, int] = (-1, -1)  # closed by our death, however it comes: the children read its end
+    _pipe: tuple[int, int] = (-1, -1)  # closed when this process dies in any way: the children wait for that
 
     def run(self) -> int:
-        """Work until told to stop; the exit code."""
+        """Work until asked to stop; returns the exit code."""
         woken = self._listen_to_signals()
         self._prepare()
         capacity = 8 * self.app.settings.claim + self.app.settings.concurrency
@@ -186,14 +184,14 @@ class Supervisor:
         return 0
 
     def _prepare(self) -> None:
-        """A machine that comes up again may have its workers before its database: wait for it."""
+        """Wait for the database: after a reboot the workers may start before it."""
         pause, told = PAUSE_MIN, ""
         while not self.stops:
             try:
                 self.app.prepare()
                 break
             except StoreUnavailable as error:
-                if str(error) != told:  # once for each thing that is wrong
+                if str(error) != told:  # each error is logged once
                     log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
                 told = str(error)
                 threading.Event().wait(pause)
@@ -208,7 +206,7 @@ class Supervisor:
         signal.set_wakeup_fd(write)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._told_to_stop)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # it only wakes
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it only wakes this process
         return read
 
     # -- the children
@@ -263,7 +261,7 @@ class Supervisor:
         if code == 0 and not worker:
             child.pause = QUARANTINE_PAUSE if child.quarantine else 0.0
             return
-        # Whoever dies of a message is started again at once; whoever cannot even begin is not.
+        # A child that died while it ran a message is restarted at once; one that failed to start is not.
         quick = running or now - child.started_at > RESTART_MAX
         child.pause = 0.0 if quick else min(max(RESTART_MIN, child.pause * 2), RESTART_MAX)
         log.warning(
@@ -274,16 +272,17 @@ class Supervisor:
             running=len(running),
         )
         self.deaths += not self.stops
-        if worker and self.stops:  # nobody is a suspect for a death that was ordered
+        if worker and self.stops:  # a child that was asked to stop leaves no suspects
             child.deaths.append(WorkerDeath(worker, [], running + ended))
         elif worker:
-            # What may start only once more does so alone: nobody else's death must use up that start.
+            # A message with one start left runs alone: the death of another message's worker must not use up that
+            # start.
             child.deaths.append(
                 WorkerDeath(worker, running + frail, [seq for seq in ended if seq not in set(frail)])
             )
 
     def _kill_if_stuck(self, child: Child, now: float) -> None:
-        """A loop that does not turn can time nothing out, and a child that does not stop was asked long enough."""
+        """Kill children whose loop hangs, since they cannot time anything out, and those that do not stop in time."""
         assert child.process is not None
         turned_at = child.board.turned_at
         timeouts = [each.limits(each.queue).timeout for each in self.app.handlers]
@@ -291,7 +290,7 @@ class Supervisor:
         if turned_at and now - turned_at > patience:
             log.error(
                 "child.killed",
-                "Worker process %(child)d is killed: its loop has not turned for %(seconds).0f s",
+                "Worker process %(child)d is killed: its event loop has hung for %(seconds).0f s",
                 child=child.process.pid,
                 seconds=now - turned_at,
             )
@@ -299,7 +298,7 @@ class Supervisor:
         elif now > self._stop_at + self.app.settings.grace + KILL_AFTER:
             log.error(
                 "child.killed",
-                "Worker process %(child)d is killed: it has not stopped within its grace",
+                "Worker process %(child)d is killed: it has not stopped within its grace period",
                 child=child.process.pid,
             )
             child.process.send_signal(signal.SIGKILL)
@@ -314,14 +313,14 @@ class Supervisor:
         self._stop_at = min(self._stop_at, now)
 
     def _pass_on(self, child: Child) -> None:
-        """The first word to stop asks, the second kills."""
+        """The first signal asks a child to stop, the second kills it."""
         assert child.process is not None
         if child.told < self.stops:
             child.told = self.stops
             child.process.send_signal(signal.SIGTERM if self.stops == 1 else signal.SIGKILL)
 
     def _tell_last_deaths(self) -> None:
-        """Nobody is left to report them but we."""
+        """Report the last deaths from this process: no child is left to do it."""
         deaths = [death for child in self.children for death in child.deaths]
         if not deaths:
             return
@@ -333,8 +332,8 @@ class Supervisor:
 
 
 def can_fork() -> bool:
-    """Whether this process has no thread but this one. Forking others is not safe, on macOS not even then."""
-    for _ in range(FORK_LOOKS):  # a thread that was joined may need a moment more
+    """Whether this process has only one thread. Forking with more is not safe; on macOS it never is."""
+    for _ in range(FORK_LOOKS):  # a thread that was joined may take a moment to disappear
         try:
             if len(os.listdir("/proc/self/task")) == 1:
                 return True
@@ -347,10 +346,10 @@ def can_fork() -> bool:
 
 
 def fork() -> int:
-    """0 in the child, which answers to signals as if it were new."""
+    """0 in the child, whose signal handlers are reset."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # A signal that comes before the child listens to it ends the child: it holds nothing yet.
+    # A signal that comes before the child handles it ends the child, which holds nothing yet.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     pid = os.fork()
     if pid == 0:

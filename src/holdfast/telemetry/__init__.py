@@ -1,7 +1,7 @@
-"""Who watches a worker: counts, and traces. Decided once, when a worker is made; without a watch nothing is done.
+"""What watches a worker: metrics and traces. Chosen once, when a worker is made; without a watch nothing is done.
 
 The worker calls its watch once for each call of a handler, once at its end, and once for each exchange. A watch never
-sees more than ids, names and times: the body is in `Leased`, and no watch of ours looks at it.
+uses more than ids, names and times: the body is in `Leased`, and no watch of ours reads it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ..model.work import Batch, Leased, Report, Settlement
 
 
 class Watch(Protocol):
-    """What a worker tells. Called from its loop and from the threads of `def` handlers."""
+    """What a worker reports. Called from its loop and from the threads of `def` handlers."""
 
     def begin(self, *leased: Leased) -> Variables:
-        """A handler is about to be called with these; the answer is the context to call it in."""
+        """A handler is about to be called with these; returns the context to call it in."""
         ...
 
     def end(self, leased: Leased, settlement: Settlement | None) -> None:
-        """An attempt has ended so; None: its lease is another worker's. It may have ended before it began."""
+        """An attempt has ended like this; None: its lease is another worker's. The handler may not have been called."""
         ...
 
     def completed(self, leased: Leased, ran: float) -> None:
-        """An attempt has ended well, settled in its handler's own transaction."""
+        """An attempt has succeeded, settled in its handler's own transaction."""
         ...
 
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
@@ -35,7 +35,7 @@ class Watch(Protocol):
 
 
 class Several:
-    """Some watches as one."""
+    """Several watches as one."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self.watches = watches
@@ -60,7 +60,7 @@ class Several:
 
 
 def together(watches: Sequence[Watch]) -> Watch | None:
-    """The one watch that a worker has; None: nobody watches."""
+    """The watch of a worker; None: there is none."""
     if not watches:
         return None
     return watches[0] if len(watches) == 1 else Several(watches)

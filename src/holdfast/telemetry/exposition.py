@@ -10,7 +10,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def text(samples: Iterable[Sample]) -> str:
-    """All samples, by family, in the order of the families; one that has nothing to say is left out."""
+    """All samples, sorted by family; a family without samples is left out."""
     by_family: dict[str, list[Sample]] = {}
     for sample in samples:
         by_family.setdefault(sample.name, []).append(sample)

@@ -1,7 +1,7 @@
 """Every metric, once: its name, what it counts, its labels. docs/telemetry.md has the same table, and a test compares.
 
-Labels are queues, types and reasons, which are few. Never a stream, an id or anything of a body: a metric with a series
-for each customer takes the monitoring down. A worker keeps at most so many pairs of queue and type apart.
+Labels are queues, types and reasons, which are few. Never a stream, an id or part of a body: a metric with a series
+for each customer overloads the monitoring. A worker counts a limited number of pairs of queue and type separately.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A call names the event first: `log.warning("lease.lapsed", "A lease of %(queue)s lapsed", queue=...)`. The fields fill
 the text and stand on the record (`extra`), so that any formatter can show them; ours writes JSON. docs/telemetry.md
-lists every event, and a test holds it to that. An exception among the fields becomes a line with its secrets masked.
+lists every event, and a test checks that. An exception among the fields becomes a line with its secrets masked.
 
-Fields come from messages, so they may hold anything. In the text of a record they are one line that a terminal does not
-obey, whichever formatter writes it; the fields themselves stay as they are.
+Fields come from messages, so they may hold anything. In the text of a record they are one line that cannot control a
+terminal, whichever formatter writes it; the fields themselves stay as they are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Log:
 
     def __init__(self, name: str) -> None:
         self.logger = logging.getLogger(name)
-        self.tells = self.logger.isEnabledFor  # whether a level would be heard: asked once for each message
+        self.tells = self.logger.isEnabledFor  # whether a level is enabled: called once for each message
 
     def info(self, event: str, text: str, /, **fields: Any) -> None:
         self.log(logging.INFO, event, text, fields)
@@ -62,12 +62,14 @@ class Log:
         exc_info: BaseException | None = None,
         traceback: str | None = None,
     ) -> None:
-        """`traceback`: one that is text already, masked. Formatters show it where they show those of exceptions."""
+        """`traceback`: as text, already masked. Formatters show it where they show those of exceptions."""
         if self.logger.isEnabledFor(level):
             told = {name: _plain(value) for name, value in fields.items() if value is not None}
-            # A name in the text whose field is left out is shown as None.
+            # A name in the text without a field is shown as None.
             filled = {**dict.fromkeys(fields), **{name: _shown(value) for name, value in told.items()}}
-            arguments = (filled,) if filled else ()  # logging takes an empty mapping for an argument too many
+            arguments = (
+                (filled,) if filled else ()
+            )  # logging would count an empty mapping as an argument too many
             extra = {"event": event, **told}
             if traceback is None:
                 self.logger.log(level, text, *arguments, extra=extra, stacklevel=3, exc_info=exc_info)
@@ -96,7 +98,7 @@ def _shown(value: Any) -> Any:
 
 
 class TextFormatter(logging.Formatter):
-    """One line for each record; the lines of a traceback are indented, so that none can pass for a record."""
+    """One line for each record; the lines of a traceback are indented, so that none looks like a record."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.message = visible(record.getMessage())
@@ -134,10 +136,11 @@ _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
 
 def configure(kind: str | None = None, level: str | None = None) -> None:
-    """Make a worker process heard, for those who have not set logging up themselves.
+    """Set up logging for a worker process, if the application has not done it.
 
-    What is not said comes from HOLDFAST_LOG (text or json) and HOLDFAST_LOG_LEVEL, and is left there for the processes
-    that this one starts. An application that has given the root logger a handler keeps it, unless a kind is asked for.
+    Missing arguments come from HOLDFAST_LOG (text or json) and HOLDFAST_LOG_LEVEL. They are stored there for the
+    processes that this one starts. An application that has given the root logger a handler keeps it, unless a kind is
+    asked for.
     """
     asked = kind or os.environ.get(KIND_VARIABLE) or None
     level_asked = level or os.environ.get(LEVEL_VARIABLE) or None
@@ -164,7 +167,7 @@ def configure(kind: str | None = None, level: str | None = None) -> None:
 
 
 def announce(event: str, text: str, **fields: Any) -> None:
-    """A line on standard error whatever the level is: what a command does, once. JSON where logs are JSON."""
+    """Write a line to standard error at any log level: what a command does, once. JSON where logs are JSON."""
     line = text % {name: _shown(value) for name, value in fields.items()}
     if os.environ.get(KIND_VARIABLE) == "json":
         record = logging.makeLogRecord(

@@ -10,9 +10,9 @@ from ..errors import HoldfastError
 
 
 def reserved(size: int) -> int:
-    """A file of zeros to be mapped into memory, without a name, whose space is reserved: its number.
+    """The descriptor of a new file of zeros without a name, to be mapped into memory. Its space is reserved.
 
-    A write into a mapped file that finds no space is no error that Python could raise: the process dies of SIGBUS.
+    When a write into a mapped file finds no space, Python cannot raise an error: the process dies of SIGBUS.
     """
     try:
         number = _unnamed()
@@ -41,7 +41,7 @@ def _unnamed() -> int:
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EPERM):
                 raise
-            # A sandbox forbids it: a file in the temporary folder does as well.
+            # A sandbox forbids it: use a file in the temporary folder.
     with tempfile.TemporaryFile(prefix="holdfast-") as file:
         return os.dup(file.fileno())
 
@@ -58,5 +58,5 @@ def _reserve(number: int, size: int) -> None:
 def _folder() -> str:
     try:
         return tempfile.gettempdir()
-    except OSError:  # none can be written to
+    except OSError:  # no folder can be written to
         return os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - only named

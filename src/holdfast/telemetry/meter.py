@@ -13,7 +13,7 @@ from ..model.work import Batch, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
 from .sheet import Sheet
 
-TYPES_MAX = 300  # pairs of queue and type that are counted apart, in one process
+TYPES_MAX = 300  # pairs of queue and type that are counted separately, in one process
 OTHER = "(other)"
 
 Change = tuple[int, float]
@@ -21,7 +21,7 @@ Change = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the numbers of a queue and a type are that change with every message."""
+    """The places of the numbers of a queue and a type that change with every message."""
 
     labels: tuple[str, str]
     started: int
@@ -89,7 +89,7 @@ class Meter:
         self.sheet.add(changes)
 
     def _of(self, leased: Leased) -> Places:
-        """Behind so many types only the queue counts, for types come from whoever publishes."""
+        """After this many types only the queue is counted, since publishers may invent any number of types."""
         pair = (leased.message.queue, leased.message.type)
         found = self._places.get(pair)
         if found is None:
@@ -110,7 +110,7 @@ class Meter:
 
 
 def observed(place: int, buckets: tuple[float, ...], value: float) -> list[Change]:
-    """A value in its bucket, and in the sum behind the buckets."""
+    """Count a value in its bucket, and add it to the sum after the buckets."""
     return [(place + bisect_left(buckets, value), 1.0), (place + len(buckets) + 1, value)]
 
 

@@ -1,8 +1,8 @@
-"""Numbers with names, in memory that other processes can read: what a worker has counted outlives the worker.
+"""Numbers with names, in memory that other processes can read: a worker's counts outlive the worker.
 
-Entries are only ever added. Each is a name, padded to eight bytes, and its numbers; it counts when the number of used
-bytes at the front says so, which is written last. A number is written in one store of eight aligned bytes, so that
-nobody reads half of it. One process writes; whoever takes its place goes on where it ended: nothing counts backwards.
+Entries are only added. Each is a name, padded to eight bytes, and its numbers. It is valid when the number of used
+bytes at the front, which is written last, includes it. A number is written in one store of eight aligned bytes, so no
+reader sees half of it. One process writes. The process that replaces it continues its counts, so no counter goes back.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .families import FAMILIES, Sample
 from .memory import reserved
 
 SIZE = 1 << 20
-START = 8 * 64  # bytes: how many are used, and room for what is thrown away
+START = 8 * 64  # bytes: how many are used, and room for counts that are dropped
 HEAD = 16  # bytes of an entry before its name: how long the name is, how many numbers follow
 
 Series = tuple[str, tuple[str, ...]]
 
 
 class Sheet:
-    """The numbers of one worker process. `fileno` is a file that several share; without one they are ours alone."""
+    """The numbers of one worker process. `fileno` is a file that processes share; without one the memory is private."""
 
     def __init__(self, fileno: int | None = None, size: int = SIZE) -> None:
         self.fileno, self.size = fileno, size
@@ -43,14 +43,14 @@ class Sheet:
         return cls(reserved(size), size)
 
     def add(self, changes: Iterable[tuple[int, float]]) -> None:
-        """To the numbers at which places, how much."""
+        """Add these amounts to the numbers at these places."""
         numbers = self._numbers
         with self._lock:
             for place, amount in changes:
                 numbers[place] += amount
 
     def place(self, name: str, *labels: str) -> int:
-        """Where the numbers of a series begin. When there is no room left, where what is thrown away is counted."""
+        """Where the numbers of a series begin. When there is no room left, the place for counts that are dropped."""
         series = (name, labels)
         with self._lock:
             if self._places is None:

@@ -1,8 +1,9 @@
-"""OpenTelemetry: a trace from whoever published a message through its handler to what that publishes.
+"""OpenTelemetry: a trace from the publisher of a message through its handler to what the handler publishes.
 
-Needs opentelemetry-api alone; where spans and numbers go is decided by the application's SDK. Names are those of the
+Needs only opentelemetry-api; the application's SDK decides where spans and metrics go. Names are those of the semantic
 conventions for messaging (destination is the type, subscription the queue). The context of a message travels in its
-headers `traceparent` and `tracestate` (W3C). No span holds anything of a body, a header or an error but its type.
+headers `traceparent` and `tracestate` (W3C). No span holds anything of a body or a header, nor of an error except its
+type.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Running:
 
 
 class Tracing:
-    """Spans and numbers of one application: of what it publishes, and of the workers that it watches."""
+    """Spans and metrics of one application: of what it publishes, and of its workers."""
 
     def __init__(self, clock: Clock, headers_bytes: int) -> None:
         try:
@@ -50,7 +51,7 @@ class Tracing:
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError:
             raise InvalidSettings(
-                "OpenTelemetry is asked for and not installed: pip install 'holdfast[otel]'."
+                "OpenTelemetry is enabled but not installed: pip install 'holdfast[otel]'."
             ) from None
         self._clock, self._headers_bytes = clock, headers_bytes
         self._trace, self._metrics, self._context = trace, metrics, context
@@ -73,7 +74,7 @@ class Tracing:
     def created(
         self, type: str, id: UUID | None, stream: str | None, headers: Mapping[str, Any] | None
     ) -> tuple[UUID, Mapping[str, Any] | None]:
-        """The id of a message, and its headers with the context of the span that tells of its making."""
+        """The id of a message, and its headers with the context of the span in which it was made."""
         there: Any = headers or {}
         id = id or new_id()
         if not isinstance(there, Mapping) or any(str(name).lower() == PARENT for name in there):
@@ -93,7 +94,7 @@ class Tracing:
 
     @contextmanager
     def sending(self, messages: Sequence[NewMessage]) -> Iterator[None]:
-        """The span and the numbers of storing messages. An error is passed on."""
+        """The span and the metrics of storing messages. An error is passed on."""
         types = {each.type for each in messages}
         attributes = _about("send", "send", types.pop() if len(types) == 1 else None)
         told = (
@@ -187,7 +188,7 @@ class Tracing:
         self._operation.record(seconds, _about("exchange", "receive", None))
 
     def flush(self) -> None:
-        """Before a process leaves without ceremony: what the SDK still holds goes out, if it has one."""
+        """Flush the SDK, if there is one, before the process exits without cleanup."""
         for provider in (self._trace.get_tracer_provider(), self._metrics.get_meter_provider()):
             flush = getattr(provider, "force_flush", None)
             if callable(flush):
@@ -233,7 +234,7 @@ def _about(name: str, kind: str, type: str | None, queue: str | None = None) -> 
 
 
 def _carrier(headers: str | None) -> dict[str, str]:
-    """What of the stored headers is about the trace; nothing if they cannot be read."""
+    """The trace headers among the stored headers; none if they cannot be read."""
     if not headers or PARENT not in headers.lower():
         return {}
     try:
@@ -251,4 +252,4 @@ def _size(headers: Mapping[str, Any]) -> int:
     try:
         return len(msgspec.json.encode(headers))
     except (TypeError, ValueError):
-        return 0  # refused by the codec in a moment
+        return 0  # the codec will refuse it

@@ -1,1 +1,1 @@
-"""What webhooks need, whoever sends or receives them: signatures, and a call that cannot be led astray or held up."""
+"""What senders and receivers of webhooks need: signatures, and a POST that cannot be redirected or delayed."""

@@ -1,9 +1,10 @@
-"""One POST to an address that somebody else may control: it cannot be held up, and cannot be led into our own network.
+"""One POST to a URL that others may control: it has a time limit, and cannot reach our own network (SSRF).
 
-- One time limit for the whole call: name, connection, handshake, request, answer. A limit for each read would let a
+- One time limit for the whole call: DNS lookup, connection, handshake, request, response. A limit for each read would
+let a
   server that sends a byte now and then hold the caller for hours.
 - The name is looked up once. If any of its addresses is not a public one, the call is refused. The connection goes to
-  an address that was looked at, so a second answer of the name server changes nothing.
+  an address that was checked, so a second answer of the name server changes nothing (DNS rebinding).
 - No redirect is followed, no proxy of the environment is used, and only status and headers of the answer are read.
 """
 
@@ -35,13 +36,13 @@ class NotPublic(HoldfastError):
 
 
 class NoAnswer(HoldfastError):
-    """A call was not answered in time, or not as HTTP is."""
+    """A call was not answered in time, or not with valid HTTP."""
 
     retryable = True
 
 
 class Deadline:
-    """The end of a call."""
+    """The time at which a call must have ended."""
 
     def __init__(self, seconds: float, clock: Monotonic) -> None:
         self._until, self._clock = clock.monotonic() + seconds, clock
@@ -77,7 +78,7 @@ def post(
             _secured(plain, url.hostname if is_https else None, until) as wire,
         ):
             connection = HTTPConnection(url.hostname, port)
-            connection.default_port = 443 if is_https else 80  # what the header Host leaves out
+            connection.default_port = 443 if is_https else 80  # the port that the header Host leaves out
             connection.sock = cast(socket.socket, _Wire(wire, until))
             path = (url.path or "/") + (f"?{url.query}" if url.query else "")
             connection.request("POST", path, body, {**headers, "connection": "close"})
@@ -87,7 +88,7 @@ def post(
 
 
 def look_up(host: str, port: int, until: Deadline) -> list[Place]:
-    """All addresses of a host. The system's function knows no time limit, so it is left behind when time is up."""
+    """All addresses of a host. The system's lookup has no time limit, so its thread is abandoned when time is up."""
     answer: list[list[Any] | OSError] = []
 
     def ask() -> None:
@@ -111,13 +112,13 @@ def check_public(host: str, places: list[Place]) -> None:
     for _, place in places:
         if not is_public(place[0]):
             raise NotPublic(
-                f"{host} is {place[0]}, which is no public address: whoever may say where webhooks go could reach what "
-                "only this network should. If it is meant, say allow_private=True"
+                f"{host} is {place[0]}, which is not a public address: users who may set webhooks could reach what "
+                "only this network should. If this is intended, pass allow_private=True"
             )
 
 
 def is_public(text: str) -> bool:
-    """Whether an address can only be one on the public internet, whatever it is wrapped in.
+    """Whether an address is on the public internet, also when another address is embedded in it.
 
     >>> is_public("8.8.8.8"), is_public("10.0.0.1"), is_public("::ffff:127.0.0.1")
     (True, False, False)
@@ -132,7 +133,7 @@ def is_public(text: str) -> bool:
 
 
 def _meant(address: Address) -> Iterator[Address]:
-    """The addresses that one stands for: mapped, 6to4, Teredo and NAT64 have one of version 4 inside."""
+    """An address and those embedded in it: mapped, 6to4, Teredo and NAT64 addresses contain an IPv4 address."""
     if isinstance(address, ipaddress.IPv4Address):
         yield address
     elif address.ipv4_mapped is not None:

@@ -21,7 +21,7 @@ from ..errors import InvalidSettings
 PREFIX = "whsec_"  # of a secret that is written in Base64
 KEY_BYTES = 24  # at least: what Standard Webhooks asks for
 SECRETS_MAX = 2  # the one in use, and the one that it replaces
-TOLERANCE = 300.0  # seconds that a timestamp may be away: what is older may be a replay
+TOLERANCE = 300.0  # seconds that a timestamp may differ: an older request may be a replay
 VERSION = "v1,"
 
 
@@ -61,12 +61,12 @@ def is_genuine(
     now: float,
     tolerance: float = TOLERANCE,
 ) -> bool:
-    """Whether a webhook was signed with one of the keys, lately. `body` is what came, before anybody parsed it."""
+    """Whether a webhook was signed with one of the keys, recently. `body` is the raw body, before it is parsed."""
     if not (stamp.isascii() and stamp.isdigit() and len(stamp) < 16) or abs(now - int(stamp)) > tolerance:
         return False
     right = [signature(key, id, stamp, body).encode() for key in keys]
     said = [each.encode() for each in signatures.split(" ")[:16]]
-    # Each is compared with each: the time taken says nothing about which was right.
+    # Each is compared with each, so the time taken does not show which was right.
     return sum(hmac.compare_digest(ours, theirs) for ours in right for theirs in said) > 0
 
 
@@ -76,7 +76,7 @@ def _key(secret: str, what: str) -> bytes:
         try:
             key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
         except (binascii.Error, ValueError):
-            raise InvalidSettings(f"A secret that begins with {PREFIX} must go on in Base64.") from None
+            raise InvalidSettings(f"A secret that begins with {PREFIX} must continue in Base64.") from None
     if len(key) < KEY_BYTES:
         raise InvalidSettings(
             f"{what} needs a secret of at least {KEY_BYTES} bytes, and this one has {len(key)}: make one with "
