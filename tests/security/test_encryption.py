@@ -405,7 +405,7 @@ def test_keys_new_list_rotate(lab: Lab) -> None:
     both = f"{newer} {made}"
     rows = json.loads(holdfast(lab, "keys", "list", "--json", keys=both).out)
     assert {row["key"]: row["pending"] for row in rows} == {newer.partition(":")[0]: 0, "first": 1}
-    assert "1 sealed anew" in holdfast(lab, "keys", "rotate", keys=both).out
+    assert "1 sealed again" in holdfast(lab, "keys", "rotate", keys=both).out
     assert holdfast(lab, "keys", "rotate", keys=key("another")).code == 3
     assert holdfast(lab, "keys", "rotate").code == 2
     assert "first" in holdfast(lab, "keys", "list", keys=both).out

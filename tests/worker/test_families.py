@@ -67,9 +67,9 @@ async def test_a_full_queue_does_not_keep_the_others_waiting(lab: Lab, batch: in
         for n in range(20):
             await app.apublish("a", {}, queue=f"customers/{n}")
         before = len(seen)
-        await auntil(lambda: len(set(seen)) == 21, lab.describe)
-        assert len(seen) - before < 1000
         await settled(lab)
+    # By the order of the calls, not by when somebody looked: a busy machine looks late.
+    assert max(seen.index(f"customers/{n}") for n in range(20)) - before < 1000
     assert Counter(seen) == {"customers/big": 1500, **{f"customers/{n}": 1 for n in range(20)}}
 
 
