@@ -207,6 +207,7 @@ async def test_certificates_that_cannot_be_read_are_told(tmp_path: Path) -> None
 
 def test_a_killed_run_leaves_no_server_behind(rabbitmq_version: str) -> None:
     program = f"""
+import time
 from tests import brokers
 print(brokers.shared_url({rabbitmq_version!r}), flush=True)
 time.sleep(600)
