@@ -242,7 +242,6 @@ async def test_a_paused_inbox_stops_and_a_paused_handler_does_not(
         await until(lambda: seen == [1])
 
 
-@pytest.mark.covers("W101")
 async def test_a_backlog_stops_it_until_it_is_handled(
     app: Holdfast, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

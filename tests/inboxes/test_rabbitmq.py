@@ -82,7 +82,7 @@ async def test_streams_in_order_once(app: Holdfast, rabbitmq: str) -> None:
     assert [[n for n in seen if n % 4 == k] for k in range(4)] == [list(range(k, 220, 4)) for k in range(4)]
 
 
-@pytest.mark.covers("V27", "V28", "V29", "V30", "V31")
+@pytest.mark.covers("V29", "V30", "V31")
 async def test_the_dead_letter_queue_of_the_broker(app: Holdfast, rabbitmq: str) -> None:
     """What nobody takes within 50 ms is given up by the broker, and is a dead letter here with that reason."""
     name = f"grading-{uuid4()}"
