@@ -54,7 +54,7 @@ class SqliteStore:
         # The absolute path: a process that changes its working directory keeps its database.
         self.path, self.clock = path if path == ":memory:" else os.path.abspath(path), clock
         self._realpath = None if path == ":memory:" else os.path.realpath(path)
-        self.engine = SqliteEngine(settings.errors_kept)
+        self.engine = SqliteEngine(settings.errors_kept, self.now)
         self.in_memory = path == ":memory:"
         self._asks: SimpleQueue[Ask | None]
         self._thread: threading.Thread | None
