@@ -34,6 +34,7 @@ ORDER = [
     ["operations"],
     ["publishing", "by_hand"],
     ["testing"],
+    ["facade"],
     ["app"],
     ["processes"],
     ["__init__"],
