@@ -1,4 +1,4 @@
-"""When a worker looks again, for work and for what falls due: at once while there is some, less often while there is none.
+"""When a worker looks again, for work and for what falls due: at once while there is some, else less and less often.
 
 A worker that finds nothing says that it is asleep, so that publishers wake it up. The flag is set and cleared
 with a delay, because each change is a write. Hints may be missed, so a sleeping worker still polls.
@@ -13,7 +13,9 @@ IDLE_POLL = 1.0  # seconds: the slowest polling while hints arrive
 IDLE_AFTER = 10.0  # seconds without work until then
 SLOWER = 1.5
 LOOKS_EVERY = 1.0  # seconds after which a worker looks for what falls due, whatever it knows
-HELD_MIN = 0.02  # seconds: the first rest when what is due is held by somebody else; each next one is twice as long
+HELD_MIN = (
+    0.02  # seconds: the first rest when what is due is held by somebody else; each next one is twice as long
+)
 FAILED_MIN, FAILED_MAX = 1.0, 60.0  # seconds: the first and the longest rest of a step that fails
 
 

@@ -1,7 +1,7 @@
 """What falls due by the clock: the steps that any worker runs as part of its turn, when their time has come.
 
 A step looks what is due, does a bounded part of it in one commit and says when the next thing falls due. There is no
-leader and no second loop: each worker remembers when each step has something to do, and looks once a second in any case.
+leader and no second loop: each worker remembers when each step has something to do, and looks once a second anyway.
 Steps block, so they run in a thread of their own and the loop goes on: handlers, heartbeats, results that come in.
 A step that fails is logged and rests; the others run.
 """
@@ -16,7 +16,7 @@ from typing import TypeAlias
 from ..clock import Clock
 from ..errors import StoreTooSlow, StoreUnavailable
 from ..model.work import Ticked
-from ..rules.rhythm import Beat
+from ..rules.rhythm import LOOKS_EVERY, Beat
 from ..telemetry.logs import Log
 
 Step: TypeAlias = Callable[[], Ticked]
@@ -45,10 +45,10 @@ class Ticking:
         return all(beat.is_quiet for beat in self._beats.values())
 
     @property
-    def due_in(self) -> float | None:
-        """Seconds until the first step runs again; None if there are no steps."""
+    def due_in(self) -> float:
+        """Seconds until the first step runs again."""
         now = self.clock.monotonic()
-        return min((max(0.0, beat.at - now) for beat in self._beats.values()), default=None)
+        return min((max(0.0, beat.at - now) for beat in self._beats.values()), default=LOOKS_EVERY)
 
     def wake(self) -> None:
         """Look at the next turn: something may have been changed that is due earlier."""
@@ -88,7 +88,6 @@ class Ticking:
                     step=name,
                     seconds=round(beat.at - now),
                     error=answer,
-                    exc_info=answer,
                 )
             return
         beat.ticked(now, answer.did, None if answer.next_at is None else _seconds(answer))
