@@ -17,10 +17,11 @@ from typing import Any
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
 from ..errors import StoreUnavailable
-from ..handlers.consumer import Attended, Declared
+from ..handlers.consumer import Attended, Consumer, Declared
 from ..handlers.registry import Handlers
 from ..limits.gate import Gate
 from ..model.work import Batch, Report
+from ..rules import holding
 from ..rules.housekeeping import Rest
 from ..rules.lanes import Pace, Stop
 from ..rules.numbers import raised
@@ -49,6 +50,16 @@ ASKS_EVERY = 1.0  # seconds after which a busy worker asks in any case: queues m
 HOUSEKEEPING = 60.0
 ALONE_SHARE = 0.1  # of its time, at most, that a worker in an application spends on suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
+
+
+def _served(handlers: Handlers, queues: Iterable[str] | None, clock: Clock) -> list[Consumer]:
+    """The consumers of the queues that are asked for, each ready for one worker."""
+    wanted = None if queues is None else set(queues)
+    return [
+        each.for_worker(clock) if isinstance(each, Declared) else each
+        for each in handlers
+        if wanted is None or each.queue in wanted
+    ]
 
 
 class Worker:
@@ -82,23 +93,13 @@ class Worker:
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # a suspect waits for the quarantine
-        wanted = None if queues is None else set(queues)
-        served = [
-            each.for_worker(clock) if isinstance(each, Declared) else each
-            for each in handlers
-            if wanted is None or each.queue in wanted
-        ]
+        served = _served(handlers, queues, clock)
         self._attended = [each for each in served if isinstance(each, Attended)]
         paces: dict[str, Pace] = {}
         self.gate = Gate(store, clock, paces, settings.lease, quarantine)
-        gated = any(each.limits(each.queue).is_gated for each in served)
+        gate = self.gate if any(each.limits(each.queue).is_gated for each in served) else None
         self.pacing = Pacing(
-            {},
-            settings,
-            quarantine=quarantine,
-            gate=self.gate if gated else None,
-            patient=not until_idle,
-            paces=paces,
+            {}, settings, quarantine=quarantine, gate=gate, patient=not until_idle, paces=paces
         )
         self.serving = Serving(served, self.gate, self.pacing)
         self.time = DatabaseTime(clock)
@@ -113,16 +114,8 @@ class Worker:
         self.calls = Calls(consumers, self.pacing, endings, clock, self._changed, board, watch, around)
         self.trouble = Trouble(clock, self.name)
         self._exchanges = Exchanges(
-            store,
-            self.pacing,
-            self.calls,
-            endings,
-            clock,
-            self.serving.meet,
-            landed,
-            self._is_patient,
-            self.trouble,
-        )
+            store, self.pacing, self.calls, endings, clock, self.serving.meet, landed, self._is_patient, self.trouble
+        )  # fmt: skip
         self._due = asyncio.Event()  # something was set to a time that the tick does not know of
         self.ticking = Ticking({} if quarantine else steps or {}, clock, self.pacing.asking.look_anew)
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
@@ -400,7 +393,7 @@ class Worker:
             loop.call_soon_threadsafe(self._renewed, *news)
 
     def _renewed(self, asked: Asked, lost: set[int], cancelled: set[int], asked_at: float) -> None:
-        self._exchanges.lose(self.pacing.renewed(asked, lost, asked_at))
+        self._exchanges.lose(holding.renewed(self.pacing, asked, lost, asked_at))
         for lane, _ in asked:
             following = lane.following
             if following is not None and lane.stop is None and following.message.seq in cancelled:
