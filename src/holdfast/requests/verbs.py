@@ -64,7 +64,7 @@ class Decided(NamedTuple):
 class Swept(NamedTuple):
     """What a sweep did. `queues` got messages for hooks."""
 
-    timed_out: int
+    ended: int  # timed out, but for those whose result was there before them
     delayed: int
     queues: frozenset[str]
 
