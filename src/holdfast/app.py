@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -55,7 +55,7 @@ from .transports.destination import Destination, DestinationKeywords, declare_de
 from .worker.around import Around
 from .worker.board import Board
 from .worker.embedded import Running
-from .worker.loop import Worker
+from .worker.loop import Companion, Worker
 
 if TYPE_CHECKING:
     from .inboxes import Inbox, InboxOptions
@@ -421,16 +421,14 @@ class Holdfast:
             companions=[] if alone else self._intakes(queues),
         )  # fmt: skip
 
-    def _intakes(
-        self, queues: Iterable[str] | None
-    ) -> list[Callable[[asyncio.Event], Coroutine[Any, Any, None]]]:
+    def _intakes(self, queues: Iterable[str] | None) -> list[Companion]:
         """What receives for the inboxes of a worker."""
         if not self.inboxes:
             return []
         from .inboxes import Intake
 
         wanted = [each for each in self.inboxes.values() if queues is None or each.queue in queues]
-        return [Intake(each, self.store, self.settings, self.keys, self.clock).run for each in wanted]
+        return [Intake(each, self.store, self.settings, self.keys, self.clock) for each in wanted]
 
     @asynccontextmanager
     async def running(
@@ -515,7 +513,13 @@ class Holdfast:
         from .operations import Operations
 
         return Operations(
-            self.store, self.settings, self.handlers, self.keys, self._sinks, breakers=self.breakers
+            self.store,
+            self.settings,
+            self.handlers,
+            self.keys,
+            self._sinks,
+            breakers=self.breakers,
+            inboxes=self.inboxes,
         )
 
     def metrics(self, sheets: Sequence[Sheet] = ()) -> list[Sample]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from holdfast import Holdfast
 from holdfast.cli import show, target
 from holdfast.cli.root import app
 from holdfast.clock import MovableClock
@@ -81,6 +82,17 @@ SHOWN = {
     "breakers open": "breakers open mail-server --why moved",
     "breakers close": "breakers close mail-server",
     "breakers reset": "breakers reset mail-server",
+    "destinations list": "destinations list",
+    "destinations show": "destinations show shipping",
+    "destinations test": "destinations test shipping",
+    "destinations pause": "destinations pause shipping --why moved",
+    "destinations resume": "destinations pause shipping ; destinations resume shipping",
+    "destinations missing": "destinations show receipts",
+    "inboxes list": "inboxes pause partners --why audit ; inboxes list",
+    "inboxes show": "inboxes show partners",
+    "inboxes test": "inboxes test partners",
+    "inboxes pause": "inboxes pause partners",
+    "inboxes resume": "inboxes resume partners",
     "keys list": "keys list",
     "keys rotate": "keys rotate",
     "wrong id": "messages park 12",
@@ -100,11 +112,16 @@ class Terminal:
     clock: MovableClock
     columns: int = 80
     coloured: bool = False
+    has_brokers: bool = False
+
+    def shop(self) -> Holdfast:
+        return stage.relaying(self.clock) if self.has_brokers else stage.app(self.clock)
 
     def type(self, line: str) -> str:
         """What a fresh shop answers to the last of these commands, as text: escape codes are written as <...>."""
         stage.copied(self.source, self.folder)
         answered = ""
+        self.has_brokers = line.startswith(("destinations", "inboxes"))
         for each in line.split(" ; "):
             archived = answered.split("\n")[0]
             asked = [
@@ -132,7 +149,7 @@ def terminal(
 ) -> Terminal:
     made = Terminal(built[0], tmp_path, built[1], built[2])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(target, "application", lambda *_: stage.app(made.clock))
+    monkeypatch.setattr(target, "application", lambda *_: made.shop())
     monkeypatch.setattr(database, "SQLITE_SAFE", (0,))  # of this machine's Python
     monkeypatch.setattr(show, "width", lambda: made.columns)
     monkeypatch.setattr(show, "is_coloured", lambda: made.coloured)

@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
@@ -20,6 +20,7 @@ from ..errors import StoreUnavailable
 from ..handlers.consumer import Attended, Declared
 from ..handlers.registry import Handlers
 from ..limits.gate import Gate
+from ..model.endpoint import Connection
 from ..model.work import Batch, Report
 from ..rules.housekeeping import Rest
 from ..rules.lanes import Pace, Stop
@@ -38,6 +39,7 @@ from .endings import Endings
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
 from .serving import Serving
+from .standings import Standings
 from .transactions import Completions
 from .trouble import Trouble
 
@@ -48,6 +50,12 @@ ASKS_EVERY = 1.0  # seconds after which a busy worker asks in any case: queues m
 HOUSEKEEPING = 60.0
 ALONE_SHARE = 0.1  # of its time, at most, that a worker in an application spends on suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
+
+
+class Companion(Protocol):
+    """What runs beside a worker until it stops: an inbox."""
+
+    async def run(self, stopping: asyncio.Event) -> None: ...
 
 
 class Worker:
@@ -70,7 +78,7 @@ class Worker:
         housekeeping: Callable[[], Rest] | None = None,
         watch: Watch | None = None,
         around: Sequence[Around] = (),
-        companions: Sequence[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = (),
+        companions: Sequence[Companion] = (),
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
@@ -394,7 +402,10 @@ class Worker:
         step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
         beside = [_every(step, self._watch, self.trouble)]
         beside += [each.attend(self._changed) for each in self._attended]
-        beside += [each(self._stopped) for each in self.companions]
+        beside += [each.run(self._stopped) for each in self.companions]
+        connections = [each for each in (*self._attended, *self.companions) if isinstance(each, Connection)]
+        if connections and not (self.quarantine or self.until_idle):
+            beside.append(Standings(self.store, self.clock, connections).run(self.number))
         if not self.quarantine:  # the quarantine lives only briefly, and asks all the time
             beside.append(self.store.listen(self._changed))
             beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))

@@ -327,6 +327,10 @@ def take_turn(h: Hands) -> None:
     needs(h.run(alerts.take_turn("alerts", 60.0)), "a turn")
 
 
+def connection_tell(h: Hands) -> None:
+    h.run(endpoints.tell(h.contents.workers["one"], [("orders", Standing("broken", 1.0, "no route", 3, 2.0))]))
+
+
 def verbs() -> dict[str, Verb]:
     o, q = operator, queues
     return {
@@ -411,6 +415,9 @@ def verbs() -> dict[str, Verb]:
         "queue_unsubscribe": lambda h: h.run(q.unsubscribe("r")),
         "queue_forget": lambda h: h.run(q.forget("nobody")),
         "repair": repair,
+        "endpoint_meet": lambda h: h.run(endpoints.meet([ORDERS])),
+        "connection_tell": connection_tell,
+        "connection_leave": lambda h: h.run(endpoints.leave(h.contents.workers["one"])),
         "prune_history": prune("history"),
         "prune_dedupe": prune("dedupe"),
         "prune_streams": prune("streams"),
