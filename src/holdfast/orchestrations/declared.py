@@ -136,7 +136,10 @@ class Program:
 class Starter(Protocol):
     """Starts an instance from outside: the application gives it."""
 
-    def __call__(self, program: Program, value: Any, **options: Any) -> str: ...
+    def __call__(
+        self, program: Program, value: Any, *, id: str | None, deadline: datetime | timedelta | None,
+        attributes: Mapping[str, str] | None,
+    ) -> str: ...  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +151,7 @@ class Orchestration(Generic[P, R]):
     options: Options = NO_OPTIONS
     errors: Errors = field(default_factory=dict)
     id: str | None = None
+    attributes: Mapping[str, str] | None = None
     starter: Starter | None = None
 
     @property
@@ -167,11 +171,12 @@ class Orchestration(Generic[P, R]):
         return result
 
     def using(
-        self, *, id: str | None = None, deadline: datetime | timedelta | None = None
-    ) -> Orchestration[P, R]:
-        """The same with an id or a deadline for one call."""
+        self, *, id: str | None = None, deadline: datetime | timedelta | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Orchestration[P, R]:  # fmt: skip
+        """The same with an id, a deadline or attributes for one call."""
         options = self.options if deadline is None else replace(self.options, deadline=deadline)
-        return replace(self, id=id or self.id, options=options)
+        return replace(self, id=id or self.id, options=options, attributes=attributes or self.attributes)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Start an instance and do not wait for it. Its id; set one with `using(id=...)`."""
@@ -181,7 +186,9 @@ class Orchestration(Generic[P, R]):
             return host.start(self.program.queue, self.id, value, self.options)
         if self.starter is None:
             raise UsageError(f"Orchestration {self.name!r} belongs to no application that could start it.")
-        return self.starter(self.program, value, id=self.id, deadline=self.options.deadline)
+        return self.starter(
+            self.program, value, id=self.id, deadline=self.options.deadline, attributes=self.attributes
+        )
 
 
 def _only(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

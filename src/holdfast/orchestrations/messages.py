@@ -12,6 +12,7 @@ import msgspec
 from ..bodies.keys import SEALED, Keys, Unopened, opened
 from ..clock import micros
 from ..errors import BodySealed
+from ..model import names
 from ..model.ids import new_id
 from ..model.message import Message, NewMessage
 from ..model.replies import ANSWER, Reply
@@ -31,6 +32,7 @@ from .journal import (
 START, TIMER, SIGNAL, CANCEL, WAKE = (
     f"holdfast.{each}" for each in ("start", "timer", "signal", "cancel", "wake")
 )
+EARLY = "holdfast/signals"  # the queue of signals to instances that have not started
 
 
 class StartBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,6 +128,17 @@ class Pen:
                 f"Message {message.id} of type {message.type} is none that an orchestration can read "
                 f"({type(error).__name__}): discard it, or run the release that wrote it."
             ) from error
+
+
+def signal_message(pen: Pen, id: str, name: str, body: str | None, deadline: datetime) -> NewMessage:
+    """A signal for an instance. Its queue is that of early signals until somebody knows the instance's own."""
+    told = SignalBody(names.text(name, "The signal's name", 200), body)
+    made = pen.message(SIGNAL, written(told), queue=EARLY, stream=names.stream_name(id))
+    return msgspec.structs.replace(made, deadline=deadline)
+
+
+def cancel_message(pen: Pen, id: str, why: str) -> NewMessage:
+    return pen.message(CANCEL, written(CancelBody(why)), queue="", stream=names.stream_name(id))
 
 
 def written(body: Body) -> str:
