@@ -18,7 +18,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from ..bodies.codec import represent
+from ..bodies.checking import represent
 from ..errors import HoldfastError
 from .failures import Failure
 

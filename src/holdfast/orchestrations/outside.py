@@ -58,7 +58,7 @@ class InstanceStatus:
     id: str
     orchestration: str
     version: str
-    state: str  # running, completed, failed, cancelled
+    state: str  # running, paused, suspended, completed, failed, cancelled, terminated
     execution: int
     turn: int
     status: Any

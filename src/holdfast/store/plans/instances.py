@@ -15,7 +15,7 @@ from . import engine
 
 sql = statements("instances")
 
-OPEN = ("running", "paused", "suspended")  # states in which an instance still takes messages
+OPEN = ("running", "paused", "suspended")  # states of an instance that has not ended
 
 
 class Stand(NamedTuple):
@@ -60,13 +60,14 @@ def begin(message: NewMessage, attributes: str | None = None) -> Plan[bool]:
 
 
 def send(id: str, message: NewMessage, elsewhere: str | None) -> Plan[str | None]:
-    """Send a message to an instance; returns its state. None: there is none, and it goes to the queue `elsewhere`."""
+    """Send a message to an instance; returns its state. None: there is none, and it goes to the queue `elsewhere`.
+
+    One that is paused or suspended gets it when it goes on.
+    """
     rows = yield sql("instance_queue", id=id)
     if rows:
         queue, state = rows[0]
-        if (
-            state in OPEN
-        ):  # without a deadline: in a stream the message would become a dead letter that halts it
+        if state in OPEN:  # deadlines are for `elsewhere`: here a dead letter would halt the stream
             yield from engine.append([replace(message, queue=queue, deadline=None)])
         return str(state)
     if elsewhere is not None:
