@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import msgspec
+
 from ..errors import UsageError
 from ..model import names
 
@@ -30,3 +32,9 @@ def checked(attributes: Mapping[str, str] | None) -> dict[str, str] | None:
             )
         found[str(name)] = names.text(attributes[name], f"The attribute {name!r}", CHARS_MAX, UsageError)
     return found
+
+
+def attributes_text(attributes: Mapping[str, str] | None) -> str | None:
+    """The same as JSON text."""
+    found = checked(attributes)
+    return None if found is None else msgspec.json.encode(found).decode()

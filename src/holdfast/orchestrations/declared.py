@@ -26,6 +26,7 @@ from ..handlers.context import Context
 from ..model.message import Reason
 from ..rules.retry import RetryPolicy
 from ..settings import RetryProfile
+from .attributes import checked
 from .failures import ActivityFailed, CallFailed, Errors, OrchestrationFailed, describe, rebuild
 from .flow import Flow
 from .host import NO_OPTIONS, Host, Options
@@ -151,7 +152,6 @@ class Orchestration(Generic[P, R]):
     options: Options = NO_OPTIONS
     errors: Errors = field(default_factory=dict)
     id: str | None = None
-    attributes: Mapping[str, str] | None = None
     starter: Starter | None = None
 
     @property
@@ -176,7 +176,9 @@ class Orchestration(Generic[P, R]):
     ) -> Orchestration[P, R]:  # fmt: skip
         """The same with an id, a deadline or attributes for one call."""
         options = self.options if deadline is None else replace(self.options, deadline=deadline)
-        return replace(self, id=id or self.id, options=options, attributes=attributes or self.attributes)
+        if attributes is not None:
+            options = replace(options, attributes=checked(attributes))
+        return replace(self, id=id or self.id, options=options)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Start an instance and do not wait for it. Its id; set one with `using(id=...)`."""
@@ -186,8 +188,9 @@ class Orchestration(Generic[P, R]):
             return host.start(self.program.queue, self.id, value, self.options)
         if self.starter is None:
             raise UsageError(f"Orchestration {self.name!r} belongs to no application that could start it.")
+        options = self.options
         return self.starter(
-            self.program, value, id=self.id, deadline=self.options.deadline, attributes=self.attributes
+            self.program, value, id=self.id, deadline=options.deadline, attributes=options.attributes
         )
 
 

@@ -22,6 +22,7 @@ from .journal import (
     Answered,
     Arrival,
     Cancelled,
+    Child,
     Fired,
     JournalUnreadable,
     Signalled,
@@ -40,6 +41,7 @@ class StartBody(msgspec.Struct, frozen=True, omit_defaults=True):
     parent: str | None = None
     deadline: int | None = None
     reply: str | None = None
+    attributes: dict[str, str] | None = None
 
 
 class AnswerBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,7 +62,10 @@ class SignalBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CancelBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`start`: only for the instance that this message started."""
+
     why: str = ""
+    start: str = ""
 
 
 Body = StartBody | AnswerBody | TimerBody | SignalBody | CancelBody
@@ -118,6 +123,11 @@ class Pen:
         """Who waits for the end of the instance that this message would start."""
         return msgspec.json.decode(self.text(message), type=StartBody).reply
 
+    def is_for(self, message: Message, start: UUID) -> bool:
+        """Whether a cancellation is for the instance that was started by this message."""
+        meant = msgspec.json.decode(self.text(message), type=CancelBody).start
+        return not meant or meant == str(start)
+
     def arrival(self, message: Message) -> Arrival:
         """What a message means to the code; or JournalUnreadable."""
         text = self.text(message)
@@ -141,6 +151,13 @@ def cancel_message(pen: Pen, id: str, why: str) -> NewMessage:
     return pen.message(CANCEL, written(CancelBody(why)), queue="", stream=names.stream_name(id))
 
 
+def child_cancelled(pen: Pen, child: Child, start: UUID, parent: str) -> NewMessage:
+    """The cancellation of a child whose parent does not wait for it any more."""
+    body = CancelBody(f"its parent {parent} does not wait for it any more", str(start))
+    id = uuid5(start, "cancel")
+    return pen.message(CANCEL, written(body), queue=child.name, stream=child.id, id=id)
+
+
 def written(body: Body) -> str:
     return msgspec.json.encode(body).decode()
 
@@ -162,7 +179,7 @@ def _arrival(message: Message, text: str) -> Arrival:
     match body:
         case StartBody():
             seed = f"{message.stream}/0"
-            return Started(id, at, body.input, seed, parent=body.parent, deadline=body.deadline)
+            return Started(id, at, body.input, seed, body.parent, body.deadline, attributes=body.attributes)
         case AnswerBody():
             return Answered(id, at, body.execution, body.number, body.value, body.failure)
         case TimerBody():

@@ -20,7 +20,7 @@ from ..model.message import NewMessage
 from ..store.plans import instances
 from ..store.plans.instances import Shown
 from ..store.statement import Runnable
-from .attributes import checked
+from .attributes import attributes_text, checked
 from .declared import Orchestration, Program
 from .early import KEPT_DAYS
 from .failures import OrchestrationFailed
@@ -140,9 +140,9 @@ class Orchestrations:
             )
         text = None if value is None else encode(value, self.place.settings)
         found = checked(attributes)
-        body = StartBody(text, None, None if until is None else micros(until))
+        body = StartBody(text, None, None if until is None else micros(until), attributes=found)
         message = self.place.pen.message(START, written(body), queue=program.queue, stream=own)
-        return Begin(message, None if found is None else msgspec.json.encode(found).decode())
+        return Begin(message, attributes_text(found))
 
     def _taken(self, begin: Begin, is_new: bool) -> str:
         message = begin.message
