@@ -38,19 +38,18 @@ from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
 from .messages import Messages
+from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .queues import Queues
 from .repair import repair
 from .results import (
     STATES,
     Action,
-    Blocking,
     Canary,
     Changed,
     Content,
     Deaths,
     Delivery,
     Dossier,
-    Dropped,
     Emptied,
     Ended,
     Filter,
@@ -59,7 +58,6 @@ from .results import (
     Housekept,
     Letter,
     Many,
-    QueueState,
     Raised,
     ReasonCount,
     Redriven,
@@ -67,9 +65,14 @@ from .results import (
     Repaired,
     RetryBacklog,
     State,
+    Stuck,
+)
+from .states import (
+    Blocking,
+    Dropped,
+    QueueState,
     StreamOrder,
     StreamState,
-    Stuck,
     Subscription,
     Unrouted,
     WorkerState,
@@ -105,11 +108,14 @@ __all__ = [
     "Group",
     "Housekept",
     "Imported",
+    "InstanceDossier",
+    "InstanceState",
     "Letter",
     "LetterFiles",
     "Many",
     "Messages",
     "Operations",
+    "Orchestrations",
     "Paused",
     "QueueState",
     "Queues",
@@ -127,6 +133,7 @@ __all__ = [
     "Stuck",
     "Subscription",
     "Subscriptions",
+    "Told",
     "Tried",
     "Tripped",
     "Trouble",
@@ -167,6 +174,7 @@ class Operations:
         self.files = LetterFiles(self._desk)
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
+        self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
         self._inboxes = inboxes or {}

@@ -11,7 +11,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from ..model.failure import FailureDescription, of_letter
 from ..model.message import Death, Reason, Trouble
 from ..model.names import SCOPED, shown_key
-from .results import Action, Content, Delivery, Ended, Group, Letter, StreamState
+from .results import Action, Content, Delivery, Ended, Group, Letter
+from .states import StreamState
 
 T = TypeVar("T")
 

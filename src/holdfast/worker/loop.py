@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
 from ..errors import StoreUnavailable
-from ..handlers.consumer import Attended, Declared
+from ..handlers.consumer import Attended, Consumer, Declared
 from ..handlers.registry import Handlers
 from ..limits.gate import Gate
 from ..model.endpoint import Connection
 from ..model.work import Batch, Report
+from ..rules import holding
 from ..rules.housekeeping import Rest
 from ..rules.lanes import Pace, Stop
 from ..rules.numbers import raised
@@ -40,6 +41,7 @@ from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
 from .serving import Serving
 from .standings import Standings
+from .ticking import Step, Ticking
 from .transactions import Completions
 from .trouble import Trouble
 
@@ -56,6 +58,16 @@ class Companion(Protocol):
     """What runs beside a worker until it stops: an inbox."""
 
     async def run(self, stopping: asyncio.Event) -> None: ...
+
+
+def _served(handlers: Handlers, queues: Iterable[str] | None, clock: Clock) -> list[Consumer]:
+    """The consumers of the queues that are asked for, each ready for one worker."""
+    wanted = None if queues is None else set(queues)
+    return [
+        each.for_worker(clock) if isinstance(each, Declared) else each
+        for each in handlers
+        if wanted is None or each.queue in wanted
+    ]
 
 
 class Worker:
@@ -76,6 +88,7 @@ class Worker:
         embedded: bool = True,
         until_idle: bool = False,
         housekeeping: Callable[[], Rest] | None = None,
+        steps: Mapping[str, Step] | None = None,
         watch: Watch | None = None,
         around: Sequence[Around] = (),
         companions: Sequence[Companion] = (),
@@ -88,23 +101,13 @@ class Worker:
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # a suspect waits for the quarantine
-        wanted = None if queues is None else set(queues)
-        served = [
-            each.for_worker(clock) if isinstance(each, Declared) else each
-            for each in handlers
-            if wanted is None or each.queue in wanted
-        ]
+        served = _served(handlers, queues, clock)
         self._attended = [each for each in served if isinstance(each, Attended)]
         paces: dict[str, Pace] = {}
         self.gate = Gate(store, clock, paces, settings.lease, quarantine)
-        gated = any(each.limits(each.queue).is_gated for each in served)
+        gate = self.gate if any(each.limits(each.queue).is_gated for each in served) else None
         self.pacing = Pacing(
-            {},
-            settings,
-            quarantine=quarantine,
-            gate=self.gate if gated else None,
-            patient=not until_idle,
-            paces=paces,
+            {}, settings, quarantine=quarantine, gate=gate, patient=not until_idle, paces=paces
         )
         self.serving = Serving(served, self.gate, self.pacing)
         self.time = DatabaseTime(clock)
@@ -119,16 +122,10 @@ class Worker:
         self.calls = Calls(consumers, self.pacing, endings, clock, self._changed, board, watch, around)
         self.trouble = Trouble(clock, self.name)
         self._exchanges = Exchanges(
-            store,
-            self.pacing,
-            self.calls,
-            endings,
-            clock,
-            self.serving.meet,
-            landed,
-            self._is_patient,
-            self.trouble,
-        )
+            store, self.pacing, self.calls, endings, clock, self.serving.meet, landed, self._is_patient, self.trouble
+        )  # fmt: skip
+        self._due = asyncio.Event()  # something was set to a time that the tick does not know of
+        self.ticking = Ticking({} if quarantine else steps or {}, clock, self.pacing.asking.look_anew)
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
         self._asked_at = float("-inf")
         self._alone_at = float("-inf")
@@ -164,6 +161,7 @@ class Worker:
                 task.cancel()
             await asyncio.wait(beside, timeout=LAST_WORDS / 2)
             await self.calls.close()
+            self.ticking.close()
             await asyncio.to_thread(heartbeat.join, LAST_WORDS)
             with suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(LAST_WORDS):
@@ -250,6 +248,7 @@ class Worker:
             if self.calls.broken is not None:
                 raise self.calls.broken
             self._changed.clear()
+            await self._tick()
             if self.gate.is_needed:
                 self.calls.start()  # a check of slots may take long, and what is not unpacked is not renewed
                 await self.gate.look()
@@ -258,7 +257,7 @@ class Worker:
             report = self._report(asked_at)
             if report is None:
                 self.calls.start()
-                await _until(self._changed, min(ASKS_EVERY, self.gate.pause))
+                await _until(self._changed, min(ASKS_EVERY, self.gate.pause, self._ticks_in))
                 continue
             try:
                 batch = await self._exchange(report, asked_at)
@@ -275,8 +274,20 @@ class Worker:
             self._spent = report, batch
             del report, batch
 
+    async def _tick(self) -> None:
+        """Run what falls due by the clock, if its time has come. A worker that stops leaves it to others."""
+        if self._due.is_set() or self.until_idle:
+            self._due.clear()
+            self.ticking.wake()
+        if self.ticking.is_due and not self.pacing.stopping:
+            await self.ticking.tick()
+
+    @property
+    def _ticks_in(self) -> float:
+        return ASKS_EVERY if self.pacing.stopping else self.ticking.due_in
+
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
-        if batch.work or not self.pacing.idle:
+        if batch.work or not self.pacing.idle or not self.ticking.is_quiet:
             return False
         return report.suspects or (self._asked_all(report, batch) and not batch.suspects)
 
@@ -354,9 +365,10 @@ class Worker:
         if self.pacing.has_results:
             return
         due_in = None if batch.next_due is None else (batch.next_due - batch.now).total_seconds() + 0.0005
-        seconds = self._rhythm.rest(now, self.pacing.idle, due_in)
+        seconds = min(self._rhythm.rest(now, self.pacing.idle, due_in), self._ticks_in)
         if report.want or report.looks:
-            await self.store.wait(seconds, self._changed)
+            if await self.store.wait(seconds, self._changed):
+                self._due.set()
         else:  # no free capacity: only an ending handler matters
             await _until(self._changed, seconds)
 
@@ -389,7 +401,7 @@ class Worker:
             loop.call_soon_threadsafe(self._renewed, *news)
 
     def _renewed(self, asked: Asked, lost: set[int], cancelled: set[int], asked_at: float) -> None:
-        self._exchanges.lose(self.pacing.renewed(asked, lost, asked_at))
+        self._exchanges.lose(holding.renewed(self.pacing, asked, lost, asked_at))
         for lane, _ in asked:
             following = lane.following
             if following is not None and lane.stop is None and following.message.seq in cancelled:
@@ -407,7 +419,7 @@ class Worker:
         if connections and not (self.quarantine or self.until_idle):
             beside.append(Standings(self.store, self.clock, connections).run(self.number))
         if not self.quarantine:  # the quarantine lives only briefly, and asks all the time
-            beside.append(self.store.listen(self._changed))
+            beside.append(self.store.listen(self._changed, self._due))
             beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
             if self.housekeeping is not None:
                 beside.append(_every(HOUSEKEEPING, self._keep_house, self.trouble))

@@ -19,6 +19,7 @@ from msgspec.structs import replace as replace_struct
 
 from holdfast.bodies.keys import SEALED
 from holdfast.model.alert import Changed, Episode, Over, Raised
+from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
 from holdfast.model.work import Report, Settlement, Want
@@ -32,6 +33,7 @@ from holdfast.store.plans import (
     alerts,
     breakers,
     dead_queries,
+    endpoints,
     engine,
     keys,
     operator,
@@ -327,8 +329,13 @@ def take_turn(h: Hands) -> None:
     needs(h.run(alerts.take_turn("alerts", 60.0)), "a turn")
 
 
+ORDERS = Endpoint("destination", "orders", "rabbitmq", "shop.events, key {type}")
+
+
 def connection_tell(h: Hands) -> None:
-    h.run(endpoints.tell(h.contents.workers["one"], [("orders", Standing("broken", 1.0, "no route", 3, 2.0))]))
+    h.run(
+        endpoints.tell(h.contents.workers["one"], [("orders", Standing("broken", 1.0, "no route", 3, 2.0))])
+    )
 
 
 def verbs() -> dict[str, Verb]:
