@@ -66,7 +66,7 @@ def pause_destination(destination: Destination, order: Order, target: Target, wh
 
 @command(destinations, "resume")
 def resume_destination(destination: Destination, order: Order, target: Target, why: Why = None) -> None:
-    """Send to it again."""
+    """Send to a paused destination again."""
     with target.operations(order.by) as found:
         resumed = found.destinations.resume(destination, why=why)
     _told(f"destination {destination}", "resumed" if resumed else "was not paused", target.json)
@@ -106,7 +106,7 @@ def pause_inbox(inbox: Inbox, order: Order, target: Target, why: PauseWhy = None
 
 @command(inboxes, "resume")
 def resume_inbox(inbox: Inbox, order: Order, target: Target, why: Why = None) -> None:
-    """Receive again."""
+    """Receive from a paused inbox again."""
     with target.operations(order.by) as found:
         resumed = found.inboxes.resume(inbox, why=why)
     _told(f"inbox {inbox}", "resumed" if resumed else "was not paused", target.json)

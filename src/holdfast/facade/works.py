@@ -16,7 +16,8 @@ from ..telemetry.meter import Meter
 from ..telemetry.sheet import Sheet
 from ..worker.board import Board
 from ..worker.embedded import Running
-from ..worker.loop import Companion, Worker
+from ..worker.loop import Worker
+from ..worker.standings import Companion
 from ..worker.ticking import Step
 from .publishes import Publishes
 

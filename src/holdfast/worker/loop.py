@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
@@ -20,7 +20,6 @@ from ..errors import StoreUnavailable
 from ..handlers.consumer import Attended, Consumer, Declared
 from ..handlers.registry import Handlers
 from ..limits.gate import Gate
-from ..model.endpoint import Connection
 from ..model.work import Batch, Report
 from ..rules import holding
 from ..rules.housekeeping import Rest
@@ -40,10 +39,10 @@ from .endings import Endings
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
 from .serving import Serving
-from .standings import Standings
+from .standings import Companion, telling
 from .ticking import Step, Ticking
 from .transactions import Completions
-from .trouble import Trouble
+from .trouble import Trouble, tell_mended
 
 log = Log("holdfast.worker")
 
@@ -52,12 +51,6 @@ ASKS_EVERY = 1.0  # seconds after which a busy worker asks in any case: queues m
 HOUSEKEEPING = 60.0
 ALONE_SHARE = 0.1  # of its time, at most, that a worker in an application spends on suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
-
-
-class Companion(Protocol):
-    """What runs beside a worker until it stops: an inbox."""
-
-    async def run(self, stopping: asyncio.Event) -> None: ...
 
 
 def _served(handlers: Handlers, queues: Iterable[str] | None, clock: Clock) -> list[Consumer]:
@@ -415,9 +408,8 @@ class Worker:
         beside = [_every(step, self._watch, self.trouble)]
         beside += [each.attend(self._changed) for each in self._attended]
         beside += [each.run(self._stopped) for each in self.companions]
-        connections = [each for each in (*self._attended, *self.companions) if isinstance(each, Connection)]
-        if connections and not (self.quarantine or self.until_idle):
-            beside.append(Standings(self.store, self.clock, connections).run(self.number))
+        if not (self.quarantine or self.until_idle):
+            beside += telling(self.store, self.clock, self.number, (*self._attended, *self.companions))
         if not self.quarantine:  # the quarantine lives only briefly, and asks all the time
             beside.append(self.store.listen(self._changed, self._due))
             beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
@@ -476,18 +468,6 @@ class Worker:
 
     def _is_patient(self) -> bool:
         return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS
-
-
-def tell_mended(mended: sequences.Mended) -> None:
-    """Log what a worker had to repair at its start."""
-    if mended.raised:
-        log.warning(
-            "sequences.raised",
-            "Sequences were behind what is stored, as after a switch-over or a restore, and were raised: %(names)s. In "
-            "%(streams)d streams new messages stood before older ones and were put behind them",
-            names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
-            streams=len(mended.streams),
-        )
 
 
 async def _every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Trouble) -> None:

@@ -7,8 +7,9 @@ the engine depends on it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
+from typing import Any, Protocol
 
 from ..clock import Clock
 from ..model.endpoint import Connection, Standing
@@ -18,6 +19,20 @@ from ..store.plans import endpoints
 LOOKS_EVERY = 1.0
 TELLS_EVERY = 10.0
 LAST_WORDS = 0.4  # seconds
+
+
+class Companion(Protocol):
+    """What runs beside a worker until it stops: an inbox."""
+
+    async def run(self, stopping: asyncio.Event) -> None: ...
+
+
+def telling(
+    store: Store, clock: Clock, number: int, things: Iterable[object]
+) -> list[Coroutine[Any, Any, None]]:
+    """What tells about those of them that are connections; nothing, if none is."""
+    connections = [each for each in things if isinstance(each, Connection)]
+    return [Standings(store, clock, connections).run(number)] if connections else []
 
 
 class Standings:
