@@ -109,7 +109,9 @@ class Worker:
             consumers, self.pacing, self.completions, clock, self.time, board, watch
         )
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
-        self.calls = Calls(consumers, self.pacing, endings, clock, self._changed, board, watch, around)
+        self.calls = Calls(
+            consumers, self.serving.by_call, self.pacing, endings, clock, self._changed, board, watch, around
+        )
         self.trouble = Trouble(clock, self.name)
         self._exchanges = Exchanges(
             store, self.pacing, self.calls, endings, clock, self.serving.meet, landed, self._is_patient, self.trouble
