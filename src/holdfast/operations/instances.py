@@ -42,7 +42,7 @@ def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
 
 
 def _ended(state: str) -> str:
-    return {"completed": "completed", "failed": "failed", "cancelled": "was cancelled"}[state]
+    return f"was {state}" if state in ("cancelled", "terminated") else state
 
 
 def _turns(shown: Shown) -> str:

@@ -51,7 +51,7 @@ class EarlySignals:
             age = (self.place.now() - message.created_at).total_seconds()
             return Snooze(min(max(LOOK_MIN, age / 10), LOOK_MAX))
         queue, state = found
-        if state == "running":  # the body is bound to id and type, which stay
+        if state in instances.OPEN:  # the body is bound to id and type, which stay
             passed = NewMessage(message.id, message.type, message.body, stream=message.stream, queue=queue)
             context._emits.append(passed)
         return None

@@ -47,7 +47,7 @@ class InstanceStatus:
     id: str
     orchestration: str
     version: str
-    state: str  # running, completed, failed, cancelled
+    state: str  # running, paused, suspended, completed, failed, cancelled, terminated
     execution: int
     turn: int
     status: Any
@@ -160,7 +160,7 @@ class Orchestrations:
     def _sent(self, id: str, what: str, state: str | None, *, early: bool = True) -> None:
         if state is None and not early:
             raise NotFound(f"There is no instance {id!r} that could be told to {what}.")
-        if state not in (None, "running"):
+        if state is not None and state not in instances.OPEN:
             raise UsageError(f"Nothing was stored: instance {id!r} is {state}, so {what} would reach nobody.")
 
     # -- looking

@@ -198,8 +198,8 @@ class SqliteStore:
         before, self._seen = self._seen, version
         return bool(version != before)
 
-    async def wait(self, seconds: float, woken: asyncio.Event) -> None:
-        """Return after so many seconds, or earlier when woken or after a commit: only a hint.
+    async def wait(self, seconds: float, woken: asyncio.Event) -> bool:
+        """Return after so many seconds, or earlier when woken or after a commit (True): only a hint.
 
         In a long wait, without work, the file is read less often.
         """
@@ -212,9 +212,10 @@ class SqliteStore:
                     await woken.wait()
             except TimeoutError:
                 if self.changed():
-                    return
+                    return True
+        return False
 
-    async def listen(self, woken: asyncio.Event) -> None:
+    async def listen(self, woken: asyncio.Event, due: asyncio.Event) -> None:
         """Nothing announces commits here: `wait` watches the file."""
 
     def elsewhere(self) -> Plan[str | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -39,6 +39,7 @@ from .endings import Endings
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
 from .serving import Serving
+from .ticking import Step, Ticking
 from .transactions import Completions
 from .trouble import Trouble
 
@@ -79,6 +80,7 @@ class Worker:
         embedded: bool = True,
         until_idle: bool = False,
         housekeeping: Callable[[], Rest] | None = None,
+        steps: Mapping[str, Step] | None = None,
         watch: Watch | None = None,
         around: Sequence[Around] = (),
         companions: Sequence[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = (),
@@ -116,6 +118,8 @@ class Worker:
         self._exchanges = Exchanges(
             store, self.pacing, self.calls, endings, clock, self.serving.meet, landed, self._is_patient, self.trouble
         )  # fmt: skip
+        self._due = asyncio.Event()  # something was set to a time that the tick does not know of
+        self.ticking = Ticking({} if quarantine else steps or {}, clock, self.pacing.asking.look_anew)
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
         self._asked_at = float("-inf")
         self._alone_at = float("-inf")
@@ -151,6 +155,7 @@ class Worker:
                 task.cancel()
             await asyncio.wait(beside, timeout=LAST_WORDS / 2)
             await self.calls.close()
+            self.ticking.close()
             await asyncio.to_thread(heartbeat.join, LAST_WORDS)
             with suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(LAST_WORDS):
@@ -237,6 +242,7 @@ class Worker:
             if self.calls.broken is not None:
                 raise self.calls.broken
             self._changed.clear()
+            await self._tick()
             if self.gate.is_needed:
                 self.calls.start()  # a check of slots may take long, and what is not unpacked is not renewed
                 await self.gate.look()
@@ -245,7 +251,7 @@ class Worker:
             report = self._report(asked_at)
             if report is None:
                 self.calls.start()
-                await _until(self._changed, min(ASKS_EVERY, self.gate.pause))
+                await _until(self._changed, min(ASKS_EVERY, self.gate.pause, self._ticks_in))
                 continue
             try:
                 batch = await self._exchange(report, asked_at)
@@ -262,8 +268,20 @@ class Worker:
             self._spent = report, batch
             del report, batch
 
+    async def _tick(self) -> None:
+        """Run what falls due by the clock, if its time has come. A worker that stops leaves it to others."""
+        if self._due.is_set() or self.until_idle:
+            self._due.clear()
+            self.ticking.wake()
+        if self.ticking.is_due and not self.pacing.stopping:
+            await self.ticking.tick()
+
+    @property
+    def _ticks_in(self) -> float:
+        return ASKS_EVERY if self.pacing.stopping else self.ticking.due_in
+
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
-        if batch.work or not self.pacing.idle:
+        if batch.work or not self.pacing.idle or not self.ticking.is_quiet:
             return False
         return report.suspects or (self._asked_all(report, batch) and not batch.suspects)
 
@@ -341,9 +359,10 @@ class Worker:
         if self.pacing.has_results:
             return
         due_in = None if batch.next_due is None else (batch.next_due - batch.now).total_seconds() + 0.0005
-        seconds = self._rhythm.rest(now, self.pacing.idle, due_in)
+        seconds = min(self._rhythm.rest(now, self.pacing.idle, due_in), self._ticks_in)
         if report.want or report.looks:
-            await self.store.wait(seconds, self._changed)
+            if await self.store.wait(seconds, self._changed):
+                self._due.set()
         else:  # no free capacity: only an ending handler matters
             await _until(self._changed, seconds)
 
@@ -391,7 +410,7 @@ class Worker:
         beside += [each.attend(self._changed) for each in self._attended]
         beside += [each(self._stopped) for each in self.companions]
         if not self.quarantine:  # the quarantine lives only briefly, and asks all the time
-            beside.append(self.store.listen(self._changed))
+            beside.append(self.store.listen(self._changed, self._due))
             beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
             if self.housekeeping is not None:
                 beside.append(_every(HOUSEKEEPING, self._keep_house, self.trouble))

@@ -1,30 +1,41 @@
 -- What turns of orchestrations leave behind: a journal row each and the state of the instance, fenced by (execution, turn).
+-- A row without a body stores no turn: it pauses the instance where it stands. One that an operator has suspended stays so.
 -- Instance rows are locked sorted, after leases and before streams.
 create or replace function holdfast.apply_turns(p_rows json, p_now timestamptz) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    r json; v_begin text; v_state text;
+    r json; v_begin text; v_body text; v_state text;
 begin
     for r in select e.value from json_array_elements(p_rows) e order by e.value ->> 'id', (e.value ->> 'turn')::int
     loop
         v_begin := r ->> 'begin';
+        v_body := r ->> 'body';
         v_state := r ->> 'state';
-        update holdfast.instance i
-           set execution = case when v_begin is null then i.execution else i.execution + 1 end,
-               turn = case when v_begin is null then i.turn + 1 else 0 end,
-               mark = (r ->> 'mark')::uuid, state = v_state, result = r ->> 'result',
-               status = coalesce(r ->> 'status', i.status), trouble = null,
-               entries = case when v_begin is null then (r ->> 'entries')::int else 0 end,
-               size = case when v_begin is null then (r ->> 'size')::bigint else 0 end,
-               turned_at = p_now, ended_at = case when v_state <> 'running' then p_now end
-         where i.id = r ->> 'id' and i.execution = (r ->> 'execution')::int
-           and i.turn = (r ->> 'turn')::int - 1 and i.state = 'running';
+        if v_body is null then
+            update holdfast.instance i
+               set state = case i.state when 'suspended' then i.state else 'paused' end, trouble = r ->> 'trouble'
+             where i.id = r ->> 'id' and i.execution = (r ->> 'execution')::int
+               and i.turn = (r ->> 'turn')::int - 1 and i.state in ('running', 'suspended');
+        else
+            update holdfast.instance i
+               set execution = case when v_begin is null then i.execution else i.execution + 1 end,
+                   turn = case when v_begin is null then i.turn + 1 else 0 end,
+                   state = case when i.state = 'suspended' and v_state = 'running' then i.state else v_state end,
+                   mark = (r ->> 'mark')::uuid, result = r ->> 'result', poison = (r ->> 'poison')::uuid,
+                   status = coalesce(r ->> 'status', i.status), trouble = r ->> 'trouble',
+                   entries = case when v_begin is null then (r ->> 'entries')::int else 0 end,
+                   size = case when v_begin is null then (r ->> 'size')::bigint else 0 end,
+                   turned_at = p_now, ended_at = case when v_state <> 'running' then p_now end
+             where i.id = r ->> 'id' and i.execution = (r ->> 'execution')::int
+               and i.turn = (r ->> 'turn')::int - 1 and i.state in ('running', 'suspended');
+        end if;
         if not found then
             raise exception using errcode = '23000',
                 message = 'holdfast: the turn of an orchestration is not the next one of its instance';
         end if;
+        continue when v_body is null;
         insert into holdfast.journal (id, execution, turn, part, body)
-        values (r ->> 'id', (r ->> 'execution')::int, (r ->> 'turn')::int, (r ->> 'part')::int, r ->> 'body');
+        values (r ->> 'id', (r ->> 'execution')::int, (r ->> 'turn')::int, (r ->> 'part')::int, v_body);
         if v_begin is not null then
             insert into holdfast.journal (id, execution, turn, part, body)
             values (r ->> 'id', (r ->> 'execution')::int + 1, 0, 0, v_begin);
