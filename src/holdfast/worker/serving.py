@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..clock import Clock
 from ..errors import UsageError
-from ..handlers.consumer import BatchConsumer, Consumer, RunConsumer, SingleConsumer
+from ..handlers.consumer import BatchConsumer, Consumer, Declared, RunConsumer, SingleConsumer
+from ..handlers.registry import Handlers
 from ..limits.breakers import Breaker
 from ..limits.gate import Gate
 from ..model.names import all_below, family_of
@@ -118,3 +120,13 @@ def _limit(consumer: Consumer, queue: str) -> Limit:
         ahead=limits.ahead and consumer.policy.retry.starts_max > 1,
         per_key=limits.per_key,
     )
+
+
+def served_by(handlers: Handlers, queues: Iterable[str] | None, clock: Clock) -> list[Consumer]:
+    """The consumers of the queues that are asked for, each ready for one worker."""
+    wanted = None if queues is None else set(queues)
+    return [
+        each.for_worker(clock) if isinstance(each, Declared) else each
+        for each in handlers
+        if wanted is None or each.queue in wanted
+    ]
