@@ -21,6 +21,8 @@ from ..handlers.consumer import Consumer
 from ..inboxes.declared import Inbox
 from ..limits import breakers as limits
 from ..model.message import Death, Trouble
+from ..requests.hooks import Pen
+from ..requests.sweeping import catch_early
 from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
@@ -360,6 +362,7 @@ class Operations:
         """How many leases were ended, messages adopted, dead letters redriven by their policies, and archived."""
         desk, settings = self._desk, self._desk.settings
         self.subscriptions.follow()
+        catch_early(desk.store, Pen(desk.keys))
         return (
             desk.command("Leases", engine.recover),
             desk.command("Unrouted messages", engine.adopt, ADOPTED_MAX),

@@ -13,6 +13,7 @@ from uuid import UUID
 from ...model.request import RequestState, Standing
 from ..statement import Plan, Row, Verb, single, statements
 from ..values import as_id, instant
+from .rows import Pruned
 
 sql = statements("requests")
 
@@ -150,6 +151,18 @@ def early(ids: Sequence[UUID]) -> Plan[list[Early]]:
 def waiting_early(count: int) -> Plan[list[UUID]]:
     """Open requests for which a result was there before them."""
     return [as_id(id) for (id,) in (yield sql("request_waiting_early", count=count))]
+
+
+# -- housekeeping
+
+
+def prune(before: datetime, limit: int) -> Plan[Pruned]:
+    """Remove requests that ended before a moment, with their results, and results that never had a request."""
+    gone = yield sql("request_prune", before=before, limit=limit)
+    if gone:
+        yield sql("request_prune_results", ids=[as_id(id) for (id,) in gone])
+    orphans = yield sql("request_prune_early", before=before, limit=limit)
+    return Pruned(len(gone) + len(orphans), len(gone) >= limit or len(orphans) >= limit, None)
 
 
 # -- looking
