@@ -24,7 +24,7 @@ if not URL.startswith("sqlite"):
     EFFECT = EFFECT.replace("?", "%s")
 SOON = RetryPolicy(attempts_max=50, base=0.05, factor=1.0, cap=0.05)
 TYPES = {"billing": "order.placed", "shop": "order.billed"}  # what each service hears
-LEASE = 3.0
+LEASE = float(json.loads(os.environ.get("LAB_LEASE", "3.0")))
 logging.getLogger("pika").setLevel(logging.CRITICAL)  # it says at length what a cut connection is
 
 
@@ -38,7 +38,7 @@ def broker(url: str, name: str) -> RabbitMQ:
 
 def service(own: str, sends: str, url: str = URL, broker_url: str = BROKER, name: str = NAME) -> Holdfast:
     """One of the two services, without its handler."""
-    app = Holdfast(url, lease=LEASE, heartbeat=1.0)
+    app = Holdfast(url, lease=LEASE, heartbeat=LEASE / 3)
     rabbit = broker(broker_url, name)
     app.destination("out", rabbit, types=[sends], to=name, key="{type}", source=f"/{own}")
     app.inbox(own, rabbit, queue=f"{name}.{own}", stream="{partitionkey}")

@@ -48,7 +48,10 @@ class Wire:
         self._cut_after, self._keeps_answers = count, keep_answers
 
     def cut_after_a_publish(self) -> None:
-        """The next connection that publishes is cut as soon as it did; the answer is lost."""
+        """The next connection that publishes is cut as soon as it did; the answer is lost.
+
+        One that has not had an answer to a publish yet is spared: a client may count it as a failed attempt to connect.
+        """
         with self._lock:
             self.cuts_wanted += 1
 
@@ -86,14 +89,16 @@ class Wire:
             pair = (client, server)
             with self._lock:
                 self._pairs.append(pair)
-            threading.Thread(target=self._carry, args=(client, server, True), daemon=True).start()
-            threading.Thread(target=self._carry, args=(server, client, False), daemon=True).start()
+            frames = Frames()
+            threading.Thread(target=self._carry, args=(client, server, frames, True), daemon=True).start()
+            threading.Thread(target=self._carry, args=(server, client, frames, False), daemon=True).start()
 
-    def _carry(self, source: socket.socket, target: socket.socket, is_outward: bool) -> None:
-        frames = Frames() if is_outward else None
+    def _carry(self, source: socket.socket, target: socket.socket, frames: Frames, is_outward: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                if frames is not None and self._is_cut_at(frames.publishes(data)):
+                if not is_outward:
+                    frames.is_answered = frames.has_published
+                elif self._is_cut_at(frames, frames.publishes(data)):
                     self._lose_the_answer(data, source, target)
                     return
                 if is_outward and self._cut_after is not None:
@@ -109,10 +114,10 @@ class Wire:
                     target.sendall(data)
         _end(source, target)
 
-    def _is_cut_at(self, published: int) -> bool:
+    def _is_cut_at(self, frames: Frames, published: int) -> bool:
         with self._lock:
             self.published += published
-            if not published or not self.cuts_wanted:
+            if not published or not frames.is_answered or not self.cuts_wanted:
                 return False
             self.cuts_wanted -= 1
             self.cut_unconfirmed += 1
@@ -136,6 +141,7 @@ class Frames:
     def __init__(self) -> None:
         self._left = b""
         self._is_greeted = False
+        self.has_published = self.is_answered = False
 
     def publishes(self, data: bytes) -> int:
         self._left += data
@@ -153,6 +159,7 @@ class Frames:
             found += kind == 1 and self._left[body : body + 4] == self.PUBLISH
             at = end
         self._left = self._left[at:]
+        self.has_published |= found > 0
         return found
 
 
