@@ -36,19 +36,18 @@ from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
 from .messages import Messages
+from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .queues import Queues
 from .repair import repair
 from .results import (
     STATES,
     Action,
-    Blocking,
     Canary,
     Changed,
     Content,
     Deaths,
     Delivery,
     Dossier,
-    Dropped,
     Emptied,
     Ended,
     Filter,
@@ -57,17 +56,21 @@ from .results import (
     Housekept,
     Letter,
     Many,
-    QueueState,
-    Raised,
+    RaisedSequence,
     ReasonCount,
     Redriven,
     Rehearsal,
     Repaired,
     RetryBacklog,
     State,
+    Stuck,
+)
+from .states import (
+    Blocking,
+    Dropped,
+    QueueState,
     StreamOrder,
     StreamState,
-    Stuck,
     Subscription,
     Unrouted,
     WorkerState,
@@ -100,15 +103,18 @@ __all__ = [
     "Group",
     "Housekept",
     "Imported",
+    "InstanceDossier",
+    "InstanceState",
     "Letter",
     "LetterFiles",
     "Many",
     "Messages",
     "Operations",
+    "Orchestrations",
     "Paused",
     "QueueState",
     "Queues",
-    "Raised",
+    "RaisedSequence",
     "ReasonCount",
     "Redriven",
     "Rehearsal",
@@ -122,6 +128,7 @@ __all__ = [
     "Stuck",
     "Subscription",
     "Subscriptions",
+    "Told",
     "Tripped",
     "Trouble",
     "Unrouted",
@@ -160,6 +167,7 @@ class Operations:
         self.files = LetterFiles(self._desk)
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
+        self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
 

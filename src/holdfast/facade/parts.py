@@ -1,0 +1,53 @@
+"""What an application consists of, as far as its methods need it. `app.py` makes each of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from ..alerting.sinks import Sink
+from ..bodies.keys import Keys
+from ..by_hand import ByHand
+from ..clock import Clock
+from ..handlers.registry import Handlers
+from ..limits.breakers import Breakers
+from ..model.message import Reason
+from ..orchestrations.declaring import Declaring
+from ..orchestrations.outside import Orchestrations
+from ..publishing import Publishing
+from ..rules.recovery import Recovery
+from ..rules.redact import Masking
+from ..settings import Settings
+from ..store import Store
+from ..telemetry.sheet import Sheet
+from ..worker.around import Around
+
+if TYPE_CHECKING:
+    from ..inboxes import Inbox
+    from ..operations import Operations
+    from ..telemetry.tracing import Tracing
+
+
+class Parts(Protocol):
+    """What the methods of an application work with."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    keys: Keys | None
+    redact: Masking
+    recovery: Mapping[Reason, Recovery]
+    handlers: Handlers
+    inboxes: dict[str, Inbox]
+    breakers: Breakers
+    publishing: Publishing
+    orchestrations: Orchestrations
+    sheet: Sheet | None
+    tracing: Tracing | None
+    _by_hand: ByHand
+    _declaring: Declaring
+    _sinks: list[Sink]
+    _around: list[Around]
+
+    @property
+    def operations(self) -> Operations: ...

@@ -1,0 +1,85 @@
+"""Publishing, and reading what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from ..model.message import Dedupe, Event, NewMessage, Published
+from ..store.plans import engine
+from .parts import Parts
+
+
+class Publishes(Parts, Protocol):
+    """`app.publish` and what belongs to it."""
+
+    def publish(
+        self, type: str, body: object = None, *, on: object = None,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> Published:  # fmt: skip
+        """Store a message, in your own transaction when `on` is your connection or session.
+
+        `delay`: not before so many seconds, or a timedelta, from now; `at`: not before this moment (aware); `deadline`:
+        not started after it. `dedupe`: a second message of this type with the same key is not stored. `event` and
+        `expect`: docs/publishing.md. `queue`: for that handler alone.
+        """
+        message = self.message(
+            type, body,
+            stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
+            queue=queue, id=id, event=event, expect=expect,
+        )  # fmt: skip
+        return self.publishing.publish([message], on)[0]
+
+    async def apublish(
+        self, type: str, body: object = None, *, on: object = None,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> Published:  # fmt: skip
+        """Like `publish`, for async code and async connections or sessions."""
+        message = self.message(
+            type, body,
+            stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
+            queue=queue, id=id, event=event, expect=expect,
+        )  # fmt: skip
+        return (await self.publishing.apublish([message], on))[0]
+
+    def publish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
+        """Store many messages, made with `app.message(...)`, in one statement."""
+        drafts = list(messages)
+        return self.publishing.publish(drafts, on) if drafts else []
+
+    async def apublish_many(self, messages: Iterable[NewMessage], *, on: object = None) -> list[Published]:
+        drafts = list(messages)
+        return await self.publishing.apublish(drafts, on) if drafts else []
+
+    def message(
+        self, type: str, body: object = None, *,
+        stream: str | None = None, subject: str | None = None, headers: Mapping[str, Any] | None = None,
+        dedupe: str | Dedupe | None = None, delay: float | timedelta | None = None, at: datetime | None = None,
+        deadline: datetime | timedelta | None = None, queue: str | None = None, id: UUID | None = None,
+        event: bool = False, expect: int | None = None,
+    ) -> NewMessage:  # fmt: skip
+        """A message for `publish_many`, checked and encoded; takes the options of `publish`."""
+        return self.publishing.message(
+            type, body,
+            stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
+            queue=queue, id=id, event=event, expect=expect,
+        )  # fmt: skip
+
+    def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """What was published as an event into a stream, behind a version, in order."""
+        found = self.store.read(engine.read_events(stream, after, limit))
+        reveal = self.operations.reveal
+        return [replace(each, body=reveal(each.id, each.type, each.body)) for each in found]
+
+    def revealed(self, id: UUID, type: str, body: str) -> str:
+        """A stored body as it was published; BodySealed if it is encrypted and our keys do not open it."""
+        return self.operations.reveal(id, type, body)
