@@ -43,6 +43,7 @@ from .messages import Messages
 from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .queues import Queues
 from .repair import repair
+from .requests import RequestCounts, RequestDossier, RequestLine, RequestResult, RequestsDesk
 from .results import (
     STATES,
     Action,
@@ -126,6 +127,11 @@ __all__ = [
     "Redriven",
     "Rehearsal",
     "Repaired",
+    "RequestCounts",
+    "RequestDossier",
+    "RequestLine",
+    "RequestResult",
+    "RequestsDesk",
     "RetryBacklog",
     "State",
     "Status",
@@ -179,6 +185,7 @@ class Operations:
         self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
+        self.requests = RequestsDesk(self._desk)
         self._inboxes = inboxes or {}
         self.destinations = Endpoints(self._desk, self.queues, "destination", self._inboxes)
         self.inboxes = Endpoints(self._desk, self.queues, "inbox", self._inboxes)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 from uuid import UUID
 
 from ..bodies import codec
-from ..errors import InvalidMessage, InvalidSettings
+from ..errors import InvalidMessage, InvalidSettings, UsageError
 from ..handlers.context import Context
 from ..model import names
 from ..model.limits import Breaker, SharedRate
@@ -221,7 +221,7 @@ def service_levels(name: str, sla: object) -> dict[str | None, timedelta]:
     )
 
 
-def duration(given: object, what: str, error: type[InvalidMessage] | type[InvalidSettings]) -> timedelta:
+def duration(given: object, what: str, error: type[UsageError]) -> timedelta:
     """Seconds or a timedelta, in bounds."""
     try:
         found = given if isinstance(given, timedelta) else timedelta(seconds=float(given))  # type: ignore[arg-type]

@@ -173,6 +173,32 @@ def show(id: UUID) -> Plan[Whole | None]:
     return _whole(rows[0]) if rows else None
 
 
+def find(
+    *, state: str | None, kind: str | None, subject: str | None, late: bool, limit: int
+) -> Plan[list[Whole]]:
+    """Requests: the open ones that need something next first, then those that ended last."""
+    wanted = {"kind": kind, "subject": subject}
+    rows: list[Row] = []
+    if state in (None, "open") and not late:
+        rows += yield sql("request_find_open", **wanted, count=limit)
+    if state != "open" and len(rows) < limit:
+        rows += yield sql("request_find_ended", **wanted, state=state, late=late, count=limit - len(rows))
+    return [_whole(row) for row in rows]
+
+
+@single
+def counts() -> Plan[tuple[int, int, datetime | None]]:
+    """How many are overdue, how many have late results that nobody has accepted; the next deadline."""
+    ((overdue, late, following),) = yield sql("request_counts")
+    return int(overdue), int(late), instant(following)
+
+
+@single
+def count_open() -> Plan[dict[str, int]]:
+    """How many are open, by kind."""
+    return {kind: int(count) for kind, count in (yield sql("request_count_open"))}
+
+
 def results(id: UUID, count: int) -> Plan[list[Result]]:
     """The results of a request, the first to come first."""
     return [_result(row) for row in (yield sql("request_results", id=id, count=count))]
