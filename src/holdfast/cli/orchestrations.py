@@ -248,6 +248,32 @@ def cancel(instance: Instance, order: Order, target: Target, why: Why = None) ->
         told(found.orchestrations.cancel(id, why=why), target.json)
 
 
+Because = Annotated[str, typer.Option("--why", help="Kept with the instance and in the audit.")]
+
+
+@command(app)
+def suspend(instance: Instance, why: Because, order: Order, target: Target) -> None:
+    """Hold an instance: it does nothing more until it is resumed, and loses nothing."""
+    with target.operations(order.by) as found:
+        told(found.orchestrations.suspend(found.orchestrations.named(instance), why), target.json)
+
+
+@command(app)
+def resume(instance: Instance, order: Order, target: Target, why: Why = None) -> None:
+    """Let an instance go on that is suspended, or paused because its code had changed."""
+    with target.operations(order.by) as found:
+        told(found.orchestrations.resume(found.orchestrations.named(instance), why=why), target.json)
+
+
+@command(app)
+def terminate(instance: Instance, why: Because, order: Order, target: Target) -> None:
+    """End an instance at once, without its code: nothing is undone. Its calls end, its children are cancelled."""
+    with target.operations(order.by) as found:
+        id = found.orchestrations.named(instance)
+        show.confirm(f"Terminate instance {id}? Its code cannot undo anything.", order.yes)
+        told(found.orchestrations.terminate(id, why), target.json)
+
+
 def told(answer: Told, json: bool) -> None:
     if json:
         show.document(answer)
