@@ -221,9 +221,11 @@ def test_a_turn_that_runs_while_its_instance_is_terminated_stores_nothing(shop: 
 
     @shop.app.orchestration()
     async def two(flow: Flow) -> int:
-        if not flow._host.replaying:  # terminated while this turn runs
-            shop.app.operations.orchestrations.terminate("t", "now")
+        flow.once(terminate)  # while this turn runs
         return await double(1)
+
+    def terminate() -> None:
+        shop.app.operations.orchestrations.terminate("t", "now")
 
     shop.of.start(two, id="t")
     shop.drain()
