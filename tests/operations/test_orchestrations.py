@@ -211,3 +211,73 @@ def test_what_is_sealed_is_shown_only_on_request(url: str) -> None:
     for each in (shop, stranger):
         each.forget()
         each.app.close()
+
+
+def test_a_check_replays_what_runs_against_the_code_here(shop: Shop, url: str) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def ship(n: int, flow: Flow) -> int:
+        first = await double(n)
+        await flow.signal("go")
+        return first
+
+    @shop.app.orchestration(version="1", name="gone")
+    async def gone(flow: Flow) -> None:
+        await flow.signal("go")
+
+    for n in range(3):
+        shop.of.start(ship, n, id=f"s{n}")
+    shop.of.start(gone, id="g")
+    shop.of.start(ship, 9, id="done")
+    shop.of.signal("done", "go")
+    shop.drain()
+    before = shop.query("select id, turn, state, trouble from {instance} order by id")
+    here = shop.app.operations.orchestrations.check()
+    assert (here.checked, here.fit, here.is_well) == (4, 4, True)
+
+    new = Shop(url)
+
+    @new.app.activity()
+    async def weigh(n: int) -> int:
+        raise AssertionError("a check runs no activity")
+
+    @new.app.orchestration(name="ship")
+    async def changed(n: int, flow: Flow) -> int:
+        if n == 1:
+            await weigh(n)
+        first = await new.double(n)
+        await flow.signal("go")
+        return first
+
+    found = new.app.operations.orchestrations.check()
+    assert (found.checked, found.fit, found.is_well) == (4, 2, False)
+    assert found.missing == {"gone@1": 1}
+    (unfit,) = found.unfit
+    assert unfit.id == "s1"
+    assert "asks for activity weigh" in unfit.why
+    assert unfit.diff[0] == "- activity double"
+    assert unfit.diff[1].startswith("+ activity weigh   test_orchestrations.py:")
+    only = new.app.operations.orchestrations.check(name="gone")
+    assert (only.checked, only.missing) == (1, {"gone@1": 1})
+    assert shop.query("select id, turn, state, trouble from {instance} order by id") == before
+    assert new.did == []
+    new.app.close()
+
+
+@pytest.mark.covers("X58")
+def test_status_names_versions_that_no_worker_has(shop: Shop) -> None:
+    fulfil, _, _ = declared(shop)
+    shop.of.start(fulfil, 1, id="f")
+    shop.drain()  # its worker is gone
+    found = {each.name: each for each in shop.app.operations.status().problems}
+    told = found["version-without-worker"]
+    assert told.text.startswith(
+        "1 instance of orchestration fulfil has version 2, and no live worker has fulfil@2"
+    )
+    assert "-n fulfil -V 2 --open" in told.remedy
+    assert "orphaned-queue" not in found
+    assert "version-without-worker" in {each.name for each in shop.app.operations.doctor()}
+    shop.of.signal("f", "go", 1)
+    shop.drain()
+    assert "version-without-worker" not in {each.name for each in shop.app.operations.status().problems}

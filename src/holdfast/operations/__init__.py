@@ -32,6 +32,8 @@ from .dead import DeadLetters
 from .desk import Desk, as_id
 from .explain import why
 from .files import Archived, Imported, LetterFiles
+from .flow_check import FlowCheck
+from .flow_problems import flow_problems
 from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
@@ -100,6 +102,7 @@ __all__ = [
     "Ended",
     "Filter",
     "Finding",
+    "FlowCheck",
     "Group",
     "Housekept",
     "Imported",
@@ -246,6 +249,7 @@ class Operations:
                     unrouted,
                     breakers,
                     self.poison_count(),
+                    flow_problems(desk, queues),
                     len(desk.handlers) > 0,
                 )
             ),

@@ -31,6 +31,7 @@ from ..store.plans.instances import Shown
 from ..store.plans.operator import moment
 from ..store.statement import Plan
 from .desk import Desk, log, needed, said
+from .flow_check import FlowCheck, check
 from .instances import journal_rows, read_rows, why_instance
 
 STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
@@ -165,7 +166,7 @@ class Orchestrations:
     def names(self) -> Sequence[str]:
         """The orchestrations that have instances which have not ended."""
         rows = self._desk.ask(instance_queries.counts())
-        return sorted({queue.rpartition("@")[0] for queue, _, _, _ in rows})
+        return sorted({row.queue.rpartition("@")[0] for row in rows})
 
     def result(self, id: str, *, timeout: float = 0.0) -> Any:
         """What an instance returned, as JSON values, waiting for its end so many seconds: then NotEnded.
@@ -184,6 +185,14 @@ class Orchestrations:
         if found.failure is not None:
             raise OrchestrationFailed(shown.queue, found.failure)
         return None if found.value is None else msgspec.json.decode(found.value)
+
+    def check(self, *, name: str | None = None, progress: Callable[[int], None] | None = None) -> FlowCheck:
+        """Replay the instances that have not ended against the application's code, in memory. Changes nothing.
+
+        For a deploy: run it with the new code and the database in production. It says which instances would be paused,
+        and why, and which versions the new code lacks.
+        """
+        return check(self._desk, name, progress)
 
     def named(self, text: str) -> str:
         """The instance that is meant: by its id, by the last eight characters of it, or by its beginning."""
