@@ -340,7 +340,7 @@ class Housekept:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class RaisedSequence:
     """A sequence that was raised: of messages, positions, workers, orders or news."""
 
     name: str
@@ -352,7 +352,7 @@ class Raised:
 class Repaired:
     """What a repair did. `streams`: those (queue, stream) in which messages were put back in order."""
 
-    raised: tuple[Raised, ...]
+    raised: tuple[RaisedSequence, ...]
     streams: tuple[tuple[str, str], ...]
 
 

@@ -28,7 +28,7 @@ from .journal import (
 )
 from .loop import Circles
 from .outcome import End, Overrun, Turn, Waits
-from .replay import Changed
+from .replay import CodeChanged
 
 DEFAULTS = Settings()
 
@@ -137,7 +137,7 @@ class Instance:
 
     def turn(
         self, arrivals: Sequence[Arrival], now: datetime, *, more: bool = False
-    ) -> Turn | Changed | Overrun:
+    ) -> Turn | CodeChanged | Overrun:
         """Give new arrivals to the code. `more`: the turn goes on (inline activities), so this is one part of it.
 
         After anything but a Turn the instance is of no use: close it.
@@ -242,7 +242,7 @@ def play(
     journal: Iterable[Row],
     arrivals: Sequence[Arrival],
     now: datetime,
-) -> Turn | Changed | Overrun:
+) -> Turn | CodeChanged | Overrun:
     """One turn from the journal alone: the same whenever and wherever it is run."""
     instance = Instance(program, id, execution)
     try:

@@ -11,7 +11,7 @@ message that it consumed. Code that has changed is not poison: the message waits
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
@@ -44,7 +44,7 @@ from .hosting import run_turn
 from .journal import Call, Child, Row, Start, Timer, decode, encode, message_id
 from .messages import CANCEL, START, TIMER, WAKE, Pen, StartBody, TimerBody, child_cancelled, written
 from .outcome import Ask, End, Overrun, Turn
-from .replay import Changed
+from .replay import CodeChanged
 from .turn import Instance
 
 log = Log("holdfast.orchestrations")
@@ -121,7 +121,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Turns:
-    """Serves the instances of one version of an orchestration. A `Consumer`."""
+    """Serves the instances of one version of an orchestration. A `SingleConsumer`."""
 
     program: Program
     place: Place
@@ -147,14 +147,8 @@ class Turns:
     def limits(self, queue: str) -> Limits:
         return Limits(self.concurrency, self.place.settings.timeout, ahead=False)
 
-    def decode(self, text: str) -> Any:
-        return text
-
     def but(self, policy: HandlerPolicy) -> Turns:
         return replace(self, policy=policy)
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        raise NotImplementedError("turns are run one by one")
 
     async def call(self, leased: Leased, context: Context | None) -> Snooze | None:
         assert context is not None
@@ -178,7 +172,7 @@ class Turns:
                     context._emits.extend(self._emits(result, stand))
                     is_stored = True  # or will be; if not, its mark is not the stored one
                     return None
-                case Changed():
+                case CodeChanged():
                     return await self._changed(result, id, stand)
                 case Overrun(why):
                     raise TurnOverrun(f"A turn of instance {id!r} was stopped. {why}")
@@ -233,7 +227,7 @@ class Turns:
 
     # -- after
 
-    async def _changed(self, changed: Changed, id: str, stand: Stand) -> Snooze:
+    async def _changed(self, changed: CodeChanged, id: str, stand: Stand) -> Snooze:
         told = f"{changed}\n" + "\n".join(changed.diff)
         log.error(
             "orchestration.changed",
