@@ -10,7 +10,7 @@ from ..orchestrations.checking import replayed
 from ..orchestrations.declared import Program
 from ..orchestrations.journal import JournalUnreadable
 from ..orchestrations.outcome import Overrun
-from ..orchestrations.replay import Changed
+from ..orchestrations.replay import CodeChanged
 from ..orchestrations.turns import Turns
 from ..store.plans import instance_queries
 from ..store.plans.instance_queries import Place
@@ -87,7 +87,7 @@ def _one(desk: Desk, program: Program, place: Place) -> Unfit | None:
     except JournalUnreadable as error:
         return Unfit(place.id, place.queue, str(error))
     match found:
-        case Changed():
+        case CodeChanged():
             return Unfit(place.id, place.queue, str(found), found.diff)
         case Overrun(why):
             return Unfit(place.id, place.queue, why)

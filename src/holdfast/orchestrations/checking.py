@@ -8,13 +8,13 @@ from ..settings import Settings
 from .declared import Program
 from .journal import Row
 from .outcome import Overrun
-from .replay import Changed
+from .replay import CodeChanged
 from .turn import Instance
 
 
 def replayed(
     program: Program, id: str, execution: int, rows: Iterable[Row], limits: Settings | None = None
-) -> Changed | Overrun | None:
+) -> CodeChanged | Overrun | None:
     """Replay an execution from its beginning to its last row; None: the code does the same.
 
     flow.once gives what is recorded, so nothing outside is touched. A gap in the journal is a JournalUnreadable.

@@ -69,7 +69,7 @@ class Instance:
         return self._code.ended
 
     @property
-    def trouble(self) -> Changed | Overrun | None:
+    def trouble(self) -> CodeChanged | Overrun | None:
         """Why it cannot go on: its code differs from the journal, or runs in circles."""
         return self._code.script.changed or self._overrun
 

@@ -26,7 +26,7 @@ from ..handlers.consumer import Limits
 from ..handlers.context import Context, Snooze
 from ..model.ids import new_id
 from ..model.message import Message, NewMessage, Reason
-from ..model.replies import Reply, headers_for, reply_of
+from ..model.replies import Reply, reply_of
 from ..model.work import Delta, Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
@@ -38,6 +38,7 @@ from ..telemetry.logs import Log
 from .attributes import attributes_text, checked
 from .budget import Alarm, Budget, Watchdog
 from .cache import Cache
+from .calling import call_headers
 from .declared import Activity, Program
 from .failures import Failure, describe
 from .hosting import run_turn
@@ -302,7 +303,8 @@ class Turns:
                 reply = self._reply(ask, row)
                 if (why := self._refusal(ask, name)) is not None:
                     return pen.into(reply, None, describe(why))
-                queue, headers = ask.options.queue or name, headers_for(reply)
+                queue = ask.options.queue or name
+                headers = call_headers(reply, ask.options, self.place.activities.get(name))
                 text = "null" if ask.input is None else ask.input
                 return pen.message(name, text, queue=queue, id=id, headers=headers, deadline=deadline)
             case Timer(due=due):
@@ -322,12 +324,10 @@ class Turns:
     def _refusal(self, ask: Ask, name: str) -> Exception | None:
         """Options of one call that the engine does not carry out: the call fails by name, and nothing is ignored."""
         declared = self.place.activities.get(name)
-        for option in ("retry", "timeout", "inline"):
-            wanted = getattr(ask.options, option)
-            if wanted and (declared is None or wanted != getattr(declared.options, option)):
-                return NotImplementedError(
-                    f"{name}.using({option}=...) cannot be set for one call: declare it with the activity."
-                )
+        if ask.options.inline and (declared is None or ask.options.inline != declared.options.inline):
+            return NotImplementedError(
+                f"{name}.using(inline=...) cannot be set for one call: declare it with the activity."
+            )
         return None
 
     def _deadline(self, ask: Ask) -> datetime | None:
