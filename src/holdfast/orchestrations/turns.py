@@ -160,6 +160,8 @@ class Turns:
             context._emits.extend(left)
             return None
         assert stand is not None
+        if stand.state != "running":  # somebody holds it: its messages wait
+            return Snooze(CHANGED_SECONDS)
         arrival = self.place.pen.arrival(message)
         instance = self.place.memory.take(id, stand) or await self._cold(id, stand)
         is_stored = False
@@ -199,7 +201,7 @@ class Turns:
             return [self.place.pen.into(reply, None, failure)]
         if message.type == CANCEL and stand is not None and not self.place.pen.is_for(message, stand.start):
             return []  # for a child that this is not: its id was taken when the parent asked for it
-        if stand is None or stand.state != "running":
+        if stand is None or stand.state not in instances.OPEN:
             log.info(
                 "orchestration.late",
                 "Message %(message_id)s of type %(type)s came too late for instance %(instance)s",
