@@ -179,7 +179,10 @@ def print_state(dossier: InstanceDossier) -> None:
             ("started", state.started_at),
             ("moved", state.turned_at),
             ("ended", state.ended_at),
-            ("journal", f"{show.counted(state.entries, 'event')}, {show.counted(state.journal_bytes, 'byte')}"),
+            (
+                "journal",
+                f"{show.counted(state.entries, 'event')}, {show.counted(state.journal_bytes, 'byte')}",
+            ),
         ]
     )
     if state.trouble is not None:
