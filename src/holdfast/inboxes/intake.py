@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..bodies.codec import decode_headers
 from ..bodies.keys import Keys
@@ -22,15 +22,17 @@ from ..clock import Clock
 from ..errors import NotMigrated, StoreUnavailable
 from ..model.endpoint import Connected, Endpoint, Standing
 from ..model.message import NewMessage, Reason, Stillborn
+from ..requests.hooks import Pen
 from ..rules.aftermath import HOOK_QUEUE, news
 from ..rules.reconnect import STEADY, pause
 from ..settings import Settings
 from ..store import Store
 from ..store.moments import moment_of
 from ..store.plans import dead, engine, queries
-from ..store.statement import Plan
+from ..store.statement import Plan, Runnable
 from ..telemetry.logs import Log
 from ..transports.contract import Incoming, Receiver, TransportBroken
+from .answers import received
 from .declared import Inbox
 from .reading import SENDER_ID, Reader, Refused
 
@@ -54,7 +56,7 @@ class Intake:
     def __init__(
         self, inbox: Inbox, store: Store, settings: Settings, keys: Keys | None, clock: Clock
     ) -> None:
-        self.inbox, self.store, self.clock = inbox, store, clock
+        self.inbox, self.store, self.clock, self.keys = inbox, store, clock, keys
         self.reader = Reader(inbox, settings, keys)
         self.receiver: Receiver = inbox.connector.receiver(inbox.source)
         self._stopping = asyncio.Event()
@@ -233,7 +235,7 @@ class Intake:
                     self._tell(await self.store.arun(bear(letters)))
                     letters = []
                 if messages:
-                    await self.store.arun(engine.append(messages, place=True))
+                    await self.store.arun(self._stored_with(messages))
                 return
             except Exception as error:
                 if not (isinstance(error, StoreUnavailable | NotMigrated) or moment_of(error) is not None):
@@ -252,6 +254,11 @@ class Intake:
             tries += 1
             if self._stopping.is_set():
                 raise Away  # it is not settled: the broker delivers it again
+
+    def _stored_with(self, messages: Sequence[NewMessage]) -> Runnable[Any]:
+        if self.inbox.resolves is None:
+            return engine.append(messages, place=True)
+        return received(messages, Pen(self.keys))
 
     async def _give_back(self) -> None:
         """Once: a broker counts how often it delivers. Then it is waited until the database answers."""
