@@ -341,3 +341,6 @@ async def delivers(order: Order) -> Order:
 app.orchestrations.start(fulfil, refund)  # refused: an Order
 app.orchestrations.signal("order-1")  # refused: the name of the signal
 app.orchestrations.result("order-1", timout=1.0)  # refused: timeout
+
+Holdfast.from_config(lease="60")  # refused: a number
+app.operations.destinations.pause()  # refused: the name of the destination
