@@ -23,6 +23,7 @@ from ..errors import NotMigrated, StoreUnavailable
 from ..model.endpoint import Connected, Endpoint, Standing
 from ..model.message import NewMessage, Reason, Stillborn
 from ..rules.aftermath import HOOK_QUEUE, news
+from ..rules.reconnect import pause
 from ..settings import Settings
 from ..store import Store
 from ..store.moments import moment_of
@@ -40,7 +41,6 @@ T = TypeVar("T")
 BATCH = 500  # messages that are stored in one commit
 AWAY = 60.0  # seconds without the database after which the broker gets everything back
 LOOKS_EVERY = 1.0  # seconds, whether it is paused; while it is, too
-PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)  # before the broker is tried again
 STORE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -104,9 +104,9 @@ class Intake:
                     )
                     self._failures = max(self._failures, 5)
                     self._become("broken", f"{type(error).__name__}: {error}")
-                pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
+                seconds = pause(self._failures, self.clock.roll())
                 self._failures += 1
-                await self._sleep(pause * (0.5 + self.clock.roll()))
+                await self._sleep(seconds)
         finally:
             await self.receiver.close()
 
