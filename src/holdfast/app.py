@@ -16,6 +16,7 @@ from .by_hand import ByHand
 from .clock import Clock, SystemClock
 from .errors import InvalidSettings
 from .facade import configured
+from .facade.asks import Asks
 from .facade.declares import Declares
 from .facade.works import Works
 from .handlers.registry import Handlers
@@ -27,6 +28,8 @@ from .orchestrations.messages import Pen
 from .orchestrations.outside import Orchestrations
 from .orchestrations.turns import Memory, Place
 from .publishing import Publishing
+from .requests.hooks import Pen as RequestPen
+from .requests.outside import Requests
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .settings import Settings, SettingsOptions
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
     from .telemetry.tracing import Tracing
 
 
-class Holdfast(Declares, Works):
+class Holdfast(Declares, Asks, Works):
     """An application's engine: `app = Holdfast("sqlite:///shop.db")`, later `postgresql://...`."""
 
     def __init__(
@@ -89,6 +92,9 @@ class Holdfast(Declares, Works):
         place = Place(lambda: self.store, lambda: self.clock, self.settings, Pen(self.keys), Memory())
         self.orchestrations = Orchestrations(place, lambda: self.publishing)
         self._declaring = Declaring(self, self.orchestrations)
+        self.requests = Requests(
+            self, lambda: self.store, lambda: self.publishing, self.settings, RequestPen(self.keys)
+        )
 
     @classmethod
     def from_config(
