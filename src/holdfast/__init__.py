@@ -31,6 +31,7 @@ from .model.alert import Alert
 from .model.failure import Category, FailureDescription
 from .model.limits import SharedRate, SharedSlots
 from .model.message import Death, Dedupe, Event, Flag, Message, NewMessage, Published, Reason, Trouble
+from .model.schedule import Occurrence, Planned
 from .model.work import Batch, Leased, Outcome, Settlement
 from .operations.letters import DeadLetter
 from .orchestrations.declared import Activity, Orchestration
@@ -41,7 +42,9 @@ from .orchestrations.outside import InstanceStatus
 from .orchestrations.turns import TurnOverrun
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
+from .rules.patterns import Rule
 from .rules.recovery import Recovery
+from .rules.recurrence import cron, daily, every, monthly, weekly, yearly
 from .rules.retry import RetryOptions, RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .worker.embedded import Health, Running
@@ -91,9 +94,11 @@ __all__ = [
     "NotFound",
     "NotInTransaction",
     "NotMigrated",
+    "Occurrence",
     "Orchestration",
     "OrchestrationFailed",
     "Outcome",
+    "Planned",
     "PoisonError",
     "Published",
     "Reason",
@@ -102,6 +107,7 @@ __all__ = [
     "RetryOptions",
     "RetryPolicy",
     "RetryProfile",
+    "Rule",
     "Running",
     "Settings",
     "SettingsOptions",
@@ -121,4 +127,10 @@ __all__ = [
     "Worker",
     "WrongHandle",
     "__version__",
+    "cron",
+    "daily",
+    "every",
+    "monthly",
+    "weekly",
+    "yearly",
 ]

@@ -160,8 +160,8 @@ class Publishing:
                     queues=", ".join(sorted(there)) or "none",
                 )
 
-    def store_with(self, plan: Callable[[], Runnable[T]], on: object) -> T:
-        """Run another plan that stores messages, as `publish` does: in the caller's transaction or in its own."""
+    def store_with(self, plan: Callable[[], Runnable[T]], on: object, verb: str = "publish") -> T:
+        """Run another plan that stores something, as `publish` does: in the caller's transaction or in its own."""
         if on is None:
             self.subscribe()
             return self.store.run(plan())
@@ -169,9 +169,9 @@ class Publishing:
         made = self._in(handle, plan())
         if not self.is_subscribed and not self.store.has_one_writer:
             self.subscribe()
-        return handle.run(self.store.bound(made), verb="publish")
+        return handle.run(self.store.bound(made), verb=verb)
 
-    async def astore_with(self, plan: Callable[[], Runnable[T]], on: object) -> T:
+    async def astore_with(self, plan: Callable[[], Runnable[T]], on: object, verb: str = "apublish") -> T:
         if on is None:
             if not self.is_subscribed:
                 await asyncio.to_thread(self.subscribe)
@@ -180,7 +180,7 @@ class Publishing:
         made = self._in(handle, plan())
         if not self.is_subscribed and not self.store.has_one_writer:
             await asyncio.to_thread(self.subscribe)
-        return await handle.arun(self.store.bound(made), verb="apublish")
+        return await handle.arun(self.store.bound(made), verb=verb)
 
     def _sending(self, drafts: list[NewMessage]) -> AbstractContextManager[object]:
         return _NOTHING if self.tracing is None else self.tracing.sending(drafts)

@@ -17,6 +17,7 @@ from ..text import Dialect, load
 from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode, for_sqlite, when
 from .deltas import apply_sqlite
 from .families import NEVER, look_sqlite
+from .firing import SqliteSchedules
 from .operator_sqlite import SqliteOperator
 from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
 from .settling import admissible
@@ -46,7 +47,11 @@ class SqliteEngine:
 
     def __init__(self, errors_kept: int = 10) -> None:
         self.errors_kept = errors_kept
-        self._parts = {"engine": self, "operator": SqliteOperator(self, errors_kept)}
+        self._parts = {
+            "engine": self,
+            "operator": SqliteOperator(self, errors_kept),
+            "schedules": SqliteSchedules(),
+        }
         self.appliers: dict[str, str] = {}  # of deltas, beside those in sql/: name -> statement
 
     def bind(self, query: Query, now: int) -> Statement:
