@@ -19,6 +19,7 @@ from . import (
     overview,
     queues,
     running,
+    schedules,
     streams,
     subscriptions,
 )
@@ -85,6 +86,7 @@ for name, group in (
     ("streams", streams.app),
     ("queues", queues.app),
     ("subscriptions", subscriptions.app),
+    ("schedules", schedules.app),
     ("breakers", breakers.app),
     ("keys", keys.app),
     ("alerts", alerts.app),

@@ -64,6 +64,7 @@ from .results import (
     State,
     Stuck,
 )
+from .schedules import Backfilled, LeftOut, Next, ScheduleDossier, Schedules, ScheduleState
 from .states import (
     Blocking,
     Dropped,
@@ -82,6 +83,7 @@ __all__ = [
     "Action",
     "Alerts",
     "Archived",
+    "Backfilled",
     "Blocking",
     "BreakerState",
     "Breakers",
@@ -102,10 +104,12 @@ __all__ = [
     "Group",
     "Housekept",
     "Imported",
+    "LeftOut",
     "Letter",
     "LetterFiles",
     "Many",
     "Messages",
+    "Next",
     "Operations",
     "Paused",
     "QueueState",
@@ -116,6 +120,9 @@ __all__ = [
     "Rehearsal",
     "Repaired",
     "RetryBacklog",
+    "ScheduleDossier",
+    "ScheduleState",
+    "Schedules",
     "State",
     "Status",
     "StreamOrder",
@@ -164,6 +171,7 @@ class Operations:
         self.queues = Queues(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
+        self.schedules = Schedules(self._desk)
 
     @property
     def settings(self) -> Settings:

@@ -14,7 +14,7 @@ from .desk import Desk, Tally, log
 
 BATCH = 50
 BATCHES_MAX = 1_000_000
-KINDS = {"message": "pending", "dead": "dead", "death": "edited", "event": "events"}
+KINDS = {"message": "pending", "dead": "dead", "death": "edited", "event": "events", "schedule": "schedules"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,8 @@ def drop(name: str) -> Plan[bool]:
     return (yield from schedules.drop(name))
 
 
-def step_of(row: Stored, decided: Tick, fires: Sequence[object] = ()) -> Step:
+def step_of(row: Stored, decided: Tick) -> Step:
     """What is stored of a decision that fires nothing."""
-    assert not fires
     return Step(
         row=row,
         next_key=decided.next.key if decided.next else None,
@@ -127,8 +126,12 @@ def resume(name: str) -> Plan[tuple[Note, ...]]:
     if row.paused_at is None and row.error is None:
         raise Refused(f"Schedule {name!r} is not paused: nothing was changed.")
     timeline = timeline_of(row)
-    if row.next_key is None:
-        yield from schedules.resume(Step(row, None, None, row.last_key, zones=row.zones))
+    if (
+        row.next_key is None or row.paused_at is None
+    ):  # one that had failed: its misfire policy says what is fired
+        owed = None if row.next_key is None else timeline.from_key(row.next_key)
+        due = None if owed is None else owed.due
+        yield from schedules.resume(Step(row, row.next_key, due, row.last_key, zones=row.zones))
         return ()
     decided = tick.leave_out(timeline, row.next_key, row.last_key, row.now, Why.PAUSED)
     step = step_of(row, decided)

@@ -82,13 +82,7 @@ class Ticker:
     def _decide(self, rows: list[Stored]) -> list[Step]:
         """What these schedules do, at most so many occurrences, the oldest of all of them first."""
         decided = [(row, *self._of(row, LIMIT)) for row in rows]
-        fires = sorted(each.due for _, found, _ in decided if isinstance(found, Tick) for each in found.fires)
-        horizon: datetime | None = None
-        if len(fires) > AT_ONCE:
-            horizon = fires[AT_ONCE - 1]
-        many = len(rows) == AT_ONCE or sum(len(row.body) for row in rows) >= BYTES / 4
-        if many and rows[-1].next_at is not None:
-            horizon = min(horizon, rows[-1].next_at) if horizon else rows[-1].next_at  # others wait behind it
+        horizon = _horizon(rows, [found for _, found, _ in decided if isinstance(found, Tick)])
         steps: list[Step] = []
         left, size = AT_ONCE, BYTES
         for row, found, timeline in decided:
@@ -215,3 +209,16 @@ class Ticker:
             return self._failed(row, f"{type(error).__name__}: {error}")
         key, due = (found.key, found.due) if found else (None, None)
         return Step(row, key, due, row.last_key, zones=data_of(timeline.rule))
+
+
+def _horizon(rows: Sequence[Stored], found: Sequence[Tick]) -> datetime | None:
+    """Nothing later than this fires now, because something older waits: what there was no room for."""
+    ends = [
+        each.fires[-1].due for each in found if each.fires and each.look_at and each.look_at <= rows[0].now
+    ]
+    fires = sorted(each.due for tick in found for each in tick.fires)
+    if len(fires) > AT_ONCE:
+        ends.append(fires[AT_ONCE - 1])
+    if len(rows) == AT_ONCE or sum(len(row.body) for row in rows) >= BYTES / 4:
+        ends += [row.next_at for row in rows[-1:] if row.next_at is not None]
+    return min(ends, default=None)

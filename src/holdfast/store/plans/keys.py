@@ -30,6 +30,7 @@ TABLES = {
     "dead": Bodies("keys_next_dead", "keys_set_dead", (NOBODY, "", 0)),
     "death": Bodies("keys_next_death", "keys_set_death", (NOBODY, "", None, 0)),
     "event": Bodies("keys_next_event", "keys_set_event", ("", 0)),
+    "schedule": Bodies("keys_next_schedule", "keys_set_schedule", ("",)),
 }
 
 
