@@ -45,12 +45,18 @@ COLUMNS = {
     "instance": "id queue start execution turn mark state reply result status trouble entries size started_at "
     "turned_at ended_at",
     "journal": "id execution turn part body",
+    "schedule": "name origin digest rule type body headers stream subject queue misfire overlap cap version max_late "
+    "grace zones next_key next_at last_key last_at last_id fired left_out paused_at paused_why error declared_at "
+    "created_at changed_at",
+    "schedule_note": "name noted_at first_key last_key count why",
+    "zone_data": "version seen_at",
 }
 TIMES = frozenset(
     {"claimable_at", "created_at", "deadline", "died_at", "due_at", "ended_at", "halted_at", "paused_at"}
 )
 TIMES |= {"held_at", "stored_at", "seen_at", "started_at", "until"}
 TIMES |= {"at", "calm_since", "changed_at", "next_at", "opened_at", "since", "try_at", "turned_at"}
+TIMES |= {"declared_at", "last_at", "noted_at"}
 BOOLEANS = frozenset({"asleep", "cancel", "forced", "head", "stopping"})
 
 

@@ -112,6 +112,7 @@ class Step:
     last_key: str | None
     fires: tuple[Fired, ...] = ()
     notes: tuple[Note, ...] = ()
+    told: tuple[str, ...] = ()  # what was left out, in sentences: for the log
     zones: str | None = None
     error: str | None = None
 

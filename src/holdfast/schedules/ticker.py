@@ -64,6 +64,8 @@ class Ticker:
         if at is None or at > now:
             return Ticked(0, now, at)
         done = self._tick()
+        for name, what in done.told:
+            log.warning("schedule.left_out", "Schedule %(schedule)s: %(what)s", schedule=name, what=what)
         if self.hear is not None:
             for each in done.fires:
                 self.hear(each)
@@ -137,10 +139,6 @@ class Ticker:
             fires = messages(row, timeline, found.fires, self.keys)
         except HoldfastError as error:
             return self._failed(row, f"{type(error).__name__}: {error}")
-        for each in found.left_out:
-            log.warning(
-                "schedule.left_out", "Schedule %(schedule)s: %(what)s", schedule=row.name, what=each.sentence
-            )
         return Step(
             row=row,
             next_key=found.next.key if found.next else None,
@@ -148,6 +146,7 @@ class Ticker:
             last_key=found.last_key,
             fires=fires,
             notes=notes_of(found),
+            told=tuple(each.sentence for each in found.left_out),
             zones=data_of(timeline.rule),
         )
 

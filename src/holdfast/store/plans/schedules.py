@@ -52,6 +52,7 @@ class Fire(NamedTuple):
     fires: tuple[Fired, ...] = ()
     moved: int = 0
     queues: tuple[str, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()  # which schedule left out what
 
 
 def apply(steps: Sequence[Step]) -> Plan[Fire]:
@@ -63,7 +64,8 @@ def apply(steps: Sequence[Step]) -> Plan[Fire]:
     left, queues = yield from fire(fires)
     notes = [(step.row.name, note) for step in taken for note in step.notes]
     yield from note(notes + left)
-    return Fire(tuple(fires), len(taken), queues)
+    told = tuple((step.row.name, text) for step in taken for text in step.told)
+    return Fire(tuple(fires), len(taken), queues, told)
 
 
 def locked(
