@@ -28,9 +28,9 @@ from .store import Store
 from .store.plans import engine, sequences
 from .telemetry.logs import Log
 from .worker.endings import concluded
-from .worker.loop import tell_mended
 from .worker.ticking import Step, Ticking
 from .worker.traces import Traces
+from .worker.trouble import tell_mended
 
 log = Log("holdfast.worker")
 

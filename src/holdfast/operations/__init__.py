@@ -10,7 +10,7 @@ Answers are frozen dataclasses without presentation. A command that would break 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from ..alerting.sinks import Sink
 from ..bodies.keys import Keys
 from ..errors import UsageError
 from ..handlers.consumer import Consumer
+from ..inboxes.declared import Inbox
 from ..limits import breakers as limits
 from ..model.message import Death, Trouble
 from ..rules.housekeeping import Rest
@@ -30,12 +31,14 @@ from .breakers import Breakers, BreakerState
 from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
 from .desk import Desk, as_id
+from .endpoints import ConnectionState, Endpoints, EndpointState, Tried
 from .explain import why
 from .files import Archived, Imported, LetterFiles
 from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
 from .messages import Messages
+from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .queues import Queues
 from .repair import repair
 from .results import (
@@ -55,7 +58,7 @@ from .results import (
     Housekept,
     Letter,
     Many,
-    Raised,
+    RaisedSequence,
     ReasonCount,
     Redriven,
     Rehearsal,
@@ -90,6 +93,7 @@ __all__ = [
     "Canary",
     "Cause",
     "Changed",
+    "ConnectionState",
     "Content",
     "DeadLetters",
     "Death",
@@ -99,11 +103,15 @@ __all__ = [
     "Dropped",
     "Emptied",
     "Ended",
+    "EndpointState",
+    "Endpoints",
     "Filter",
     "Finding",
     "Group",
     "Housekept",
     "Imported",
+    "InstanceDossier",
+    "InstanceState",
     "LeftOut",
     "Letter",
     "LetterFiles",
@@ -111,10 +119,11 @@ __all__ = [
     "Messages",
     "Next",
     "Operations",
+    "Orchestrations",
     "Paused",
     "QueueState",
     "Queues",
-    "Raised",
+    "RaisedSequence",
     "ReasonCount",
     "Redriven",
     "Rehearsal",
@@ -131,6 +140,8 @@ __all__ = [
     "Stuck",
     "Subscription",
     "Subscriptions",
+    "Told",
+    "Tried",
     "Tripped",
     "Trouble",
     "Unrouted",
@@ -148,7 +159,7 @@ class Operations:
     """Questions that an operator may ask of a store, and commands that change it.
 
     `handlers` are those of the application, if one is known; `sinks` receive its alerts; `who` gives the commands;
-    `breakers` are those that its code calls through.
+    `breakers` are those that its code calls through, `inboxes` its inboxes by name.
     """
 
     def __init__(
@@ -160,6 +171,7 @@ class Operations:
         sinks: Sequence[Sink] = (),
         who: str | None = None,
         breakers: limits.Breakers | None = None,
+        inboxes: Mapping[str, Inbox] | None = None,
     ) -> None:
         self._desk = Desk(store, settings or Settings(), handlers, keys, who)
         self.keys = Keyring(self._desk)
@@ -169,9 +181,13 @@ class Operations:
         self.files = LetterFiles(self._desk)
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
+        self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
         self.schedules = Schedules(self._desk)
+        self._inboxes = inboxes or {}
+        self.destinations = Endpoints(self._desk, self.queues, "destination", self._inboxes)
+        self.inboxes = Endpoints(self._desk, self.queues, "inbox", self._inboxes)
 
     @property
     def settings(self) -> Settings:
@@ -181,7 +197,9 @@ class Operations:
         """The same, with another name in the audit: `operations.by("anna").messages.park(id)`."""
         desk = self._desk
         sinks, breakers = self.alerts.sinks, self.breakers.here
-        return Operations(desk.store, desk.settings, desk.handlers, desk.keys, sinks, who, breakers)
+        return Operations(
+            desk.store, desk.settings, desk.handlers, desk.keys, sinks, who, breakers, self._inboxes
+        )
 
     def audit(
         self,

@@ -18,7 +18,8 @@ import psycopg
 from msgspec.structs import replace as replace_struct
 
 from holdfast.bodies.keys import SEALED
-from holdfast.model.alert import Changed, Episode, Over, Raised
+from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode
+from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
 from holdfast.model.schedule import Definition
@@ -39,6 +40,7 @@ from holdfast.store.plans import (
     alerts,
     breakers,
     dead_queries,
+    endpoints,
     engine,
     keys,
     operator,
@@ -313,9 +315,9 @@ def alert_decide(h: Hands) -> None:
     def judge(found: list[Episode], now: Any) -> Any:
         needs(len(found) == 2, "two alerts")
         on, over = found
-        yield Raised(Episode("poison_candidates", "", now, 3.0, 3.0), 1.0, "poison!", {"count": 3})
-        yield Changed(on, replace(on, value=9.0, peak=9.0, calm_since=now))
-        yield Over(over, 0.0, 1.0, "over")
+        yield AlertRaised(Episode("poison_candidates", "", now, 3.0, 3.0), 1.0, "poison!", {"count": 3})
+        yield AlertChanged(on, replace(on, value=9.0, peak=9.0, calm_since=now))
+        yield AlertOver(over, 0.0, 1.0, "over")
 
     told = h.run(alerts.decide(judge))
     needs(len(told) == 2, "an alert that begins and one that is over")
@@ -357,6 +359,15 @@ def set_in_transaction(h: Hands) -> None:
     with h.transaction() as db:
         recognise(db).run(h.store.bound(setting.put(defined("new", 60), None)))
         h.business(db)
+
+
+ORDERS = Endpoint("destination", "orders", "rabbitmq", "shop.events, key {type}")
+
+
+def connection_tell(h: Hands) -> None:
+    h.run(
+        endpoints.tell(h.contents.workers["one"], [("orders", Standing("broken", 1.0, "no route", 3, 2.0))])
+    )
 
 
 def verbs() -> dict[str, Verb]:
@@ -443,6 +454,9 @@ def verbs() -> dict[str, Verb]:
         "queue_unsubscribe": lambda h: h.run(q.unsubscribe("r")),
         "queue_forget": lambda h: h.run(q.forget("nobody")),
         "repair": repair,
+        "endpoint_meet": lambda h: h.run(endpoints.meet([ORDERS])),
+        "connection_tell": connection_tell,
+        "connection_leave": lambda h: h.run(endpoints.leave(h.contents.workers["one"])),
         "prune_history": prune("history"),
         "prune_dedupe": prune("dedupe"),
         "prune_streams": prune("streams"),
