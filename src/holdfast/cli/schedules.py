@@ -74,7 +74,6 @@ def show_(name: Name, target: Target, count: Count = 5) -> None:
             ("left out", state.left_out or None),
             ("paused", state.paused_why or state.paused_at),
             ("error", state.error),
-            ("zone data", state.zones),
         )
     )
     if dossier.next:
