@@ -41,6 +41,7 @@ from .orchestrations.flow import Flow
 from .orchestrations.journal import JournalUnreadable
 from .orchestrations.outside import InstanceStatus
 from .orchestrations.turns import TurnOverrun
+from .requests.kinds import Answer, Asked, Request, RequestKind, Resolved
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
 from .rules.patterns import Rule
@@ -57,8 +58,10 @@ __all__ = [
     "Activity",
     "ActivityFailed",
     "Alert",
+    "Answer",
     "AnyHandler",
     "ArchiveFailed",
+    "Asked",
     "Batch",
     "BodySealed",
     "Breaker",
@@ -106,6 +109,9 @@ __all__ = [
     "Reason",
     "Recovery",
     "Refused",
+    "Request",
+    "RequestKind",
+    "Resolved",
     "RetryOptions",
     "RetryPolicy",
     "RetryProfile",

@@ -15,6 +15,7 @@ from .alerting.sinks import Sink
 from .bodies.keys import Source, keys_for
 from .by_hand import ByHand
 from .clock import Clock, SystemClock
+from .facade.asks import Asks
 from .facade.declares import Declares
 from .facade.recurs import Recurs
 from .facade.works import Works
@@ -28,6 +29,8 @@ from .orchestrations.messages import Pen
 from .orchestrations.outside import Orchestrations
 from .orchestrations.turns import Memory, Place
 from .publishing import Publishing
+from .requests.hooks import Pen as RequestPen
+from .requests.outside import Requests
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .settings import Settings, SettingsOptions
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from .telemetry.tracing import Tracing
 
 
-class Holdfast(Declares, Recurs, Works):
+class Holdfast(Declares, Asks, Recurs, Works):
     """An application's engine: `app = Holdfast("sqlite:///shop.db")`, later `postgresql://...`."""
 
     def __init__(
@@ -92,6 +95,9 @@ class Holdfast(Declares, Recurs, Works):
         place = Place(lambda: self.store, lambda: self.clock, self.settings, Pen(self.keys), Memory())
         self.orchestrations = Orchestrations(place, lambda: self.publishing)
         self._declaring = Declaring(self, self.orchestrations)
+        self.requests = Requests(
+            self, lambda: self.store, lambda: self.publishing, self.settings, RequestPen(self.keys)
+        )
 
     def _in_store(self) -> tuple[Publishing, ByHand]:
         """Publishing and working by hand, in the database that this application is in now."""

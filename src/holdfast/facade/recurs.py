@@ -58,7 +58,7 @@ class Recurs(Publishes, Protocol):
             misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
             subject=subject, headers=headers, queue=queue,
         )  # fmt: skip
-        return self.publishing.store_with(lambda: setting.put(made, self.keys), on, "set_schedule")
+        return self.publishing.store_with(lambda: setting.put(made, self.keys), on, verb="set_schedule")
 
     async def aset_schedule(
         self, name: str, rule: Rule | str, type: str, body: object = None, *, on: object = None,
@@ -72,17 +72,19 @@ class Recurs(Publishes, Protocol):
             misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
             subject=subject, headers=headers, queue=queue,
         )  # fmt: skip
-        return await self.publishing.astore_with(lambda: setting.put(made, self.keys), on, "aset_schedule")
+        return await self.publishing.astore_with(
+            lambda: setting.put(made, self.keys), on, verb="aset_schedule"
+        )
 
     def drop_schedule(self, name: str, *, on: object = None) -> bool:
         """End a schedule that was set at run time. What it has published stays. False: there was none of that name."""
         known = schedule_name(name)
-        return self.publishing.store_with(lambda: setting.drop(known), on, "drop_schedule")
+        return self.publishing.store_with(lambda: setting.drop(known), on, verb="drop_schedule")
 
     async def adrop_schedule(self, name: str, *, on: object = None) -> bool:
         """Like `drop_schedule`, for async code and async connections or sessions."""
         known = schedule_name(name)
-        return await self.publishing.astore_with(lambda: setting.drop(known), on, "adrop_schedule")
+        return await self.publishing.astore_with(lambda: setting.drop(known), on, verb="adrop_schedule")
 
     def _defined(
         self, name: str, rule: Rule | str, type: str, body: object, *,

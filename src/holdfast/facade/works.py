@@ -10,6 +10,7 @@ from typing import Protocol
 from ..by_hand import Reported
 from ..model.message import NewMessage, Reason
 from ..model.work import Batch, Leased, Settlement
+from ..requests import sweeping
 from ..rules import delivery
 from ..schedules import setting
 from ..schedules.ticker import Ticker
@@ -56,9 +57,10 @@ class Works(Publishes, Protocol):
         Each step blocks, does a bounded part in one commit and says when it has more to do.
         """
         return {
+            "requests": sweeping.step(lambda: self.store, self.requests.pen),
             "schedules": Ticker(
                 self.store, self.clock, self.keys, lambda: list(self._schedules), self._hear_fired
-            )
+            ),
         }
 
     def _intakes(self, queues: Iterable[str] | None) -> list[Companion]:

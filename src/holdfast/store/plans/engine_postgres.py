@@ -21,6 +21,7 @@ from .deltas import deltas_postgres
 from .families import found_postgres, looks_postgres
 from .firing import PostgresSchedules
 from .operator_postgres import PostgresOperator
+from .requests_postgres import PostgresRequests
 from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import MessageFence, admissible, message_fence
 
@@ -77,6 +78,7 @@ class PostgresEngine:
             "engine": self,
             "operator": PostgresOperator(schema, errors_kept),
             "schedules": PostgresSchedules(),
+            "requests": PostgresRequests(),
         }
 
     def bind(self, query: Query, now: datetime | None) -> Statement:
