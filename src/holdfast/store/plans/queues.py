@@ -138,6 +138,7 @@ PRUNED = {
     "workers": "op_prune_workers",
     "audit": "op_prune_audit",
     "alerts": "op_prune_alerts",
+    "notes": "op_prune_notes",
 }
 
 
