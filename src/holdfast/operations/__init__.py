@@ -20,6 +20,7 @@ from ..errors import UsageError
 from ..handlers.consumer import Consumer
 from ..limits import breakers as limits
 from ..model.message import Death, Trouble
+from ..model.outage import Outage
 from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
@@ -36,6 +37,7 @@ from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
 from .messages import Messages
+from .outages import Outages
 from .queues import Queues
 from .repair import repair
 from .results import (
@@ -105,6 +107,8 @@ __all__ = [
     "Many",
     "Messages",
     "Operations",
+    "Outage",
+    "Outages",
     "Paused",
     "QueueState",
     "Queues",
@@ -155,6 +159,7 @@ class Operations:
         self._desk = Desk(store, settings or Settings(), handlers, keys, who)
         self.keys = Keyring(self._desk)
         self.alerts = Alerts(self._desk, sinks)
+        self.outages = Outages(self._desk)
         self.messages = Messages(self._desk)
         self.dead = DeadLetters(self._desk)
         self.files = LetterFiles(self._desk)

@@ -467,6 +467,7 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
+    outages: int = 0
     more: bool = False  # the time was too short: more is left to remove
 
 

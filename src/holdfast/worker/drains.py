@@ -1,0 +1,54 @@
+"""Drains of one worker: from when it finds something due until it finds nothing and has nothing in hand."""
+
+from __future__ import annotations
+
+from ..clock import Clock
+from ..model.drain import Drained
+from ..model.work import Batch, Report
+from ..rules.pacing import Pacing
+from ..telemetry import Watch
+from ..telemetry.told import tell_drained
+from .endings import Endings
+
+
+class Drains:
+    """Counts what is handed in. `total` is what the worker has done since it began."""
+
+    def __init__(self, endings: Endings, clock: Clock, watch: Watch | None, worker: str) -> None:
+        self._endings, self._clock, self._watch, self._worker = endings, clock, watch, worker
+        self._began_at = self._first_at = clock.monotonic()
+        self._before = (0, 0)
+        self._handed_in = 0  # settlements that the store has taken
+        self._is_first, self._is_draining = True, False
+
+    def exchanged(self, report: Report, batch: Batch, pacing: Pacing) -> None:
+        """An exchange was made. Called often: nothing is counted message by message."""
+        self._handed_in += len(report.settlements) - len(batch.lost)
+        if batch.work:
+            if not self._is_draining:
+                self._is_draining, self._began_at = True, self._clock.monotonic()
+        elif (self._is_draining or self._is_first) and (report.want or report.looks) and pacing.idle:
+            self._end()
+
+    def _end(self) -> None:
+        processed, failed = self._counts()
+        drained = Drained(
+            processed - self._before[0],
+            failed - self._before[1],
+            self._clock.monotonic() - self._began_at,
+            self._is_first,
+        )
+        self._is_first, self._is_draining, self._before = False, False, (processed, failed)
+        if self._watch is not None:
+            self._watch.drained(drained)
+        tell_drained(drained, self._worker)
+
+    def _counts(self) -> tuple[int, int]:
+        ended = self._endings
+        return self._handed_in - ended.others + ended.completed, ended.failures
+
+    @property
+    def total(self) -> Drained:
+        """Everything that this worker has done until now."""
+        processed, failed = self._counts()
+        return Drained(processed, failed, self._clock.monotonic() - self._first_at, True)
