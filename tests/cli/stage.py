@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,9 @@ import pytest
 from holdfast import Holdfast
 from holdfast.clock import MovableClock
 from holdfast.model.message import Reason
+from holdfast.model.outage import Began, Ended
 from holdfast.model.work import Outcome
+from holdfast.store.plans import outages
 from tests.operations import world as worlds
 from tests.operations.world import NOON
 
@@ -98,12 +101,22 @@ def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, M
         "mail-server", why="the mail server is being moved", seconds=600.0
     )
     shop.close()
+    outage(world)
     clock.advance(seconds=20)
     world.store.close()
     with sqlite3.connect(folder / FILE) as database:
         database.execute("pragma wal_checkpoint(truncate)")
     names = Names(ready, waiting, first, deaths[0], deaths[3], done)
     return folder / FILE, names, clock
+
+
+def outage(world: worlds.World) -> None:
+    """Two hours ago nobody worked for half an hour; what was due then has died since."""
+    back = NOON - timedelta(hours=2)
+    down = back - timedelta(minutes=30)
+    began = Began("absent", down + timedelta(minutes=10), down, back, down + timedelta(minutes=10))
+    world.store.run(outages.look(300.0, 30.0, lambda *_: began))
+    world.store.run(outages.look(300.0, 30.0, lambda open, *_: open and Ended(open, back + timedelta(seconds=9))))
 
 
 def copied(source: Path, folder: Path) -> None:

@@ -15,7 +15,7 @@
     t1, t2                   timers for the streams a and b, due a minute later
     unrouted                 nobody subscribes to its type yet; its stream is a
     beside the work          an event, an audited order, a turn, and alerts: two are raised, one of them is being told,
-                             and a third is over and told
+                             and a third is over and told; an outage that is over and one that is open
 
 Time stands still: all operations happen at `now`.
 """
@@ -31,8 +31,9 @@ from msgspec.structs import replace
 
 from holdfast.model.alert import Episode, Over, Raised
 from holdfast.model.message import NewMessage
+from holdfast.model.outage import Began, Ended
 from holdfast.model.work import Leased
-from holdfast.store.plans import alerts, audit
+from holdfast.store.plans import alerts, audit, outages
 from holdfast.store.plans import dead as dead_letters
 from tests.store.box import Box, dead, done, new
 
@@ -168,6 +169,9 @@ def _beside(box: Box, c: Contents) -> None:
     entry = audit.Entry("dead_letters.redrive", "q", count=2)
     c.audited = run(audit.write("somebody", entry))
     run(alerts.take_turn("alerts", 10.0))
+    for _ in range(2):  # one outage is over, one is open
+        run(outages.look(300.0, 30.0, lambda *_: Began("absent", c.now, c.now, c.now, c.now)))
+        run(outages.look(300.0, 30.0, lambda open, *_: Ended(open, c.now) if open.number == 1 else None))
     event = "insert into {event} (stream, version, id, type, created_at, body) values ('e', 1, :id, 't', :now, '1')"
     box.query("insert into {event_stream} (name, version) values ('e', 1)")
     box.query(event, id=str(uuid5(NAMESPACE_OID, "event")), now=box.store.now())

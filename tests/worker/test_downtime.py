@@ -12,9 +12,10 @@ import pytest
 
 from holdfast import Context, Holdfast, Snooze
 from holdfast.clock import MovableClock
-from holdfast.model.drain import Drained
+from holdfast.model.drain import DrainSummary
 from holdfast.operations import Outage
 from holdfast.store.plans import engine, outages
+from tests.worker.lab import auntil
 
 EIGHT = datetime(2040, 3, 15, 8, 0, tzinfo=UTC)  # later than any clock of the machine
 DAY = timedelta(days=1)
@@ -38,7 +39,7 @@ class Service:
     def greet(self, who: str, at: datetime) -> None:
         self.app.publish("greeting", {"who": who}, subject=f"user-{who}", at=at)
 
-    def work(self) -> Drained:
+    def work(self) -> DrainSummary:
         """A worker comes, works until nothing is due, and goes."""
         worker = self.app.worker(until_idle=True)
         asyncio.run(worker.run())
@@ -436,10 +437,8 @@ async def test_each_drain_of_a_worker_that_stays_has_its_summary(
     async def work(n: int) -> None: ...
 
     async def drained(count: int) -> list[Any]:
-        async with asyncio.timeout(30):
-            while len(found := records(caplog, "drain.ended")) < count:
-                await asyncio.sleep(0.005)
-        return found
+        await auntil(lambda: len(records(caplog, "drain.ended")) >= count)
+        return records(caplog, "drain.ended")
 
     with caplog.at_level(logging.INFO, "holdfast"):
         async with app.running():

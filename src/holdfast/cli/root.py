@@ -16,6 +16,7 @@ from . import (
     grants,
     keys,
     messages,
+    outages,
     overview,
     queues,
     running,
@@ -88,5 +89,6 @@ for name, group in (
     ("breakers", breakers.app),
     ("keys", keys.app),
     ("alerts", alerts.app),
+    ("outages", outages.app),
 ):
     app.add_typer(group, name=name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class DrainSummary:
     """The summary of a drain. `failed` counts attempts, whatever became of their messages.
 
     `is_first`: the first one of its worker, which handles what fell due before it came.

@@ -36,6 +36,7 @@ from .files import Archived, Imported, LetterFiles
 from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
+from .late import EndedMessage, StuckMessage
 from .messages import Messages
 from .outages import Outages
 from .queues import Queues
@@ -97,6 +98,7 @@ __all__ = [
     "Dropped",
     "Emptied",
     "Ended",
+    "EndedMessage",
     "Filter",
     "Finding",
     "Group",
@@ -124,6 +126,7 @@ __all__ = [
     "StreamState",
     "Streams",
     "Stuck",
+    "StuckMessage",
     "Subscription",
     "Subscriptions",
     "Tripped",

@@ -11,7 +11,7 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import Protocol
 
-from ..model.drain import Drained
+from ..model.drain import DrainSummary
 from ..model.work import Batch, Leased, Report, Settlement
 
 
@@ -34,7 +34,7 @@ class Watch(Protocol):
         """Results were handed in, and work was handed out."""
         ...
 
-    def drained(self, drained: Drained) -> None:
+    def drained(self, drained: DrainSummary) -> None:
         """Nothing is due any more, after this."""
         ...
 
@@ -63,7 +63,7 @@ class Several:
         for watch in self.watches:
             watch.exchanged(report, batch, seconds)
 
-    def drained(self, drained: Drained) -> None:
+    def drained(self, drained: DrainSummary) -> None:
         for watch in self.watches:
             watch.drained(drained)
 

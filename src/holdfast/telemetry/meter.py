@@ -8,7 +8,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 
 from ..clock import Clock, DatabaseTime
-from ..model.drain import Drained
+from ..model.drain import DrainSummary
 from ..model.message import Reason
 from ..model.work import Batch, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
@@ -93,7 +93,7 @@ class Meter:
             changes.append((self._lost, len(batch.lost)))
         self.sheet.add(changes)
 
-    def drained(self, drained: Drained) -> None:
+    def drained(self, drained: DrainSummary) -> None:
         if drained.processed or drained.failed:
             self.sheet.add(observed(self._drain, LONG, drained.seconds))
 

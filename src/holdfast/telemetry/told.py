@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model.drain import Drained
+from ..model.drain import DrainSummary
 from ..model.outage import Outage
 from ..rules.alert import length
 from .logs import Log
@@ -37,7 +37,7 @@ def tell_ended(each: Outage) -> None:
     )  # fmt: skip
 
 
-def tell_drained(each: Drained, worker: str) -> None:
+def tell_drained(each: DrainSummary, worker: str) -> None:
     """Log what a worker did between finding work and finding none; the first time also if there was none."""
     start = "At its start " if each.is_first else ""
     text = (

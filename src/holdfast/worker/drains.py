@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..clock import Clock
-from ..model.drain import Drained
+from ..model.drain import DrainSummary
 from ..model.work import Batch, Report
 from ..rules.pacing import Pacing
 from ..telemetry import Watch
@@ -32,7 +32,7 @@ class Drains:
 
     def _end(self) -> None:
         processed, failed = self._counts()
-        drained = Drained(
+        drained = DrainSummary(
             processed - self._before[0],
             failed - self._before[1],
             self._clock.monotonic() - self._began_at,
@@ -48,7 +48,7 @@ class Drains:
         return self._handed_in - ended.others + ended.completed, ended.failures
 
     @property
-    def total(self) -> Drained:
+    def total(self) -> DrainSummary:
         """Everything that this worker has done until now."""
         processed, failed = self._counts()
-        return Drained(processed, failed, self._clock.monotonic() - self._first_at, True)
+        return DrainSummary(processed, failed, self._clock.monotonic() - self._first_at, True)

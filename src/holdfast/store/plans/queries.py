@@ -38,6 +38,13 @@ STREAM = (
     " created_at error failed_at worker until newest_at"
 )
 ENDED = "queue type stream subject outcome ended_at started_at due_at attempts failures status why"
+ENDED_MESSAGE = "id queue type stream subject outcome ended_at started_at due_at attempts failures why late"
+ENDED_IF = {
+    "queue": "e.queue = :queue",
+    "type": "e.type = :type",
+    "stream": "e.stream = :stream",
+    "since": "e.ended_at >= :since::timestamptz",
+}
 WORKER = "id name started_at seen_at queues asleep stopping leases"
 
 DEATH = "id queue died_at seq type reason last_reason fingerprint worker error body"
@@ -150,6 +157,29 @@ def poison_candidates(attempts: int, limit: int) -> Plan[list[Row]]:
     """Failed messages with at least so many attempts that will be retried, most attempts first."""
     rows = yield Query((*FOUND, "queries/op_poison"), {"attempts": attempts, "limit": limit})
     return shape(DELIVERY, rows)
+
+
+@single
+def stuck(before: datetime, at: datetime, queue: str | None, limit: int) -> Plan[list[Row]]:
+    """Messages that were due before a moment and are not in hand now, the oldest first."""
+    params = {"before": before, "at": at, "queue": queue, "limit": limit}
+    rows = yield Query((*FOUND, "queries/op_stuck"), params)
+    return shape(DELIVERY, rows)
+
+
+@single
+def ended(*, late: float | None = None, limit: int = 100, **wanted: Any) -> Plan[list[Row]]:
+    """Messages that have ended and match: the newest first, or those that began so late, the latest first."""
+    params = {name: value for name, value in wanted.items() if value is not None}
+    conditions = ["true", *(ENDED_IF[name] for name in params)]
+    order = "e.ended_at desc, e.id"
+    if late is not None:
+        params["late"] = late
+        conditions.append("e.late > :late::float8")
+        order = "e.late desc, e.id"
+    tail = f" where {' and '.join(conditions)} order by {order} limit {int(limit)}"
+    rows = yield Query(("queries/op_ended", Text(tail)), params)
+    return shape(ENDED_MESSAGE, rows)
 
 
 @single
