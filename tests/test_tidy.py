@@ -91,8 +91,8 @@ BANNED_WORDS = {
     "workflows": "orchestrations",
 }
 
-MODULE_LINES = (500, 600)  # (reported, refused)
-FUNCTION_LINES = (70, 90)
+MODULE_LINES = (450, 500)  # (reported, refused)
+FUNCTION_LINES = (60, 70)
 
 
 # --- Reading the sources ------------------------------------------------------------------------------------

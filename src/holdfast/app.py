@@ -93,7 +93,14 @@ class Holdfast(Declares, Works):
         publishing = Publishing(repr(self), self.store, self.handlers, self.settings, self.keys, self.tracing)
         publishing.require_on = self.require_on
         by_hand = ByHand(
-            self.store, self.handlers, self.settings, self.clock, self.redact, self.keys, self.prepare
+            self.store,
+            self.handlers,
+            self.settings,
+            self.clock,
+            self.redact,
+            self.keys,
+            self.prepare,
+            self._steps,
         )
         return publishing, by_hand
 

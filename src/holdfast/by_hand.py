@@ -28,8 +28,9 @@ from .store import Store
 from .store.plans import engine, sequences
 from .telemetry.logs import Log
 from .worker.endings import concluded
-from .worker.loop import tell_mended
+from .worker.ticking import Step, Ticking
 from .worker.traces import Traces
+from .worker.trouble import tell_mended
 
 log = Log("holdfast.worker")
 
@@ -53,12 +54,15 @@ class ByHand:
         masking: Masking,
         keys: Keys | None,
         prepare: Callable[[], None],
+        steps: Callable[[], Mapping[str, Step]],
     ) -> None:
         self.store, self.handlers, self.settings, self.clock = store, handlers, settings, clock
         self.masking, self.keys, self.prepare = masking, keys, prepare
+        self.steps = steps
+        self._ticking: Ticking | None = None  # made at the first look
         self.traces = Traces()
         self.number: int | None = None  # the worker's number; it has one after it has asked for work
-        self._lock = threading.Lock()
+        self._lock, self._ticks = threading.Lock(), threading.Lock()
         self._held: dict[Lease, float] = {}  # leases and when they lapse; monotonic
         self._asking = 0  # exchanges in flight that may bring ordinary work
         self._alone: Lease | bool = (
@@ -130,6 +134,7 @@ class ByHand:
         """Look once: for ordinary work, for suspects, or for both, until something is found."""
         if not report.want:
             return self._exchange(replace(report, total=0))
+        self._tick()
         self._look(report.want)
         batch: Batch | None = None
         for alone in (False, True) if self._had_suspect else (True, False):
@@ -145,6 +150,18 @@ class ByHand:
                 return batch
         # A suspect is held: nothing else is handed out.
         return batch or self._exchange(replace(report, want=(), total=0))
+
+    def _tick(self) -> None:
+        """Do what falls due by the clock. Of several threads one does it, and the others go on."""
+        if not self._ticks.acquire(blocking=False):
+            return
+        try:
+            if self._ticking is None:
+                self._ticking = Ticking(self.steps(), self.clock, lambda queues: None)
+            if self._ticking.is_due:
+                self._ticking.tick_here()
+        finally:
+            self._ticks.release()
 
     def _look(self, want: Sequence[Want]) -> None:
         """End leases that lapsed, and find out whether a suspect waits."""

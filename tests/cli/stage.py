@@ -116,7 +116,9 @@ def outage(world: worlds.World) -> None:
     down = back - timedelta(minutes=30)
     began = Began("absent", down + timedelta(minutes=10), down, back, down + timedelta(minutes=10))
     world.store.run(outages.look(300.0, 30.0, lambda *_: began))
-    world.store.run(outages.look(300.0, 30.0, lambda open, *_: open and Ended(open, back + timedelta(seconds=9))))
+    world.store.run(
+        outages.look(300.0, 30.0, lambda open, *_: open and Ended(open, back + timedelta(seconds=9)))
+    )
 
 
 def copied(source: Path, folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import StoreUnavailable, UsageError
-from holdfast.store import sqlite
+from holdfast.store import connecting_sqlite
 
 
 async def test_require_on_refuses_a_publish_without_it(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ async def test_require_on_refuses_a_publish_without_it(tmp_path: Path) -> None:
 
 
 def test_on_sqlite_the_error_after_waiting_names_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(connecting_sqlite, "BUSY_SECONDS", 0.1)
     app = Holdfast(f"sqlite:///{tmp_path}/a.db")
     app.migrate()
     with sqlite3.connect(tmp_path / "a.db") as db:

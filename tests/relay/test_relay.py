@@ -172,6 +172,20 @@ async def test_what_can_never_be_sent_is_dead_at_once_and_its_neighbours_are_sen
     }  # fmt: skip
 
 
+async def test_a_dead_letter_of_a_destination_can_be_edited_and_is_sent(lab: Lab) -> None:
+    """There is no function whose annotation its body has to fit."""
+    app, memory = lab.app(), MemoryBroker(Limits(body_bytes=1000))
+    memory.bind("shop.events", "#", queue="billing")
+    declare(app, memory)
+    sent = app.publish("order.placed", {"n": 1, "x": "x" * 2000}, stream="s")
+    async with lab.working(app):
+        await settled(lab)
+    app.operations.dead.edit(sent.id, '{"n": 1}', redrive=True)
+    async with lab.working(app):
+        await settled(lab)
+    assert numbers(memory, "s") == [1]
+
+
 async def test_what_came_through_an_inbox_is_not_sent_on_unless_that_is_wanted(lab: Lab) -> None:
     app, memory = lab.app(), broker()
     declare(app, memory)

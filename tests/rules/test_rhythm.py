@@ -1,31 +1,57 @@
-"""How often a worker looks: the settings `poll_min` and `poll_max` bound it."""
+"""When a step of the tick runs again."""
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from holdfast.rules.rhythm import Rhythm
+from holdfast.rules.rhythm import FAILED_MAX, LOOKS_EVERY, Beat
 
 
-def rests(rhythm: Rhythm, seconds: float, due_in: float | None = None) -> list[float]:
-    """The rests of an idle worker in so many seconds."""
-    now, found = 0.0, []
-    while now < seconds:
-        found.append(rhythm.rest(now, idle=True, due_in=due_in))
-        now += max(found[-1], 0.001)
-    return found
+@pytest.mark.parametrize(
+    ("did", "due_in", "rests"),
+    [
+        (0, None, LOOKS_EVERY),  # nothing waits
+        (5, None, LOOKS_EVERY),
+        (0, 0.25, 0.25),  # wakes exactly then
+        (0, 3600.0, LOOKS_EVERY),  # looks once a second, whatever it knows
+        (500, -2.0, 0.0),  # more is due
+        (500, 0.0, 0.0),
+    ],
+)
+def test_when_a_step_runs_again(did: int, due_in: float | None, rests: float) -> None:
+    beat = Beat()
+    assert beat.is_due(-1e9)
+    beat.ticked(100.0, did, due_in)
+    assert beat.at == pytest.approx(100.0 + rests)
+    assert beat.is_due(100.0 + rests)
+    assert not beat.is_due(100.0 + rests - 0.001)
 
 
-@pytest.mark.covers("B13")
-def test_a_poll_a_minute_is_a_setting() -> None:
-    found = rests(Rhythm(60.0, 60.0, 0.0), 600)
-    assert found == [60.0] * 10
-    assert max(rests(Rhythm(0.002, 60.0, 0.0), 600)) == 60.0
+def test_what_somebody_else_holds_is_not_asked_for_all_the_time() -> None:
+    beat, now, rests = Beat(), 0.0, []
+    for _ in range(8):
+        beat.ticked(now, 0, -1.0)
+        rests.append(beat.at - now)
+        now = beat.at
+    assert all(0 < a <= b for a, b in itertools.pairwise(rests))
+    assert rests[-1] == LOOKS_EVERY
+    beat.ticked(now, 1, -1.0)  # it is free again
+    assert beat.at == now
+    beat.ticked(now, 0, -1.0)
+    assert beat.at - now == pytest.approx(rests[0])
 
 
-def test_something_due_earlier_is_not_waited_for_that_long() -> None:
-    assert rests(Rhythm(60.0, 60.0, 0.0), 10, due_in=2.5) == [2.5] * 4
-
-
-def test_without_it_an_idle_worker_polls_once_a_second() -> None:
-    assert max(rests(Rhythm(0.002, 0.1, 0.0), 60)) == 1.0
+def test_a_step_that_fails_rests_longer_and_is_not_woken() -> None:
+    beat, rests = Beat(), []
+    for _ in range(9):
+        beat.broke(0.0)
+        rests.append(beat.at)
+        beat.wake()
+        assert not beat.is_due(beat.at - 0.5)
+    assert rests[:3] == [1.0, 2.0, 4.0]
+    assert rests[-1] == FAILED_MAX
+    beat.ticked(100.0, 0, None)
+    beat.wake()
+    assert beat.is_due(100.0)

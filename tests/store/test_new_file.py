@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from holdfast.store.sqlite import connect
+from holdfast.store.connecting_sqlite import connect
 
 ROUNDS, THREADS = 40, 6
 

@@ -21,6 +21,7 @@ COMPOSED = {
     "op_find": ("op_delivery", "", "op_find"),
     "op_show": ("op_delivery", "", "op_show"),
     "op_poison": ("op_delivery", "", "op_find", "op_poison"),
+    "op_stuck": ("op_delivery", "", "op_find", "op_stuck"),
 }
 PARTS = {name for parts in COMPOSED.values() for name in parts}
 

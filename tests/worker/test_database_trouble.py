@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from holdfast import Context, Holdfast, RetryPolicy
-from holdfast.store import sqlite
+from holdfast.store import connecting_sqlite
 from holdfast.store.plans import engine
 from tests import servers
 from tests.worker.lab import Lab, auntil, settled, until
@@ -402,7 +402,7 @@ async def test_a_worker_cancelled_in_the_middle_of_an_exchange(proxied: Any, don
 async def test_sqlite_locked_for_a_while(sqlite_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than we wait for it: the exchange fails, is tried again, and nothing is done twice."""
     lab = sqlite_lab
-    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(connecting_sqlite, "BUSY_SECONDS", 0.1)
     app, starts = lab.app(), []
     locked = threading.Event()
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.message import Message
 from holdfast.model.work import Batch, Found, Leased, Look, Outcome, Report, Share
-from holdfast.rules import delivery
+from holdfast.rules import delivery, holding
 from holdfast.rules import pacing as rule
 from holdfast.rules.families import ASKED_MAX, PASSED_MAX, QUIET_KEPT
 from holdfast.rules.lanes import HORIZON, Lane, Limit, Stop
@@ -659,8 +659,8 @@ def test_renewals_end_when_the_handlers_time_is_over() -> None:
     take(p, leased(1), now=0.0)
     take(p, leased(2), now=0.0)
     lane, other = start(p, 5.0)
-    assert [each for each, _ in p.leases(54.9)] == [lane, other]
-    assert p.leases(55.0) == []
+    assert [each for each, _ in holding.leases(p, 54.9)] == [lane, other]
+    assert holding.leases(p, 55.0) == []
     assert p.overdue(54.9) == []
     assert p.overdue(55.0) == [lane, other]
     lane.stop = Stop.TIMEOUT
@@ -671,7 +671,7 @@ def test_a_renewal_counts_from_when_it_was_asked_for() -> None:
     p = pacing(lease=30.0)
     take(p, leased(1), now=0.0)
     (lane,) = start(p)
-    assert p.renewed(p.leases(20.0), set(), 20.0) == []
+    assert holding.renewed(p, holding.leases(p, 20.0), set(), 20.0) == []
     assert p.lapsed(49.9) == []
     assert p.lapsed(50.0) == [lane]
 
@@ -680,7 +680,7 @@ def test_the_heartbeat_finds_a_lost_lease() -> None:
     p = pacing()
     take(p, leased(1), leased(2))
     one, two = start(p)
-    assert p.renewed(p.leases(1.0), {2}, 1.0) == [two]
+    assert holding.renewed(p, holding.leases(p, 1.0), {2}, 1.0) == [two]
     assert two.lost
     assert not one.lost
 
@@ -690,11 +690,11 @@ def test_a_heartbeat_does_not_mistake_an_end_for_a_loss() -> None:
     p = pacing()
     take(p, leased(1))
     (lane,) = start(p)
-    asked = p.leases(1.0)
+    asked = holding.leases(p, 1.0)
     finish(p, lane)
     report = p.report(1, 1.0)
     p.receive(report, batch_of(), 1.0)
-    assert p.renewed(asked, {1}, 1.0) == []
+    assert holding.renewed(p, asked, {1}, 1.0) == []
     assert not lane.lost
 
 
@@ -707,17 +707,17 @@ def test_a_heartbeat_does_not_mistake_a_move_for_a_loss(when: str) -> None:
     finish(p, lane)
     p.begin(lane, 0.0)
     if when == "before":
-        asked = p.leases(1.0)
+        asked = holding.leases(p, 1.0)
     report = p.report(1, 1.0)
     if when == "during":
-        asked = p.leases(1.0)
+        asked = holding.leases(p, 1.0)
         assert asked[0][1] == ((1, 1), (2, 1)), "both are asked for"
     p.receive(report, batch_of(), 1.0)
     if when == "after":
-        asked = p.leases(1.0)
+        asked = holding.leases(p, 1.0)
     # The store has moved the lease to 2: of what was asked, 1 is gone.
     gone = {seq for _, fences in asked for seq, _ in fences if seq == 1}
-    assert p.renewed(asked, gone, 1.0) == []
+    assert holding.renewed(p, asked, gone, 1.0) == []
     assert not lane.lost
 
 
@@ -811,15 +811,15 @@ def test_a_look_does_not_mistake_a_move_for_a_loss() -> None:
     take(p, *run_of(1, 2, 3, 4))
     (lane,) = start(p)
     completion = p.open_completion(lane)
-    asked = p.where()
+    asked = holding.where(p)
     standing = {(2, 1)}  # after the first of the two commits
     p.complete(lane, completion, 0.0)
     p.begin(lane, 0.0)
     p.complete(lane, p.open_completion(lane), 0.0)
     p.begin(lane, 0.0)
-    standing |= p.moved_since(asked)
-    assert p.reconcile(standing) == ([], [], [])
-    assert 3 in p.known(standing)
+    standing |= holding.moved_since(asked)
+    assert holding.reconcile(p, standing) == ([], [], [])
+    assert 3 in holding.known(p, standing)
     assert not lane.lost
 
 
@@ -827,10 +827,10 @@ def test_a_look_finds_a_lost_lease_although_a_handler_settles_under_it() -> None
     p = pacing()
     take(p, *run_of(1, 2, 3))
     (lane,) = start(p)
-    asked = p.where()
+    asked = holding.where(p)
     p.open_completion(lane)
-    assert p.moved_since(asked) == set(), "nothing was committed"
-    assert p.reconcile(set()) == ([], [], [lane])
+    assert holding.moved_since(asked) == set(), "nothing was committed"
+    assert holding.reconcile(p, set()) == ([], [], [lane])
 
 
 # --- Keys -------------------------------------------------------------------------------------------------------------

@@ -19,16 +19,16 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Batch, Report, Settlement
-from holdfast.rules import delivery
+from holdfast.rules import delivery, holding
 from holdfast.rules.lanes import Completion, Lane, Limit, stamped
 from holdfast.rules.pacing import Pacing
 from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.retry import RetryPolicy
 from holdfast.settings import Settings
+from holdfast.store.connecting_sqlite import execute
 from holdfast.store.migrate import migrate
 from holdfast.store.plans import engine
 from holdfast.store.plans.engine_sqlite import SqliteEngine
-from holdfast.store.sqlite import execute
 from holdfast.store.statement import Runnable, bound, drive
 
 QUEUES = {"strict": "strict", "loose": "available"}
@@ -134,16 +134,16 @@ class Actor:
             return
         report, _ = self.flight
         self.answer = None
-        asked = self.pacing.where()
+        asked = holding.where(self.pacing)
         standing = self.world.run(engine.standing(self.number))
         # The answer finds a worker whose handlers may have gone on meanwhile.
         for _ in range(self.world.dice.choice([0, 0, 3, 10])):
             self.world.dice.choice([self.begin, self.end, self.complete, self.verify])()
-        standing |= self.pacing.moved_since(asked)
-        settlements, moves, lost = self.pacing.reconcile(standing)
+        standing |= holding.moved_since(asked)
+        settlements, moves, lost = holding.reconcile(self.pacing, standing)
         held = self.world.run(engine.standing(self.number))
         assert not held.intersection(fence for lane in lost for fence in lane.fences), "taken for lost"
-        known = self.pacing.known(standing)
+        known = holding.known(self.pacing, standing)
         self.world.run(engine.recover(worker=self.number, known=known))
         self.flight = (replace(report, settlements=settlements, moves=moves), self.mono)
 
@@ -239,13 +239,13 @@ class Actor:
     # -- time
 
     def beat(self) -> None:
-        asked = self.pacing.leases(self.mono)
+        asked = holding.leases(self.pacing, self.mono)
         fences = [fence for _, fences in asked for fence in fences]
         lost, _ = self.world.run(engine.renew(self.number, fences, SETTINGS.lease))
         # The answer finds a worker that may have gone on meanwhile.
         if self.world.dice.random() < 0.5:
             self.send()
-        self.pacing.renewed(asked, lost, self.mono)
+        holding.renewed(self.pacing, asked, lost, self.mono)
 
     def look_at_the_clock(self) -> None:
         self.pacing.lapsed(self.mono)

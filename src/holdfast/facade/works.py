@@ -17,6 +17,7 @@ from ..telemetry.sheet import Sheet
 from ..worker.board import Board
 from ..worker.embedded import Running
 from ..worker.loop import Worker
+from ..worker.ticking import Step
 from .publishes import Publishes
 
 
@@ -43,8 +44,15 @@ class Works(Publishes, Protocol):
             self.store, self.handlers, self.settings, self.clock, draft=self.message, queues=queues, name=name,
             board=board, quarantine=quarantine, embedded=embedded, until_idle=until_idle,
             housekeeping=Keeper(lambda: self.operations), watch=together(watches), around=self._around,
-            companions=[] if alone else self._intakes(queues),
+            companions=[] if alone else self._intakes(queues), steps=self._steps(),
         )  # fmt: skip
+
+    def _steps(self) -> dict[str, Step]:
+        """What any worker of this application does by the clock, by name, in this sequence (worker/ticking.py).
+
+        Each step blocks, does a bounded part in one commit and says when it has more to do.
+        """
+        return {}
 
     def _intakes(
         self, queues: Iterable[str] | None

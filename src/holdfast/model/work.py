@@ -165,3 +165,16 @@ class Batch:
     marks: dict[str, Mark] = field(default_factory=dict)  # queue -> when and which the last head was
     suspects: bool = False  # a suspect waits for the quarantine (known after a peek)
     paused: frozenset[str] = frozenset()  # queues of which nothing is handed out to any worker
+
+
+class Ticked(NamedTuple):
+    """What one step of a tick did: how many things, when the next one falls due, and which queues got messages.
+
+    `next_at` is None if nothing waits. A time that has passed says that more is due now. `queues`: those that got
+    messages which became claimable in the past.
+    """
+
+    did: int
+    now: datetime  # the database's time
+    next_at: datetime | None = None
+    queues: tuple[str, ...] = ()

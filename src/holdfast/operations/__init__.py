@@ -38,20 +38,19 @@ from .instances import why_instance
 from .keyring import Keyring
 from .late import EndedMessage, StuckMessage
 from .messages import Messages
+from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .outages import Outages
 from .queues import Queues
 from .repair import repair
 from .results import (
     STATES,
     Action,
-    Blocking,
     Canary,
     Changed,
     Content,
     Deaths,
     Delivery,
     Dossier,
-    Dropped,
     Emptied,
     Ended,
     Filter,
@@ -60,17 +59,21 @@ from .results import (
     Housekept,
     Letter,
     Many,
-    QueueState,
-    Raised,
+    RaisedSequence,
     ReasonCount,
     Redriven,
     Rehearsal,
     Repaired,
     RetryBacklog,
     State,
+    Stuck,
+)
+from .states import (
+    Blocking,
+    Dropped,
+    QueueState,
     StreamOrder,
     StreamState,
-    Stuck,
     Subscription,
     Unrouted,
     WorkerState,
@@ -104,17 +107,20 @@ __all__ = [
     "Group",
     "Housekept",
     "Imported",
+    "InstanceDossier",
+    "InstanceState",
     "Letter",
     "LetterFiles",
     "Many",
     "Messages",
     "Operations",
+    "Orchestrations",
     "Outage",
     "Outages",
     "Paused",
     "QueueState",
     "Queues",
-    "Raised",
+    "RaisedSequence",
     "ReasonCount",
     "Redriven",
     "Rehearsal",
@@ -129,6 +135,7 @@ __all__ = [
     "StuckMessage",
     "Subscription",
     "Subscriptions",
+    "Told",
     "Tripped",
     "Trouble",
     "Unrouted",
@@ -168,6 +175,7 @@ class Operations:
         self.files = LetterFiles(self._desk)
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
+        self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
 

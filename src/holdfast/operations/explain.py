@@ -15,7 +15,8 @@ from ..store.plans.rows import TIMER
 from . import from_rows, gates
 from .desk import Desk
 from .queues import Queues
-from .results import OPERATOR, Delivery, Ended, Letter, QueueState, StreamState, clock
+from .results import OPERATOR, Delivery, Ended, Letter, clock
+from .states import QueueState, StreamState
 from .streams import Streams
 
 AHEAD_MAX = 10_000

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from ..model.failure import FailureDescription, of_letter
 from ..model.message import Death, Reason, Trouble
 from ..model.names import shown_key
-from .results import Action, Content, Delivery, Ended, Group, Letter, StreamState
+from .results import Action, Content, Delivery, Ended, Group, Letter
+from .states import StreamState
 
 T = TypeVar("T")
 

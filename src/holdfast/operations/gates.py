@@ -16,7 +16,8 @@ from ..rules.catchup import catch_up
 from ..store.plans import breakers, queries, slots
 from ..store.plans.breakers import BreakerRow
 from .desk import Desk
-from .results import Delivery, QueueState, clock
+from .results import Delivery, clock
+from .states import QueueState
 
 BREAKERS_MAX = 1000
 HELD_MAX = 100_000

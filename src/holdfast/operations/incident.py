@@ -20,7 +20,8 @@ from ..store.plans import dead_queries as letters
 from . import from_rows
 from .breakers import BreakerState
 from .desk import Desk
-from .results import Finding, Letter, QueueState, StreamState, Unrouted, WorkerState, clock
+from .results import Finding, Letter, clock
+from .states import QueueState, StreamState, Unrouted, WorkerState
 from .streams import POISON_ATTEMPTS
 
 LATE_SECONDS = 300.0

@@ -14,7 +14,8 @@ from ..store.plans import audit, operator, queries, queues
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from .desk import Desk, Tally, log, said
-from .results import Emptied, QueueState, WorkerState
+from .results import Emptied
+from .states import QueueState, WorkerState
 
 BATCH = 500
 BATCHES_MAX = 100_000

@@ -11,7 +11,8 @@ from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from . import from_rows, results
 from .desk import Desk, as_id, log, needed, said
-from .results import OPERATOR, Blocking, Changed, Delivery, StreamOrder, StreamState
+from .results import OPERATOR, Changed, Delivery
+from .states import Blocking, StreamOrder, StreamState
 
 POISON_ATTEMPTS = 10
 

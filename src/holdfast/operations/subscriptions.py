@@ -10,7 +10,7 @@ from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from .desk import Desk, log, said
 from .queues import INTERNAL, Queues
-from .results import Dropped, Subscription
+from .states import Dropped, Subscription
 
 
 class Subscriptions:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..bodies.keys import Keys
 from ..handlers.consumer import Limits
@@ -14,21 +13,21 @@ from ..model.work import Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..store.plans import instances
+from .messages import EARLY
 from .turns import Place
 
-QUEUE = "holdfast/signals"
 KEPT_DAYS = 7.0  # a signal for an instance that never starts is a dead letter after that
 LOOK_MIN, LOOK_MAX = 1.0, 30.0  # seconds between two looks whether it has
 
 
 @dataclass(frozen=True)
 class EarlySignals:
-    """Passes signals on when their instance has started. A `Consumer`."""
+    """Passes signals on when their instance has started. A `SingleConsumer`."""
 
     place: Place
     policy: HandlerPolicy
     masking: Masking
-    queue: str = QUEUE
+    queue: str = EARLY
     patterns: tuple[str, ...] = ()
     is_family: bool = False
     is_ordered: bool = True
@@ -41,14 +40,8 @@ class EarlySignals:
     def limits(self, queue: str) -> Limits:
         return Limits(self.place.settings.concurrency, self.place.settings.timeout)
 
-    def decode(self, text: str) -> Any:
-        return text
-
     def but(self, policy: HandlerPolicy) -> EarlySignals:
         return replace(self, policy=policy)
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        raise NotImplementedError("signals are passed on one by one")
 
     async def call(self, leased: Leased, context: Context | None) -> Snooze | None:
         assert context is not None
@@ -58,7 +51,7 @@ class EarlySignals:
             age = (self.place.now() - message.created_at).total_seconds()
             return Snooze(min(max(LOOK_MIN, age / 10), LOOK_MAX))
         queue, state = found
-        if state == "running":  # the body is bound to id and type, which stay
+        if state in instances.OPEN:  # the body is bound to id and type, which stay
             passed = NewMessage(message.id, message.type, message.body, stream=message.stream, queue=queue)
             context._emits.append(passed)
         return None

@@ -18,7 +18,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from ..bodies.codec import represent
+from ..bodies.checking import represent
 from ..errors import HoldfastError
 from .failures import Failure
 
@@ -54,6 +54,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
     parent: str | None = None
     deadline: int | None = None
     carried: tuple[Carried, ...] = ()
+    attributes: dict[str, str] | None = None
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):

@@ -28,7 +28,7 @@ from .journal import (
 )
 from .loop import Circles
 from .outcome import End, Overrun, Turn, Waits
-from .replay import Changed
+from .replay import CodeChanged
 
 DEFAULTS = Settings()
 
@@ -132,7 +132,7 @@ class Instance:
 
     def turn(
         self, arrivals: Sequence[Arrival], now: datetime, *, more: bool = False
-    ) -> Turn | Changed | Overrun:
+    ) -> Turn | CodeChanged | Overrun:
         """Give new arrivals to the code. `more`: the turn goes on (inline activities), so this is one part of it.
 
         After anything but a Turn the instance is of no use: close it.
@@ -197,14 +197,15 @@ class Instance:
         self._count(row)
         text = encode(row)
         self.size += len(text)
-        gone = set(self._code.withdrawn)
+        gone = {each.number for each in self._code.withdrawn}
         asked = {each.number for each in self._code.asks}
         end = self.ended if taken.entries else None
         return Turn(
             row=row, text=text,
             asks=tuple(each for each in self._code.asks if each.is_sent and each.number not in gone),
-            withdrawn=tuple(each for each in self._code.withdrawn if each not in asked),
-            end=end, status=self._code.status_text, unread=taken.unread, duplicates=tuple(taken.duplicates),
+            withdrawn=tuple(each for each in self._code.withdrawn if each.number not in asked),
+            end=end, status=self._code.status_text,
+            attributes=self._code.attributes_text, unread=taken.unread, duplicates=tuple(taken.duplicates),
             entries=self.entries, size=self.size, used_once=self._code.used_once, swallowed=self._code.swallowed,
         )  # fmt: skip
 
@@ -236,7 +237,7 @@ def play(
     journal: Iterable[Row],
     arrivals: Sequence[Arrival],
     now: datetime,
-) -> Turn | Changed | Overrun:
+) -> Turn | CodeChanged | Overrun:
     """One turn from the journal alone: the same whenever and wherever it is run."""
     instance = Instance(program, id, execution)
     try:

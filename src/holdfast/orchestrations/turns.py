@@ -11,7 +11,7 @@ message that it consumed. Code that has changed is not poison: the message waits
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
@@ -35,15 +35,16 @@ from ..store import Store
 from ..store.plans import instances
 from ..store.plans.instances import Stand
 from ..telemetry.logs import Log
+from .attributes import attributes_text, checked
 from .budget import Alarm, Budget, Watchdog
 from .cache import Cache
 from .declared import Activity, Program
 from .failures import Failure, describe
 from .hosting import run_turn
 from .journal import Call, Child, Row, Start, Timer, decode, encode, message_id
-from .messages import START, TIMER, WAKE, Pen, StartBody, TimerBody, written
+from .messages import CANCEL, START, TIMER, WAKE, Pen, StartBody, TimerBody, child_cancelled, written
 from .outcome import Ask, End, Overrun, Turn
-from .replay import Changed
+from .replay import CodeChanged
 from .turn import Instance
 
 log = Log("holdfast.orchestrations")
@@ -120,7 +121,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Turns:
-    """Serves the instances of one version of an orchestration. A `Consumer`."""
+    """Serves the instances of one version of an orchestration. A `SingleConsumer`."""
 
     program: Program
     place: Place
@@ -146,14 +147,8 @@ class Turns:
     def limits(self, queue: str) -> Limits:
         return Limits(self.concurrency, self.place.settings.timeout, ahead=False)
 
-    def decode(self, text: str) -> Any:
-        return text
-
     def but(self, policy: HandlerPolicy) -> Turns:
         return replace(self, policy=policy)
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        raise NotImplementedError("turns are run one by one")
 
     async def call(self, leased: Leased, context: Context | None) -> Snooze | None:
         assert context is not None
@@ -177,7 +172,7 @@ class Turns:
                     context._emits.extend(self._emits(result, stand))
                     is_stored = True  # or will be; if not, its mark is not the stored one
                     return None
-                case Changed():
+                case CodeChanged():
                     return await self._changed(result, id, stand)
                 case Overrun(why):
                     raise TurnOverrun(f"A turn of instance {id!r} was stopped. {why}")
@@ -201,6 +196,8 @@ class Turns:
             text = f"an instance with the id {message.stream!r} exists already: give the child another id."
             failure = Failure("IdTaken", text, Reason.ID_TAKEN, message_id=str(message.id))
             return [self.place.pen.into(reply, None, failure)]
+        if message.type == CANCEL and stand is not None and not self.place.pen.is_for(message, stand.start):
+            return []  # for a child that this is not: its id was taken when the parent asked for it
         if stand is None or stand.state != "running":
             log.info(
                 "orchestration.late",
@@ -230,7 +227,7 @@ class Turns:
 
     # -- after
 
-    async def _changed(self, changed: Changed, id: str, stand: Stand) -> Snooze:
+    async def _changed(self, changed: CodeChanged, id: str, stand: Stand) -> Snooze:
         told = f"{changed}\n" + "\n".join(changed.diff)
         log.error(
             "orchestration.changed",
@@ -253,16 +250,27 @@ class Turns:
             "begin": begin, "state": state, "mark": str(mark), "entries": turn.entries, "size": turn.size,
             "result": None if state == "running" or end is None else pen.seal(f"result/{row.id}", result_text(end)),
             "status": None if turn.status is None else pen.seal(f"status/{row.id}", turn.status),
+            "attributes": turn.attributes,
             "starts": [self._start_row(each, row) for each in turn.asks if isinstance(each.command, Child | Start)],
-            "timers": [str(message_id(row.id, row.execution, number)) for number in turn.withdrawn],
+            "timers": self._withdrawn(turn, Timer),
+            "calls": self._withdrawn(turn, Call),
         }  # fmt: skip
         return Delta("turns", (ours,))
+
+    def _withdrawn(self, turn: Turn, kind: type[Timer | Call]) -> list[str]:
+        id, execution = turn.row.id, turn.row.execution
+        return [
+            str(each.message_id(id, execution)) for each in turn.withdrawn if isinstance(each.command, kind)
+        ]
 
     def _start_row(self, ask: Ask, row: Row) -> dict[str, object]:
         assert isinstance(ask.command, Child | Start)
         reply = self._reply(ask, row).text() if isinstance(ask.command, Child) else None
         start = ask.message_id(row.id, row.execution)
-        return {"id": ask.command.id, "queue": ask.command.name, "start": str(start), "reply": reply}
+        found = attributes_text(ask.options.attributes)
+        return {
+            "id": ask.command.id, "queue": ask.command.name, "start": str(start), "reply": reply, "attributes": found,
+        }  # fmt: skip
 
     def _reply(self, ask: Ask, row: Row) -> Reply:
         return Reply(self.queue, row.id, row.execution, ask.number)
@@ -270,6 +278,11 @@ class Turns:
     def _emits(self, turn: Turn, stand: Stand) -> list[NewMessage]:
         row, end, pen = turn.row, turn.end, self.place.pen
         found = [self._carried(ask, row) for ask in turn.asks]
+        found += [
+            child_cancelled(pen, each.command, each.message_id(row.id, row.execution), row.id)
+            for each in turn.withdrawn
+            if isinstance(each.command, Child)
+        ]
         if end is None:
             return found
         if end.state == "continued":
@@ -300,7 +313,8 @@ class Turns:
             case Child(name=queue, id=child) | Start(name=queue, id=child):
                 waiter = self._reply(ask, row).text() if isinstance(command, Child) else None
                 until = None if deadline is None else micros(deadline)
-                start = StartBody(ask.input, row.id if waiter else None, until, waiter)
+                attributes = checked(ask.options.attributes)
+                start = StartBody(ask.input, row.id if waiter else None, until, waiter, attributes)
                 return pen.message(START, written(start), queue=queue, stream=child, id=id)
             case _:
                 raise AssertionError(f"{command!r} needs no message")

@@ -6,6 +6,7 @@ gate allows. Each answer says how much work is left. Time (`now`) is monotonic a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil
 from typing import Protocol
 
@@ -156,6 +157,12 @@ class Asking:
         return None if self.gate is None else self.gate.at_once(queue, now)
 
     # -- learning
+
+    def look_anew(self, queues: Iterable[str]) -> None:
+        """These queues got messages that became claimable in the past: the next look is at all of them."""
+        for queue in queues:
+            if (pace := self.paces.get(queue)) is not None:
+                pace.after, pace.drained = None, False
 
     def learn(self, report: Report, batch: Batch, asked_at: float) -> None:
         """Learn from an answer: what is left in the queues that were asked, and where to look next time."""

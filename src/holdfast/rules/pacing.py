@@ -11,7 +11,7 @@ nothing, fast ones do not run out of work. Time (`now`) is monotonic and an argu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from math import inf
 from types import MappingProxyType
 
@@ -50,7 +50,7 @@ class Pacing:
         self.held = 0
         self.held_bytes = 0
         self._touched: dict[Fence, Lane] = {}  # lanes with something to hand in
-        self._flight: list[Lane] = []  # lanes with something in flight
+        self.flight: list[Lane] = []  # lanes with something in flight
         self._arrived: list[tuple[Batch, float]] = []  # counted as held, not unpacked into lanes yet
         self._measured_at = 0.0
         self._asked_at = -inf
@@ -146,7 +146,7 @@ class Pacing:
             if following is not None:
                 moves.append((fence[0], following.message.seq))
                 lane.fences = (fence, (following.message.seq, following.epoch))
-        self._flight, self._touched = list(self._touched.values()), {}
+        self.flight, self._touched = list(self._touched.values()), {}
         return settlements, moves
 
     # -- receiving
@@ -208,7 +208,7 @@ class Pacing:
 
     def _land(self, lost: frozenset[int]) -> list[Lane]:
         gone = []
-        for lane in self._flight:
+        for lane in self.flight:
             lane.handed = ()
             if lost and lane.fences[0][0] in lost:
                 if (
@@ -220,7 +220,7 @@ class Pacing:
                 lane.fences = lane.fences[1:]
             elif not (lane.ended or lane.waiting or lane.running):
                 self.lanes.pop(lane.claimed, None)
-        self._flight = []
+        self.flight = []
         return gone
 
     # -- running a lane
@@ -385,7 +385,7 @@ class Pacing:
         lane.completing = False
         if completion.after is not None:
             lane.fences = lane.fences[:-1]
-        if len(lane.fences) > 1 and lane not in self._flight:
+        if len(lane.fences) > 1 and lane not in self.flight:
             self.lose(lane)  # what was in flight came too late for the lease
         if completion.taken and not lane.lost:
             lane.ended = completion.taken + lane.ended
@@ -397,7 +397,7 @@ class Pacing:
         lane.completing = False
         if lane.handed:  # what is still in flight was settled there, and will change nothing
             lane.handed = ()
-            self._flight.remove(lane)
+            self.flight.remove(lane)
         if lane.lost:
             return
         if completion.following is None or completion.after is None:
@@ -456,72 +456,3 @@ class Pacing:
         for lane in lanes:
             self.close(lane)
         return [lane for lane in lanes if lane.running is not None]
-
-    # -- the heartbeat; `leases` is called by a thread of its own
-
-    def leases(self, now: float) -> list[tuple[Lane, tuple[Fence, ...]]]:
-        """The leases to renew: all that are held, except those of handlers that have used up their time."""
-        return [
-            (lane, lane.fences)
-            for lane in list(self.lanes.values())
-            if lane.running is None or lane.ran(now) < self.paces[lane.queue].limit.timeout
-        ]
-
-    def renewed(
-        self, asked: Iterable[tuple[Lane, tuple[Fence, ...]]], lost: set[int], asked_at: float
-    ) -> list[Lane]:
-        """The store has renewed all but `lost`. Returns the lanes that are lost."""
-        until = asked_at + self.settings.lease
-        gone = []
-        for lane, fences in asked:
-            if not all(seq in lost for seq, _ in fences):
-                lane.leased_until = max(lane.leased_until, until)
-                continue
-            # If an exchange or a handler has moved or ended the lease since, this answer is out of date.
-            ended = self.lanes.get(lane.claimed) is not lane or lane in self._flight
-            if lane.fences == fences and not lane.completing and not ended:
-                self.lose(lane)
-                gone.append(lane)
-        return gone
-
-    # -- after an answer that never came
-
-    def where(self) -> dict[Lane, tuple[Fence, ...]]:
-        """Our leases as known here. Take this before the store is asked which leases it has."""
-        return {lane: lane.fences for lane in self.lanes.values()}
-
-    def moved_since(self, asked: Mapping[Lane, tuple[Fence, ...]]) -> set[Fence]:
-        """Leases that a handler's commit has moved since the store was asked: its answer may lack them."""
-        return {
-            fence
-            for lane, fences in asked.items()
-            if lane.fences[0] != fences[0] and not lane.lost
-            for fence in lane.fences
-        }
-
-    def reconcile(self, standing: set[Fence]) -> tuple[list[Settlement], list[tuple[int, int]], list[Lane]]:
-        """What was in flight and was not applied, and the lanes that are lost. `standing`: our leases in the store."""
-        settlements: list[Settlement] = []
-        moves: list[tuple[int, int]] = []
-        for lane in self._flight:
-            if lane.fences[0] in standing and not lane.lost:
-                settlements += lane.handed
-                if len(lane.fences) > 1:
-                    moves.append((lane.fences[0][0], lane.fences[1][0]))
-        lost = []
-        for lane in list(self.lanes.values()):
-            ended = lane in self._flight and len(lane.fences) == 1 and not lane.completing
-            if not ended and not standing.intersection(lane.fences):
-                self.lose(lane)
-                lost.append(lane)
-        return settlements, moves, lost
-
-    def known(self, standing: set[Fence]) -> list[int]:
-        """The messages whose leases are known here. Any other lease of ours came with an answer that we never received.
-
-        A message that was settled may have been handed out again in the same exchange, so the epoch counts. A message
-        that waits in a lane may get the lease at any moment: a handler's commit moves it there.
-        """
-        ours = standing.intersection(fence for lane in self.lanes.values() for fence in lane.fences)
-        waiting = (leased.message.seq for lane in self.lanes.values() for leased in lane.waiting)
-        return [*(seq for seq, _ in ours), *waiting]

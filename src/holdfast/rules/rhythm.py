@@ -1,4 +1,4 @@
-"""When a worker looks again: at once while there is work, less and less often while there is none.
+"""When a worker looks again, for work and for what falls due: at once while there is some, else less and less often.
 
 A worker that finds nothing says that it is asleep, so that publishers wake it up. The flag is set and cleared
 with a delay, because each change is a write. Hints may be missed, so a sleeping worker still polls.
@@ -12,6 +12,11 @@ BUSY_TURNS = 20  # turns with work in a row after which publishers need not wake
 IDLE_POLL = 1.0  # seconds: the slowest polling while hints arrive, unless `poll_max` is slower
 IDLE_AFTER = 10.0  # seconds without work until then
 SLOWER = 1.5
+LOOKS_EVERY = 1.0  # seconds after which a worker looks for what falls due, whatever it knows
+HELD_MIN = (
+    0.02  # seconds: the first rest when what is due is held by somebody else; each next one is twice as long
+)
+FAILED_MIN, FAILED_MAX = 1.0, 60.0  # seconds: the first and the longest rest of a step that fails
 
 
 @dataclass(slots=True)
@@ -61,3 +66,36 @@ class Rhythm:
         seconds = slowest if idle and now - self.worked_at > IDLE_AFTER else self.pause
         self.pause = min(self.pause * SLOWER, self.poll_max)
         return seconds if due_in is None else min(seconds, max(0.0, due_in))
+
+
+@dataclass(slots=True)
+class Beat:
+    """When one step of the tick runs again. Time (`now`) is monotonic and an argument."""
+
+    at: float = float("-inf")
+    held: int = 0  # how often in a row it got nothing although something was due
+    failed: int = 0  # how often in a row it failed
+    is_quiet: bool = False  # the last time it did nothing
+
+    def is_due(self, now: float) -> bool:
+        return now >= self.at
+
+    def wake(self) -> None:
+        """Somebody said that something changed: look at once. A step that fails is not tried earlier for that."""
+        if not self.failed:
+            self.at = float("-inf")
+
+    def ticked(self, now: float, did: int, due_in: float | None) -> None:
+        """It ran: `due_in` are the seconds until the next thing falls due; None: nothing waits."""
+        self.failed, self.is_quiet = 0, not did
+        if due_in is not None and due_in <= 0:
+            self.held = 0 if did else self.held + 1
+            self.at = now + min(LOOKS_EVERY, HELD_MIN * 2 ** min(self.held, 10)) if self.held else now
+            return
+        self.held = 0
+        self.at = now + (LOOKS_EVERY if due_in is None else min(LOOKS_EVERY, due_in))
+
+    def broke(self, now: float) -> None:
+        """It failed: it rests, longer each time."""
+        self.failed, self.is_quiet = self.failed + 1, True
+        self.at = now + min(FAILED_MAX, FAILED_MIN * 2 ** min(self.failed - 1, 10))

@@ -57,10 +57,11 @@ class Store(Protocol):
 
     # -- hints
 
-    async def wait(self, seconds: float, woken: asyncio.Event) -> None:
-        """Return after so many seconds, or earlier when woken."""
+    async def wait(self, seconds: float, woken: asyncio.Event) -> bool:
+        """Return after so many seconds, or earlier when woken or after a commit: then it is True."""
 
-    async def listen(self, woken: asyncio.Event) -> None: ...
+    async def listen(self, woken: asyncio.Event, due: asyncio.Event) -> None:
+        """Wake when a message is announced. Set `due` too when something was set to a time that a tick must know of."""
 
     # -- life
 

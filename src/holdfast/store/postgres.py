@@ -231,15 +231,16 @@ class PostgresStore:
 
     # -- hints
 
-    async def wait(self, seconds: float, woken: asyncio.Event) -> None:
-        """Return after so many seconds, or earlier when woken."""
+    async def wait(self, seconds: float, woken: asyncio.Event) -> bool:
+        """Return after so many seconds, or earlier when woken. Commits are announced to `listen`."""
         try:
             async with asyncio.timeout(seconds):
                 await woken.wait()
         except TimeoutError:
             pass
+        return False
 
-    async def listen(self, woken: asyncio.Event) -> None:
+    async def listen(self, woken: asyncio.Event, due: asyncio.Event) -> None:
         """Wake whenever a message is announced. Only a hint: polling finds what it misses."""
         if self.pooled:
             await asyncio.Event().wait()
@@ -250,7 +251,9 @@ class PostgresStore:
                 )
                 async with connection:
                     await connection.execute("listen holdfast")
-                    async for _ in connection.notifies():
+                    async for each in connection.notifies():
+                        if each.payload == "due":
+                            due.set()
                         woken.set()
             except psycopg.Error:
                 await asyncio.sleep(1.0)

@@ -1,14 +1,12 @@
-"""What is logged about outages and drains, by whoever notices them."""
+"""What is logged about outages, by whoever notices them."""
 
 from __future__ import annotations
 
-from ..model.drain import DrainSummary
 from ..model.outage import Outage
 from ..rules.alert import length
 from .logs import Log
 
 log = Log("holdfast.outages")
-worker_log = Log("holdfast.worker")
 
 
 def tell_began(each: Outage) -> None:
@@ -34,19 +32,4 @@ def tell_ended(each: Outage) -> None:
         down_since=each.down_since, oldest_at=each.oldest_at, handled=each.handled, died=each.died,
         late_mean=each.late_mean, late_max=each.late_max, per_second=round(each.per_second, 2),
         duration_seconds=each.seconds, lasted=length(each.seconds or 0.0),
-    )  # fmt: skip
-
-
-def tell_drained(each: DrainSummary, worker: str) -> None:
-    """Log what a worker did between finding work and finding none; the first time also if there was none."""
-    start = "At its start " if each.is_first else ""
-    text = (
-        f"{start}%(processed)d messages were handled and %(failed)d failed in %(duration_ms)d ms, "
-        "%(per_second).2f a second; nothing is due"
-        if each.processed or each.failed
-        else f"{start}nothing was due"
-    )
-    worker_log.info(
-        "drain.ended", text, processed=each.processed, failed=each.failed, duration_ms=each.duration_ms,
-        per_second=each.per_second, start=each.is_first, worker=worker,
     )  # fmt: skip

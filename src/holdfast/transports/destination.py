@@ -16,9 +16,8 @@ import msgspec
 
 from ..bodies.keys import SEALED, Keys, Unopened, opened
 from ..clock import Clock
-from ..errors import InvalidMessage, InvalidSettings, UsageError
+from ..errors import InvalidMessage, InvalidSettings
 from ..handlers.consumer import Limits
-from ..handlers.context import Context
 from ..handlers.declare import AnyHandler, Handler
 from ..limits.breakers import Breakers
 from ..model import names
@@ -104,15 +103,6 @@ class Destination:
 
     def limits_with(self, door: Door) -> Limits:
         return replace(self.bounds, door=door)
-
-    def decode(self, text: str) -> Any:
-        raise UsageError(f"Destination {self.queue!r} sends bodies as they are stored.")
-
-    def call(self, leased: Leased, context: Context | None) -> Any:
-        raise UsageError(f"Destination {self.queue!r} is served by a worker's relay.")
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        raise UsageError(f"Destination {self.queue!r} is served by a worker's relay.")
 
     # -- a message for the wire
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..bodies.keys import Keys
 from ..clock import Clock
 from ..handlers.consumer import Limits
-from ..handlers.context import Context
 from ..limits.breakers import Breaker
 from ..model.message import Reason
 from ..model.work import Leased
@@ -115,24 +114,11 @@ class Relay:
         return True
 
     @property
-    def takes_context(self) -> bool:
-        return False
-
-    @property
     def batch(self) -> int:
         return self._of.batch
 
     def limits(self, queue: str) -> Limits:
         return self._of.limits_with(self._line)
-
-    def decode(self, text: str) -> Any:
-        return self._of.decode(text)
-
-    def call(self, leased: Leased, context: Context | None) -> Any:
-        return self._of.call(leased, context)
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        return self._of.call_batch(queue, bodies, contexts)
 
     def but(self, policy: HandlerPolicy) -> Relay:
         return Relay(self._of.but(policy), self._clock)

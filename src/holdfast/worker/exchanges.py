@@ -17,7 +17,7 @@ import msgspec
 from ..clock import Clock
 from ..errors import NotMigrated, StoreTooSlow, StoreUnavailable
 from ..model.work import Batch, Report, Settlement
-from ..rules import delivery
+from ..rules import delivery, holding
 from ..rules.delivery import Ending, give_back
 from ..rules.lanes import Fence, Lane, Stop, stamped
 from ..rules.ordering import rest_of_run
@@ -174,12 +174,12 @@ class Exchanges:
     async def _look(self, number: int) -> tuple[list[Settlement], list[tuple[int, int]]]:
         """Read our leases: returns what was not stored, and gives back what never arrived here."""
         self.calls.unpack()  # so that all received work is known
-        asked = self.pacing.where()
+        asked = holding.where(self.pacing)
         standing = await self.store.arun(engine.standing(number))
-        standing |= self.pacing.moved_since(asked)  # handlers may have committed meanwhile
-        settlements, moves, lost = self.pacing.reconcile(standing)
+        standing |= holding.moved_since(asked)  # handlers may have committed meanwhile
+        settlements, moves, lost = holding.reconcile(self.pacing, standing)
         self.lose(lost)
-        known = self.pacing.known(standing)
+        known = holding.known(self.pacing, standing)
         await self.store.arun(engine.recover(worker=number, known=known))
         return settlements, moves
 

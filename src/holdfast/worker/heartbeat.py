@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..clock import Clock
 from ..errors import StoreUnavailable
+from ..rules import holding
 from ..rules.lanes import Fence, Lane
 from ..rules.pacing import Pacing
 from ..settings import Settings
@@ -51,7 +52,7 @@ class Heartbeat(threading.Thread):
 
     def _beat(self) -> bool:
         asked_at = self.clock.monotonic()
-        asked = self.pacing.leases(asked_at)
+        asked = holding.leases(self.pacing, asked_at)
         fences = [fence for _, fences in asked for fence in fences]
         try:
             lost, cancelled = self.store.run(engine.renew(self.worker, fences, self.lease))

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
 from ..errors import StoreUnavailable
-from ..handlers.consumer import Attended, Declared
+from ..handlers.consumer import Attended
 from ..handlers.registry import Handlers
 from ..limits.gate import Gate
 from ..model.work import Batch, Report
+from ..rules import holding
 from ..rules.housekeeping import Rest
 from ..rules.lanes import Pace, Stop
 from ..rules.numbers import raised
@@ -39,9 +40,11 @@ from .drains import Drains
 from .endings import Endings
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
-from .serving import Serving
+from .periodic import every, until
+from .serving import Serving, served_by
+from .ticking import Step, Ticking
 from .transactions import Completions
-from .trouble import Trouble
+from .trouble import Trouble, tell_mended
 
 log = Log("holdfast.worker")
 
@@ -70,6 +73,7 @@ class Worker:
         embedded: bool = True,
         until_idle: bool = False,
         housekeeping: Callable[[], Rest] | None = None,
+        steps: Mapping[str, Step] | None = None,
         watch: Watch | None = None,
         around: Sequence[Around] = (),
         companions: Sequence[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = (),
@@ -82,23 +86,13 @@ class Worker:
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # a suspect waits for the quarantine
-        wanted = None if queues is None else set(queues)
-        served = [
-            each.for_worker(clock) if isinstance(each, Declared) else each
-            for each in handlers
-            if wanted is None or each.queue in wanted
-        ]
+        served = served_by(handlers, queues, clock)
         self._attended = [each for each in served if isinstance(each, Attended)]
         paces: dict[str, Pace] = {}
         self.gate = Gate(store, clock, paces, settings.lease, quarantine)
-        gated = any(each.limits(each.queue).is_gated for each in served)
+        gate = self.gate if any(each.limits(each.queue).is_gated for each in served) else None
         self.pacing = Pacing(
-            {},
-            settings,
-            quarantine=quarantine,
-            gate=self.gate if gated else None,
-            patient=not until_idle,
-            paces=paces,
+            {}, settings, quarantine=quarantine, gate=gate, patient=not until_idle, paces=paces
         )
         self.serving = Serving(served, self.gate, self.pacing)
         self.time = DatabaseTime(clock)
@@ -113,19 +107,15 @@ class Worker:
         endings.lateness.follow(self.attendance, settings.warn_late)
         self.drains = Drains(endings, clock, watch, self.name)
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
-        self.calls = Calls(consumers, self.pacing, endings, clock, self._changed, board, watch, around)
+        self.calls = Calls(
+            consumers, self.serving.by_call, self.pacing, endings, clock, self._changed, board, watch, around
+        )
         self.trouble = Trouble(clock, self.name)
         self._exchanges = Exchanges(
-            store,
-            self.pacing,
-            self.calls,
-            endings,
-            clock,
-            self.serving.meet,
-            landed,
-            self._is_patient,
-            self.trouble,
-        )
+            store, self.pacing, self.calls, endings, clock, self.serving.meet, landed, self._is_patient, self.trouble
+        )  # fmt: skip
+        self._due = asyncio.Event()  # something was set to a time that the tick does not know of
+        self.ticking = Ticking({} if quarantine else steps or {}, clock, self.pacing.asking.look_anew)
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
         self._asked_at = float("-inf")
         self._alone_at = float("-inf")
@@ -161,6 +151,7 @@ class Worker:
                 task.cancel()
             await asyncio.wait(beside, timeout=LAST_WORDS / 2)
             await self.calls.close()
+            self.ticking.close()
             await asyncio.to_thread(heartbeat.join, LAST_WORDS)
             with suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(LAST_WORDS):
@@ -247,6 +238,7 @@ class Worker:
             if self.calls.broken is not None:
                 raise self.calls.broken
             self._changed.clear()
+            await self._tick()
             if self.gate.is_needed:
                 self.calls.start()  # a check of slots may take long, and what is not unpacked is not renewed
                 await self.gate.look()
@@ -255,7 +247,7 @@ class Worker:
             report = self._report(asked_at)
             if report is None:
                 self.calls.start()
-                await _until(self._changed, min(ASKS_EVERY, self.gate.pause))
+                await until(self._changed, min(ASKS_EVERY, self.gate.pause, self._ticks_in))
                 continue
             try:
                 batch = await self._exchange(report, asked_at)
@@ -272,8 +264,20 @@ class Worker:
             self._spent = report, batch
             del report, batch
 
+    async def _tick(self) -> None:
+        """Run what falls due by the clock, if its time has come. A worker that stops leaves it to others."""
+        if self._due.is_set() or self.until_idle:
+            self._due.clear()
+            self.ticking.wake()
+        if self.ticking.is_due and not self.pacing.stopping:
+            await self.ticking.tick()
+
+    @property
+    def _ticks_in(self) -> float:
+        return ASKS_EVERY if self.pacing.stopping else self.ticking.due_in
+
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
-        if batch.work or not self.pacing.idle:
+        if batch.work or not self.pacing.idle or not self.ticking.is_quiet:
             return False
         return report.suspects or (self._asked_all(report, batch) and not batch.suspects)
 
@@ -313,7 +317,7 @@ class Worker:
         answered_at = self.clock.monotonic()
         self.time.hear(batch.now, answered_at)
         self.endings.lateness.heard(batch.now)
-        self.drains.exchanged(report, batch, self.pacing)
+        self.drains.exchanged(report, batch, self.pacing, self.ticking)
         if self.gate.is_needed:
             self.gate.heard_paused(batch.paused)
         if self.watch is not None:
@@ -353,11 +357,12 @@ class Worker:
         if self.pacing.has_results:
             return
         due_in = None if batch.next_due is None else (batch.next_due - batch.now).total_seconds() + 0.0005
-        seconds = self._rhythm.rest(now, self.pacing.idle, due_in)
+        seconds = min(self._rhythm.rest(now, self.pacing.idle, due_in), self._ticks_in)
         if report.want or report.looks:
-            await self.store.wait(seconds, self._changed)
+            if await self.store.wait(seconds, self._changed):
+                self._due.set()
         else:  # no free capacity: only an ending handler matters
-            await _until(self._changed, seconds)
+            await until(self._changed, seconds)
 
     # -- suspects, in a worker inside an application
 
@@ -388,7 +393,7 @@ class Worker:
             loop.call_soon_threadsafe(self._renewed, *news)
 
     def _renewed(self, asked: Asked, lost: set[int], cancelled: set[int], asked_at: float) -> None:
-        self._exchanges.lose(self.pacing.renewed(asked, lost, asked_at))
+        self._exchanges.lose(holding.renewed(self.pacing, asked, lost, asked_at))
         for lane, _ in asked:
             following = lane.following
             if following is not None and lane.stop is None and following.message.seq in cancelled:
@@ -399,14 +404,14 @@ class Worker:
     def _beside(self) -> list[Coroutine[Any, Any, None]]:
         timeouts = [each.limits(each.queue).timeout for each in self.serving.consumers.values()]
         step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
-        beside = [_every(step, self._watch, self.trouble)]
+        beside = [every(step, self._watch, self.trouble)]
         beside += [each.attend(self._changed) for each in self._attended]
         beside += [each(self._stopped) for each in self.companions]
         if not self.quarantine:  # the quarantine lives only briefly, and asks all the time
-            beside.append(self.store.listen(self._changed))
-            beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
+            beside.append(self.store.listen(self._changed, self._due))
+            beside.append(every(ASKS_EVERY, self._look_for_lapses, self.trouble))
             if self.housekeeping is not None:
-                beside.append(_every(HOUSEKEEPING, self._keep_house, self.trouble))
+                beside.append(every(HOUSEKEEPING, self._keep_house, self.trouble))
         return beside
 
     async def _watch(self) -> float:
@@ -461,36 +466,3 @@ class Worker:
 
     def _is_patient(self) -> bool:
         return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS
-
-
-def tell_mended(mended: sequences.Mended) -> None:
-    """Log what a worker had to repair at its start."""
-    if mended.raised:
-        log.warning(
-            "sequences.raised",
-            "Sequences were behind what is stored, as after a switch-over or a restore, and were raised: %(names)s. In "
-            "%(streams)d streams new messages stood before older ones and were put behind them",
-            names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
-            streams=len(mended.streams),
-        )
-
-
-async def _every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Trouble) -> None:
-    """Do something periodically, also after errors. It returns how long to wait at least before the next time."""
-    wait = 0.0
-    while True:
-        await asyncio.sleep(max(seconds, wait))
-        try:
-            wait = await do()
-        except Exception as error:  # tried again soon; work goes on
-            if isinstance(error, StoreUnavailable) and trouble.since is not None:
-                continue  # logged already
-            what = getattr(do, "__name__", "").strip("_").replace("_", " ")
-            log.warning("beside.failed", "%(what)s failed: %(error)s", what=what, error=error)
-
-
-async def _until(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, at most so many seconds."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

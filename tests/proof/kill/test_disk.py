@@ -28,8 +28,8 @@ from holdfast.clock import MovableClock
 from holdfast.errors import StoreUnavailable
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore
+from holdfast.store.connecting_sqlite import connect
 from holdfast.store.plans import engine
-from holdfast.store.sqlite import connect
 from tests.proof.contents import fill
 from tests.proof.kill.killing import PROOF_TABLES, ROOT, picture
 from tests.proof.kill.verbs import Hands, verbs

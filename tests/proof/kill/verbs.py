@@ -18,7 +18,7 @@ import psycopg
 from msgspec.structs import replace as replace_struct
 
 from holdfast.bodies.keys import SEALED
-from holdfast.model.alert import Changed, Episode, Over, Raised
+from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
 from holdfast.model.outage import Began, Ended, WentOn
@@ -307,9 +307,9 @@ def alert_decide(h: Hands) -> None:
     def judge(found: list[Episode], now: Any) -> Any:
         needs(len(found) == 2, "two alerts")
         on, over = found
-        yield Raised(Episode("poison_candidates", "", now, 3.0, 3.0), 1.0, "poison!", {"count": 3})
-        yield Changed(on, replace(on, value=9.0, peak=9.0, calm_since=now))
-        yield Over(over, 0.0, 1.0, "over")
+        yield AlertRaised(Episode("poison_candidates", "", now, 3.0, 3.0), 1.0, "poison!", {"count": 3})
+        yield AlertChanged(on, replace(on, value=9.0, peak=9.0, calm_since=now))
+        yield AlertOver(over, 0.0, 1.0, "over")
 
     told = h.run(alerts.decide(judge))
     needs(len(told) == 2, "an alert that begins and one that is over")

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.errors import StoreUnavailable
 from holdfast.model.work import Leased, Report, Settlement
-from holdfast.rules import delivery
+from holdfast.rules import delivery, holding
 from holdfast.rules.delivery import Ending, conclude, verdict
 from holdfast.rules.pacing import Completion, Lane, Limit, Pacing, Stop, stamped
 from holdfast.rules.policy import HandlerPolicy
@@ -198,12 +198,12 @@ class SimulatedWorker:
     def reconciled(self, report: Report) -> Report:
         """Mirrors Exchanges._reconcile."""
         standing = self.transact(engine.standing(self.number))
-        settlements, moves, lost = self.pacing.reconcile(standing)
+        settlements, moves, lost = holding.reconcile(self.pacing, standing)
         self.world.hits["an unheard report was done" if len(settlements) < len(report.settlements) else
                         "an unheard report was not done"] += bool(report.settlements)  # fmt: skip
         self.world.hits["a move was unheard of"] += bool(report.moves)
         self.lose(lost)
-        known = self.pacing.known(standing)
+        known = holding.known(self.pacing, standing)
         self.transact(engine.recover(worker=self.number, known=known))
         return replace(report, settlements=settlements, moves=moves)
 
@@ -420,14 +420,14 @@ class SimulatedWorker:
 
     def beat(self) -> None:
         asked_at = self.clock
-        asked = self.pacing.leases(asked_at)
+        asked = holding.leases(self.pacing, asked_at)
         fences = [fence for _, each in asked for fence in each]
         try:
             lost, cancelled = self.transact(engine.renew(self.number, fences, SETTINGS.lease))
         except StoreUnavailable:
             self.later(SETTINGS.heartbeat / 10, self.beat)
             return
-        self.lose(self.pacing.renewed(asked, lost, asked_at))
+        self.lose(holding.renewed(self.pacing, asked, lost, asked_at))
         for lane, _ in asked:
             following = lane.following
             if following is not None and following.message.seq in cancelled:

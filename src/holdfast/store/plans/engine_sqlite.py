@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ...clock import from_micros, micros
 from ...errors import VersionConflict
-from ...model.message import Message, NewMessage, Published
+from ...model.message import NewMessage, Published
 from ...model.work import Batch, Found, Outcome, Report, Settlement
 from ..given import given, look_up, raise_if_taken
 from ..statement import Plan, Query, Rows, Statement, Verb, statements
@@ -20,12 +20,11 @@ from .families import NEVER, look_sqlite
 from .operator_sqlite import SqliteOperator
 from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
 from .settling import admissible
+from .tallies_sqlite import Budget, Stream, count_left
 from .work_sqlite import leased
 
-SIZE = 19  # in a row of work: the bytes of its body
 TAKEABLE = 20  # in that of a follower: whether it may be handed out
 FIRST = -PARKED - 1  # before every claimable time
-PLACE_MAX = 2**62
 FLAG_BITS = 16
 TIMERS = 500  # timers that fire at once
 TIMER_BYTES_MIN, TIMER_BYTES_MAX = 1024 * 1024, 64 * 1024 * 1024  # of their bodies
@@ -206,7 +205,7 @@ class SqliteEngine:
             stood = [
                 s for s in stood if s.leased.message.seq == s.leased.run or s.leased.message.seq in there
             ]
-        streams: dict[tuple[str, str], _Stream] = {}
+        streams: dict[tuple[str, str], Stream] = {}
         done = [s for s in stood if s.outcome is Outcome.DONE]
         if done:
             yield from self._settle_done(done, streams, now)
@@ -219,7 +218,7 @@ class SqliteEngine:
         return {s.leased.message.seq for s in stood}
 
     def _settle_done(
-        self, done: Sequence[Settlement], streams: dict[tuple[str, str], _Stream], now: int
+        self, done: Sequence[Settlement], streams: dict[tuple[str, str], Stream], now: int
     ) -> Plan[None]:
         ends = {s.leased.message.seq: round(s.ran * 1000) << FLAG_BITS | s.flags for s in done}
         seqs = encode(list(ends))
@@ -228,9 +227,9 @@ class SqliteEngine:
         yield sql("settle_delete", seqs=seqs)
         for s in done:
             if s.leased.message.position is not None:
-                _count(streams, s.leased.message, removed=True)
+                count_left(streams, s.leased.message, removed=True)
 
-    def _settle_other(self, s: Settlement, streams: dict[tuple[str, str], _Stream], now: int) -> Plan[None]:
+    def _settle_other(self, s: Settlement, streams: dict[tuple[str, str], Stream], now: int) -> Plan[None]:
         message = s.leased.message
         ((errors, position, _, _, _),) = yield sql("settle_read", seq=message.seq)
         counters: dict[str, Any] = {
@@ -281,7 +280,7 @@ class SqliteEngine:
                 yield sql("settle_dedupe", seqs=encode([message.seq]))
                 yield sql("settle_delete", seqs=encode([message.seq]))
         if ordered:
-            _count(
+            count_left(
                 streams,
                 message,
                 removed=removed,
@@ -304,7 +303,7 @@ class SqliteEngine:
                     yield sql("settle_move", next=following, until=until, worker=worker, run_end=run_end)
 
     def _advance(
-        self, streams: dict[tuple[str, str], _Stream], emits: Sequence[NewMessage], now: int
+        self, streams: dict[tuple[str, str], Stream], emits: Sequence[NewMessage], now: int
     ) -> Plan[None]:
         """Subtract what left the order of streams and promote the next; then store what was emitted."""
         if streams:
@@ -322,7 +321,7 @@ class SqliteEngine:
 
     def _fire_timers(self, bytes_max: int, now: int) -> Plan[bool]:
         """Fire timers that are due, so many and so many bytes at once. Returns whether more are due."""
-        budget = _Budget(min(max(bytes_max, TIMER_BYTES_MIN), TIMER_BYTES_MAX))
+        budget = Budget(min(max(bytes_max, TIMER_BYTES_MIN), TIMER_BYTES_MAX))
         rows = yield sql("timers_due", count=TIMERS).until(lambda row: budget.spend(row[1]))
         if rows:
             seqs = encode([seq for seq, _ in rows])
@@ -340,7 +339,7 @@ class SqliteEngine:
             live = {want.queue for want in report.want}
         live -= paused
         heads: Rows = []
-        budget = _Budget(report.bytes_max)
+        budget = Budget(report.bytes_max)
         for want in report.want:
             if want.queue not in live or budget.is_spent:
                 continue
@@ -362,7 +361,7 @@ class SqliteEngine:
         yield from self._lease(report, [(row[SEQ], ends[row[SEQ]], row[EPOCH]) for row in heads], now)
         return heads + followers
 
-    def _followers(self, heads: Rows, report: Report, budget: _Budget, now: int) -> Plan[Rows]:
+    def _followers(self, heads: Rows, report: Report, budget: Budget, now: int) -> Plan[Rows]:
         """The messages that are handed out behind the heads."""
         followers: Rows = []
         longest = {want.queue: want.run or report.run for want in report.want}
@@ -441,31 +440,6 @@ class SqliteEngine:
         return len(leases)
 
 
-class _Stream:
-    """What happened to the order of one stream in a settlement."""
-
-    __slots__ = ("halt", "removed", "start")
-
-    def __init__(self) -> None:
-        self.removed = 0
-        self.start: int | None = None
-        self.halt: str | None = None
-
-
-def _count(
-    streams: dict[tuple[str, str], _Stream], message: Message, *, removed: bool, halt: str | None = None
-) -> None:
-    if message.position is None or message.stream is None:
-        return
-    stream = streams.setdefault((message.queue, message.stream), _Stream())
-    stream.removed += removed
-    place = (
-        message.position if message.position < PLACE_MAX else 0
-    )  # else it has no place here: the others come before it
-    stream.start = place if stream.start is None else min(stream.start, place)
-    stream.halt = stream.halt or halt
-
-
 def _draft(message: NewMessage, now: int) -> dict[str, object]:
     due = instant(message.due_at)
     if due is None and message.delay is not None:
@@ -484,23 +458,3 @@ def _draft(message: NewMessage, now: int) -> dict[str, object]:
         "status": 3 if message.event else 1,
         "kept": message.kept,
     }
-
-
-class _Budget:
-    """How many bytes of bodies may still be handed out; the message that exceeds it is the last."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    @property
-    def is_spent(self) -> bool:
-        return self.left <= 0
-
-    def take(self, row: tuple[Any, ...]) -> bool:
-        return self.spend(row[SIZE])
-
-    def spend(self, size: int) -> bool:
-        self.left -= size
-        return self.left <= 0

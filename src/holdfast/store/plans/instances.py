@@ -15,6 +15,8 @@ from . import engine
 
 sql = statements("instances")
 
+OPEN = ("running", "paused", "suspended")  # states of an instance that has not ended
+
 
 class Stand(NamedTuple):
     """The position of an instance."""
@@ -38,6 +40,7 @@ class Shown(NamedTuple):
     result: str | None
     status: str | None
     trouble: str | None
+    attributes: str | None
     entries: int
     size: int
     started_at: datetime
@@ -45,9 +48,11 @@ class Shown(NamedTuple):
     ended_at: datetime | None
 
 
-def begin(message: NewMessage) -> Plan[bool]:
+def begin(message: NewMessage, attributes: str | None = None) -> Plan[bool]:
     """Start an instance: its row and its first message. False: its id is taken, and nothing is stored."""
-    rows = yield sql("instance_begin", id=message.stream, queue=message.queue, start=message.id, reply=None)
+    rows = yield sql(
+        "instance_begin", id=message.stream, queue=message.queue, start=message.id, attributes=attributes
+    )
     if not rows:
         return False
     yield from engine.append([message])
@@ -55,15 +60,16 @@ def begin(message: NewMessage) -> Plan[bool]:
 
 
 def send(id: str, message: NewMessage, elsewhere: str | None) -> Plan[str | None]:
-    """Send a message to an instance; returns its state. None: there is none, and it goes to the queue `elsewhere`."""
+    """Send a message to an instance; returns its state. None: there is none, and it goes to the queue `elsewhere`.
+
+    One that is paused or suspended gets it when it goes on.
+    """
     rows = yield sql("instance_queue", id=id)
-    if rows and rows[0][1] != "running":
-        return str(rows[0][1])
-    if (
-        rows
-    ):  # deadlines are only for `elsewhere`: in a stream the message would become a dead letter that halts it
-        yield from engine.append([replace(message, queue=rows[0][0], deadline=None)])
-        return "running"
+    if rows:
+        queue, state = rows[0]
+        if state in OPEN:  # deadlines are for `elsewhere`: here a dead letter would halt the stream
+            yield from engine.append([replace(message, queue=queue, deadline=None)])
+        return str(state)
     if elsewhere is not None:
         yield from engine.append([replace(message, queue=elsewhere)])
     return None

@@ -178,7 +178,7 @@ def ended(*, late: float | None = None, limit: int = 100, **wanted: Any) -> Plan
         conditions.append("e.late > :late::float8")
         order = "e.late desc, e.id"
     tail = f" where {' and '.join(conditions)} order by {order} limit {int(limit)}"
-    rows = yield Query(("queries/op_ended", Text(tail)), params)
+    rows = yield Query(("queries/op_ended_find", Text(tail)), params)
     return shape(ENDED_MESSAGE, rows)
 
 

@@ -1,0 +1,105 @@
+"""What falls due by the clock: the steps that any worker runs as part of its turn, when their time has come.
+
+A step looks what is due, does a bounded part of it in one commit and says when the next thing falls due. There is no
+leader and no second loop: each worker remembers when each step has something to do, and looks once a second anyway.
+Steps block, so they run in a thread of their own and the loop goes on: handlers, heartbeats, results that come in.
+A step that fails is logged and rests; the others run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+from ..clock import Clock
+from ..errors import StoreTooSlow, StoreUnavailable
+from ..model.work import Ticked
+from ..rules.rhythm import LOOKS_EVERY, Beat
+from ..telemetry.logs import Log
+
+Step: TypeAlias = Callable[[], Ticked]
+log = Log("holdfast.worker")
+
+
+class Ticking:
+    """The steps of one worker, by name, and when each runs again."""
+
+    def __init__(
+        self, steps: Mapping[str, Step], clock: Clock, brought: Callable[[Iterable[str]], None]
+    ) -> None:
+        self.steps, self.clock = steps, clock
+        self.brought = brought  # told which queues got messages that became claimable in the past
+        self._beats = {name: Beat() for name in steps}
+        self._thread: ThreadPoolExecutor | None = None
+
+    @property
+    def is_due(self) -> bool:
+        now = self.clock.monotonic()
+        return any(beat.is_due(now) for beat in self._beats.values())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no step did anything when it ran last."""
+        return all(beat.is_quiet for beat in self._beats.values())
+
+    @property
+    def due_in(self) -> float:
+        """Seconds until the first step runs again."""
+        now = self.clock.monotonic()
+        return min((max(0.0, beat.at - now) for beat in self._beats.values()), default=LOOKS_EVERY)
+
+    def wake(self) -> None:
+        """Look at the next turn: something may have been changed that is due earlier."""
+        for beat in self._beats.values():
+            beat.wake()
+
+    async def tick(self) -> None:
+        """Run the steps whose time has come, once each."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-tick")
+        loop = asyncio.get_running_loop()
+        for name, beat in self._beats.items():
+            if beat.is_due(self.clock.monotonic()):
+                self._run(name, beat, await loop.run_in_executor(self._thread, self._try, name))
+
+    def tick_here(self) -> None:
+        """The same for a worker without a loop: it blocks."""
+        for name, beat in self._beats.items():
+            if beat.is_due(self.clock.monotonic()):
+                self._run(name, beat, self._try(name))
+
+    def _try(self, name: str) -> Ticked | Exception:
+        try:
+            return self.steps[name]()
+        except Exception as error:
+            return error
+
+    def _run(self, name: str, beat: Beat, answer: Ticked | Exception) -> None:
+        now = self.clock.monotonic()
+        if isinstance(answer, Exception):
+            beat.broke(now)
+            # While the database is away, the exchange that follows says so, and waits for it.
+            if not isinstance(answer, StoreUnavailable) or isinstance(answer, StoreTooSlow):
+                log.error(
+                    "tick.failed",
+                    "%(step)s failed and is tried again in %(seconds)d s: %(error)s",
+                    step=name,
+                    seconds=round(beat.at - now),
+                    error=answer,
+                )
+            return
+        beat.ticked(now, answer.did, None if answer.next_at is None else _seconds(answer))
+        if answer.queues:
+            self.brought(answer.queues)
+
+    def close(self) -> None:
+        """Let a step that runs end by itself."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+
+
+def _seconds(answer: Ticked) -> float:
+    assert answer.next_at is not None
+    return (answer.next_at - answer.now).total_seconds() + (0.0005 if answer.next_at > answer.now else 0.0)

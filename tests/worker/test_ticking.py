@@ -1,0 +1,104 @@
+"""Steps that a worker runs by the clock: the seam, with steps made for the test."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from datetime import datetime, timedelta
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.clock import wall_clock
+from holdfast.model.work import Ticked
+from holdfast.worker.loop import Worker
+from holdfast.worker.ticking import Step, Ticking
+
+
+class Task:
+    """A step with some moments at which it has something to do."""
+
+    def __init__(self, *moments: datetime) -> None:
+        self.moments = list(moments)
+        self.done: list[datetime] = []
+        self.calls = 0
+        self.over = threading.Event()
+
+    def __call__(self) -> Ticked:
+        now = wall_clock()
+        self.calls += 1
+        due = [each for each in self.moments if each <= now]
+        if due:
+            self.moments.remove(due[0])
+            self.done.append(now)
+        if not self.moments:
+            self.over.set()
+        return Ticked(len(due[:1]), now, min(self.moments, default=None))
+
+
+def worker(app: Holdfast, steps: dict[str, Step], **options: bool) -> Worker:
+    app.prepare()
+    made = app.worker(**options)
+    made.ticking = Ticking(steps, app.clock, made.ticking.brought)
+    return made
+
+
+async def test_steps_run_in_the_turn_one_part_after_the_other(url: str) -> None:
+    app, begun = Holdfast(url), wall_clock()
+    early, late = Task(*[begun - timedelta(hours=1)] * 5), Task(begun + timedelta(seconds=0.2))
+    loop = worker(app, {"early": early, "late": late})
+    running = asyncio.create_task(loop.run())
+    try:
+        assert await asyncio.to_thread(late.over.wait, 20)
+        assert await asyncio.to_thread(early.over.wait, 20)
+    finally:
+        loop.stop()
+        await running
+    assert len(early.done) == 5
+    assert late.done[0] >= begun + timedelta(seconds=0.2)
+    await app.store.aclose()
+
+
+async def test_one_until_idle_ends_when_no_step_has_more_to_do(url: str) -> None:
+    app, past = Holdfast(url), wall_clock() - timedelta(hours=1)
+    step = Task(*[past] * 7)
+    await worker(app, {"step": step}, until_idle=True).run()
+    assert len(step.done) == 7
+    await app.store.aclose()
+
+
+@pytest.mark.covers("B14", "B15")
+@pytest.mark.one_postgres
+async def test_a_step_that_fails_stops_neither_the_others_nor_the_work(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, handled = Holdfast(url), []
+
+    @app.handler("thing")
+    async def handle(body: dict[str, int]) -> None:
+        handled.append(body)
+
+    def broken() -> Ticked:
+        raise ZeroDivisionError("no")
+
+    step = Task(*[wall_clock() - timedelta(hours=1)] * 3)
+    loop = worker(app, {"broken": broken, "step": step}, until_idle=True)
+    app.publish("thing", {"n": 1})
+    with caplog.at_level(logging.ERROR):
+        await loop.run()
+    assert handled == [{"n": 1}]
+    assert len(step.done) == 3
+    told = [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "tick.failed"]
+    assert told == ["broken failed and is tried again in 1 s: ZeroDivisionError: no"]
+    await app.store.aclose()
+
+
+@pytest.mark.one_postgres
+def test_a_worker_written_by_hand_runs_the_steps_too(url: str) -> None:
+    app = Holdfast(url)
+    step = Task(wall_clock() - timedelta(hours=1))
+    app._by_hand.steps = lambda: {"step": step}
+    app.process_work_batch(want={"thing": 1})
+    assert len(step.done) == 1
+    app.close()
