@@ -1,0 +1,7 @@
+"""`rabbitmq_version`: "old" (3.10) and "new" (4.0); `own_broker`: one that may be killed."""
+
+from __future__ import annotations
+
+from tests.transports.conftest import own_broker, rabbitmq, rabbitmq_version
+
+__all__ = ["own_broker", "rabbitmq", "rabbitmq_version"]
