@@ -35,6 +35,8 @@ from .desk import Desk, as_id
 from .endpoints import ConnectionState, Endpoints, EndpointState, Tried
 from .explain import why
 from .files import Archived, Imported, LetterFiles
+from .flow_check import FlowCheck
+from .flow_problems import flow_problems
 from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
@@ -109,6 +111,7 @@ __all__ = [
     "Endpoints",
     "Filter",
     "Finding",
+    "FlowCheck",
     "Group",
     "Housekept",
     "Imported",
@@ -266,6 +269,7 @@ class Operations:
                     unrouted,
                     breakers,
                     self.poison_count(),
+                    flow_problems(desk, queues),
                     len(desk.handlers) > 0,
                 )
             ),
