@@ -22,6 +22,8 @@ from ..inboxes.declared import Inbox
 from ..limits import breakers as limits
 from ..model.message import Death, Trouble
 from ..model.outage import Outage
+from ..requests.hooks import Pen
+from ..requests.sweeping import catch_early
 from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
@@ -46,6 +48,7 @@ from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .outages import Outages
 from .queues import Queues
 from .repair import repair
+from .requests import RequestCounts, RequestDossier, RequestLine, RequestResult, RequestsDesk
 from .results import (
     STATES,
     Action,
@@ -133,6 +136,11 @@ __all__ = [
     "Redriven",
     "Rehearsal",
     "Repaired",
+    "RequestCounts",
+    "RequestDossier",
+    "RequestLine",
+    "RequestResult",
+    "RequestsDesk",
     "RetryBacklog",
     "State",
     "Status",
@@ -188,6 +196,7 @@ class Operations:
         self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
+        self.requests = RequestsDesk(self._desk)
         self._inboxes = inboxes or {}
         self.destinations = Endpoints(self._desk, self.queues, "destination", self._inboxes)
         self.inboxes = Endpoints(self._desk, self.queues, "inbox", self._inboxes)
@@ -372,6 +381,7 @@ class Operations:
         """How many leases were ended, messages adopted, dead letters redriven by their policies, and archived."""
         desk, settings = self._desk, self._desk.settings
         self.subscriptions.follow()
+        catch_early(desk.store, Pen(desk.keys))
         return (
             desk.command("Leases", engine.recover),
             desk.command("Unrouted messages", engine.adopt, ADOPTED_MAX),
