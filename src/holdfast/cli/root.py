@@ -22,6 +22,7 @@ from . import (
     overview,
     queues,
     running,
+    schedules,
     streams,
     subscriptions,
 )
@@ -89,6 +90,7 @@ for name, group in (
     ("queues", queues.app),
     ("orchestrations", orchestrations.app),
     ("subscriptions", subscriptions.app),
+    ("schedules", schedules.app),
     ("breakers", breakers.app),
     ("destinations", endpoints.destinations),
     ("inboxes", endpoints.inboxes),

@@ -75,6 +75,7 @@ from .results import (
     State,
     Stuck,
 )
+from .schedules import Backfilled, LeftOut, Next, ScheduleDossier, Schedules, ScheduleState
 from .states import (
     Blocking,
     Dropped,
@@ -93,6 +94,7 @@ __all__ = [
     "Action",
     "Alerts",
     "Archived",
+    "Backfilled",
     "Blocking",
     "BreakerState",
     "Breakers",
@@ -120,10 +122,12 @@ __all__ = [
     "Imported",
     "InstanceDossier",
     "InstanceState",
+    "LeftOut",
     "Letter",
     "LetterFiles",
     "Many",
     "Messages",
+    "Next",
     "Operations",
     "Orchestrations",
     "Outage",
@@ -142,6 +146,9 @@ __all__ = [
     "RequestResult",
     "RequestsDesk",
     "RetryBacklog",
+    "ScheduleDossier",
+    "ScheduleState",
+    "Schedules",
     "State",
     "Status",
     "StreamOrder",
@@ -196,6 +203,7 @@ class Operations:
         self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
+        self.schedules = Schedules(self._desk)
         self.requests = RequestsDesk(self._desk)
         self._inboxes = inboxes or {}
         self.destinations = Endpoints(self._desk, self.queues, "destination", self._inboxes)

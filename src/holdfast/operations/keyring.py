@@ -19,6 +19,7 @@ KINDS = {
     "dead": "dead",
     "death": "edited",
     "event": "events",
+    "schedule": "schedules",
     "request": "requests",
     "request_result": "results",
 }

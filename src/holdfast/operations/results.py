@@ -338,6 +338,7 @@ class Housekept:
     audit: int = 0
     alerts: int = 0
     outages: int = 0
+    notes: int = 0  # on what schedules left out
     requests: int = 0
     more: bool = False  # the time was too short: more is left to remove
 

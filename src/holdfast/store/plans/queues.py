@@ -139,6 +139,7 @@ PRUNED = {
     "audit": "op_prune_audit",
     "alerts": "op_prune_alerts",
     "outages": "op_prune_outages",
+    "notes": "op_prune_notes",
 }
 
 

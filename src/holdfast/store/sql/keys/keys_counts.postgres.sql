@@ -12,6 +12,9 @@ select 'death' as place, case when left(body, length(:sealed)) = :sealed then su
 select 'event' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.event where body is not null
  union all
+select 'schedule' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
+  from holdfast.schedule where body is not null
+ union all
 select 'request' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.request
  union all

@@ -12,6 +12,9 @@ select 'death' as place, case when substr(body, 1, length(:sealed)) = :sealed an
 select 'event' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
   from holdfast_event where body is not null
  union all
+select 'schedule' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
+  from holdfast_schedule where body is not null
+ union all
 select 'request' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
   from holdfast_request
  union all
