@@ -43,6 +43,7 @@ SHOWN = {
     "audit": "audit",
     "messages list": "messages list",
     "messages list ended": "messages list --ended",
+    "messages list since": "messages list --ended --since 2040-05-01T00:00Z",
     "messages list late": "messages list --ended --late 5m",
     "messages stuck": "messages stuck --older 5m",
     "messages show": "messages show {retrying}",

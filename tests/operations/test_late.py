@@ -38,14 +38,15 @@ def test_those_that_began_late_the_latest_first(world: World) -> None:
     assert (first.due_at, first.started_at) == (NOON - timedelta(hours=2), NOON)
     assert found[1].subject == "user-1"
     assert [each.id for each in world.operations.messages.ended(Filter(queue="q"), late=grace)] == [some]
-    assert len(world.operations.messages.ended()) == 4
-    assert len(world.operations.messages.ended(limit=3)) == 3
+    assert len(world.operations.messages.ended(since=NOON)) == 4
+    assert len(world.operations.messages.ended(since=NOON, limit=3)) == 3
+    assert [each.id for each in world.operations.messages.ended(Filter(subject="user-1"))] == [some]
 
 
 def test_what_was_never_started_is_not_late(world: World) -> None:
     id = world.publish(queue="q", due_at=NOON - timedelta(days=1))
     world.operations.messages.cancel(id)
-    (found,) = world.operations.messages.ended()
+    (found,) = world.operations.messages.ended(since=NOON)
     assert (found.outcome, found.started_at, found.lateness) == ("cancelled", None, None)
     assert world.operations.messages.ended(late=0) == []
 
@@ -74,6 +75,7 @@ def test_a_hundred_are_shown(world: World) -> None:
     [
         (Filter(state="ready"), {}),
         (Filter(reason=2), {}),
+        (Filter(), {}),
         (Filter(), {"late": -1.0}),
         (Filter(), {"late": float("nan")}),
         (Filter(), {"since": NOON.replace(tzinfo=None)}),

@@ -14,7 +14,9 @@ from .options import command
 from .target import Order, Target
 
 if TYPE_CHECKING:
-    from ..operations import Content, Operations
+    from datetime import datetime
+
+    from ..operations import Content, EndedMessage, Operations
 
 app = typer.Typer(
     help="Messages: find, show, retry, park, cancel them; which were late, which are stuck.",
@@ -31,7 +33,7 @@ def list_(
     oldest: Annotated[bool, typer.Option("--oldest", help="The oldest first.")] = False,
     ended: Annotated[
         bool,
-        typer.Option("--ended", help="Messages that have ended instead, as long as the history is kept."),
+        typer.Option("--ended", help="Those that have ended: of a --subject, --late, or --since a moment."),
     ] = False,
     late: Annotated[
         str | None,
@@ -49,11 +51,9 @@ def list_(
 ) -> None:
     """Pending messages, the newest first; with --ended those that have ended."""
     if ended:
-        if oldest:
-            raise UsageError(
-                "--ended shows the newest first, with --late the latest; --oldest does not go with it."
-            )
-        list_ended(filter, target, late, since, limit or 100)
+        if oldest and late is not None:
+            raise UsageError("--late shows the latest first: --oldest does not go with it.")
+        _list_ended(filter, target, late, since, not oldest, limit or 100)
         return
     if late is not None or since is not None:
         raise UsageError(
@@ -66,7 +66,7 @@ def list_(
         show.document(deliveries)
         return
     show.table(
-        ("id", "queue", "type", "state", "stream", "attempts", "claimable", "reason"),
+        ("id", "queue", "type", "state", "stream", "subject", "attempts", "claimable", "reason"),
         (
             (
                 e.id,
@@ -74,6 +74,7 @@ def list_(
                 e.type,
                 e.state,
                 e.stream,
+                e.subject,
                 e.attempts or None,
                 e.claimable_at,
                 e.reason if e.has_failed else None,
@@ -82,42 +83,43 @@ def list_(
         ),
         "No pending message matches.",
         at=at,
-        spare=("claimable", "stream", "reason", "attempts"),
+        spare=("claimable", "stream", "reason", "attempts", "subject"),
     )
 
 
-def list_ended(
-    filter: MessageFilter, target: Target, late: str | None, since: str | None, limit: int
+def _list_ended(
+    filter: MessageFilter, target: Target, late: str | None, since: str | None, newest: bool, limit: int
 ) -> None:
-    """Messages that have ended, with how late they began and in which outage."""
-    allowed = None if late is None else seconds(late)
-    after = moment(since, "--since")
+    allowed, after = None if late is None else seconds(late), moment(since, "--since")
     with target.operations() as found:
         at = found.now()
-        listed = found.messages.ended(filter.made(), late=allowed, since=after, limit=limit)
+        lines = found.messages.ended(filter.made(), late=allowed, since=after, newest=newest, limit=limit)
     if target.json:
-        show.document(listed)
+        show.document(lines)
+        return
+    if late is not None:
+        _show_late(lines, at)
         return
     show.table(
-        ("id", "queue", "type", "subject", "due", "started", "late", "attempts", "outcome", "outage"),
+        ("id", "queue", "type", "subject", "outcome", "ended", "attempts", "failures", "stream", "why"),
         (
             (
                 e.id,
                 e.queue,
                 e.type,
                 e.subject,
-                e.due_at,
-                e.started_at,
-                show.age(e.lateness),
-                e.attempts,
                 e.outcome,
-                e.outage,
+                e.ended_at,
+                e.attempts,
+                e.failures or None,
+                e.stream,
+                e.why,
             )
-            for e in listed
+            for e in lines
         ),
         "No message that has ended matches.",
         at=at,
-        spare=("attempts", "started", "subject", "outcome", "type"),
+        spare=("why", "stream", "failures", "attempts"),
     )
 
 
@@ -153,6 +155,30 @@ def stuck(
         ),
         f"No message was due longer ago than {older} and is still pending.",
         spare=("type", "attempts"),
+    )
+
+
+def _show_late(lines: list[EndedMessage], at: datetime) -> None:
+    show.table(
+        ("id", "queue", "type", "subject", "due", "started", "late", "attempts", "outcome", "outage"),
+        (
+            (
+                e.id,
+                e.queue,
+                e.type,
+                e.subject,
+                e.due_at,
+                e.started_at,
+                show.age(e.lateness),
+                e.attempts,
+                e.outcome,
+                e.outage,
+            )
+            for e in lines
+        ),
+        "No message that has ended began so late.",
+        at=at,
+        spare=("attempts", "started", "subject", "outcome", "type"),
     )
 
 

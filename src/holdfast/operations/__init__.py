@@ -42,7 +42,7 @@ from .flow_problems import flow_problems
 from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
-from .late import EndedMessage, StuckMessage
+from .late import StuckMessage
 from .messages import Messages
 from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .outages import Outages
@@ -60,6 +60,7 @@ from .results import (
     Dossier,
     Emptied,
     Ended,
+    EndedMessage,
     Filter,
     Finding,
     Group,

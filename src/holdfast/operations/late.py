@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from ..errors import UsageError
 from ..model.outage import Outage
@@ -13,32 +12,9 @@ from ..store.plans import outages, queries
 from ..store.plans.operator import moment
 from . import from_rows
 from .desk import Desk
-from .results import Delivery, Filter
+from .results import Delivery, EndedMessage, Filter
 
 OUTAGES_MAX = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class EndedMessage:
-    """A message that has ended. `lateness`: seconds between due and the start of its last attempt; None: never started.
-
-    `outage` is the number of the outage in which it was handled, if it was due before somebody was back.
-    """
-
-    id: UUID
-    queue: str
-    type: str
-    stream: str | None
-    subject: str | None
-    outcome: str
-    due_at: datetime
-    started_at: datetime | None
-    ended_at: datetime
-    lateness: float | None
-    attempts: int
-    failures: int
-    outage: int | None
-    why: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +27,28 @@ class StuckMessage:
 
 
 def ended(
-    desk: Desk, filter: Filter, *, late: float | None, since: datetime | None, limit: int
+    desk: Desk, filter: Filter, *, late: float | None, since: datetime | None, newest: bool, limit: int
 ) -> list[EndedMessage]:
-    """Messages that have ended: the newest first, or with `late` those that began later than that, the latest first."""
-    for name in ("state", "reason", "id"):
-        if getattr(filter, name) is not None:
-            raise UsageError(f"Messages that have ended cannot be found by {name}: it is not kept with them.")
+    """Messages that have ended; with `late` those that began later than that, the latest first."""
+    if filter.state is not None or filter.reason is not None:
+        raise UsageError("Messages that have ended have neither a state nor a reason: leave them out.")
+    if filter.subject is None and late is None and since is None:
+        raise UsageError(
+            "Messages that have ended are found by their subject (--subject), by how late they were (--late), or since "
+            "a moment (--since); one by its id: `holdfast messages show ID`."
+        )
     if late is not None and not late >= 0:
         raise UsageError(f"late={late!r} must be a number of seconds that is not negative.")
     if since is not None and since.tzinfo is None:
         raise UsageError(f"since={since!r} must be a datetime with a time zone.")
-    rows = desk.ask(
-        queries.ended(
-            queue=filter.queue, type=filter.type, stream=filter.stream, late=late, since=since, limit=limit
-        )
-    )
+    names = {name: getattr(filter, name) for name in ("subject", "queue", "type", "stream")}
+    rows = desk.ask(queries.ended(newest=newest, limit=limit, late=late, since=since, **names))
     known = desk.ask(outages.listed(OUTAGES_MAX)) if rows else []
     found = []
-    for row in rows:
-        seconds = row.pop("late")
-        number = _outage_of(known, row["due_at"], row["started_at"])
-        lateness = None if seconds is None else max(0.0, float(seconds))
-        found.append(EndedMessage(**row, lateness=lateness, outage=number))
+    for each in map(from_rows.ended_message, rows):
+        due, started = each.due_at, each.started_at
+        lateness = None if started is None else max(0.0, (started - due).total_seconds())
+        found.append(replace(each, lateness=lateness, outage=_outage_of(known, due, started)))
     return found
 
 

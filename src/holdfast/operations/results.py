@@ -45,6 +45,7 @@ class Filter:
     redriven: bool | None = None
     held: bool | None = None
     ids: tuple[UUID, ...] | None = None
+    subject: str | None = None  # the whole, or how it begins: Submission/*
 
     def __post_init__(self) -> None:
         for name, value in (("died_before", self.died_before), ("died_after", self.died_after)):
@@ -214,6 +215,31 @@ class Content:
     errors: tuple[Trouble, ...]
     deaths: tuple[Death, ...] = ()
     traceback: str | None = None  # the last one
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMessage:
+    """A line of history, with the message that it is about.
+
+    `lateness`: seconds between due and the start of its last attempt; None: it was never started. `outage`: the number
+    of the one in which it was late, if it was due before somebody was back.
+    """
+
+    id: UUID
+    queue: str
+    type: str
+    subject: str | None
+    stream: str | None
+    outcome: str
+    ended_at: datetime
+    started_at: datetime | None
+    due_at: datetime
+    attempts: int
+    failures: int
+    status: int
+    why: str | None
+    lateness: float | None = None
+    outage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
