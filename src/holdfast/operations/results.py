@@ -207,6 +207,7 @@ class Ended:
     failures: int
     status: int
     why: str | None = None  # what an operator said, or where it was archived
+    origin: str | None = None  # of what came through an inbox: its sender's source and id there
 
 
 @dataclass(frozen=True, slots=True)

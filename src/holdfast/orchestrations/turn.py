@@ -68,6 +68,11 @@ class Instance:
     def ended(self) -> End | None:
         return self._code.ended
 
+    @property
+    def trouble(self) -> CodeChanged | Overrun | None:
+        """Why it cannot go on: its code differs from the journal, or runs in circles."""
+        return self._code.script.changed or self._overrun
+
     def waits(self) -> Waits:
         """What the code waits for, for people."""
         return self._code.waits()
@@ -141,7 +146,7 @@ class Instance:
             raise UsageError(
                 f"Instance {self.id!r} has a journal that is not replayed yet: call catch_up first."
             )
-        if (broken := self._code.script.changed or self._overrun) is not None:
+        if (broken := self.trouble) is not None:
             return broken
         self._code.begin_turn()
         taken = _Taken()

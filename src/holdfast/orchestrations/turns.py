@@ -26,7 +26,7 @@ from ..handlers.consumer import Limits
 from ..handlers.context import Context, Snooze
 from ..model.ids import new_id
 from ..model.message import Message, NewMessage, Reason
-from ..model.replies import Reply, headers_for, reply_of
+from ..model.replies import Reply, reply_of
 from ..model.work import Delta, Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
@@ -38,6 +38,7 @@ from ..telemetry.logs import Log
 from .attributes import attributes_text, checked
 from .budget import Alarm, Budget, Watchdog
 from .cache import Cache
+from .calling import call_headers
 from .declared import Activity, Program
 from .failures import Failure, describe
 from .hosting import run_turn
@@ -159,6 +160,8 @@ class Turns:
             context._emits.extend(left)
             return None
         assert stand is not None
+        if stand.state != "running":  # somebody holds it: its messages wait
+            return Snooze(CHANGED_SECONDS)
         arrival = self.place.pen.arrival(message)
         instance = self.place.memory.take(id, stand) or await self._cold(id, stand)
         is_stored = False
@@ -198,7 +201,7 @@ class Turns:
             return [self.place.pen.into(reply, None, failure)]
         if message.type == CANCEL and stand is not None and not self.place.pen.is_for(message, stand.start):
             return []  # for a child that this is not: its id was taken when the parent asked for it
-        if stand is None or stand.state != "running":
+        if stand is None or stand.state not in instances.OPEN:
             log.info(
                 "orchestration.late",
                 "Message %(message_id)s of type %(type)s came too late for instance %(instance)s",
@@ -302,7 +305,8 @@ class Turns:
                 reply = self._reply(ask, row)
                 if (why := self._refusal(ask, name)) is not None:
                     return pen.into(reply, None, describe(why))
-                queue, headers = ask.options.queue or name, headers_for(reply)
+                queue = ask.options.queue or name
+                headers = call_headers(reply, ask.options, self.place.activities.get(name))
                 text = "null" if ask.input is None else ask.input
                 return pen.message(name, text, queue=queue, id=id, headers=headers, deadline=deadline)
             case Timer(due=due):
@@ -322,12 +326,10 @@ class Turns:
     def _refusal(self, ask: Ask, name: str) -> Exception | None:
         """Options of one call that the engine does not carry out: the call fails by name, and nothing is ignored."""
         declared = self.place.activities.get(name)
-        for option in ("retry", "timeout", "inline"):
-            wanted = getattr(ask.options, option)
-            if wanted and (declared is None or wanted != getattr(declared.options, option)):
-                return NotImplementedError(
-                    f"{name}.using({option}=...) cannot be set for one call: declare it with the activity."
-                )
+        if ask.options.inline and (declared is None or ask.options.inline != declared.options.inline):
+            return NotImplementedError(
+                f"{name}.using(inline=...) cannot be set for one call: declare it with the activity."
+            )
         return None
 
     def _deadline(self, ask: Ask) -> datetime | None:

@@ -21,6 +21,7 @@ from ..handlers.consumer import Limits
 from ..handlers.declare import AnyHandler, Handler
 from ..limits.breakers import Breakers
 from ..model import names
+from ..model.endpoint import Endpoint
 from ..model.limits import Breaker, Door, SharedRate
 from ..model.message import Message, Reason
 from ..model.work import Leased
@@ -87,6 +88,12 @@ class Destination:
 
     def __repr__(self) -> str:
         return f"Destination({self.queue!r}, {self.connector.name}, to={self.to.text!r})"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What operators are told of it."""
+        to = self.to.text or "(default exchange)"
+        return Endpoint("destination", self.queue, self.connector.name, f"{to}, key {self.key.text}")
 
     def for_worker(self, clock: Clock) -> Relay:
         return Relay(self, clock)

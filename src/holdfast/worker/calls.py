@@ -23,6 +23,7 @@ from ..model.work import Leased
 from ..rules import delivery
 from ..rules.delivery import Ending
 from ..rules.lanes import Lane, Stop
+from ..rules.overrides import timeout_of
 from ..rules.pacing import Pacing
 from ..telemetry import Watch
 from ..telemetry.logs import Log
@@ -256,7 +257,9 @@ class Calls:
         self.stop(lane, Stop.TIMEOUT)
         if lane not in self.in_thread or lane.completing or lane.running is None:
             return False
-        timeout = self.consumers[lane.queue].limits(lane.queue).timeout
+        timeout = timeout_of(
+            self.consumers[lane.queue].limits(lane.queue).timeout, lane.running.message.headers
+        )
         log.error(
             "handler.stuck",
             "A handler of %(queue)s has run for more than %(seconds)g s in a thread that cannot be stopped",

@@ -45,6 +45,7 @@ from ..rules.delivery import (
 )
 from ..rules.fingerprint import fingerprint
 from ..rules.lanes import Lane, Stop
+from ..rules.overrides import policy_of, timeout_of
 from ..rules.pacing import Pacing
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import ROOM, Masking, looked_at
@@ -84,12 +85,12 @@ class Endings:
     def before(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
         """What is decided before any code of the user runs: poison, a deadline that has passed, a cancellation."""
         message = leased.message
-        if is_doubtful(leased) and (ending := unfit(leased, consumer.policy)) is not None:
+        if is_doubtful(leased) and (ending := unfit(leased, _policy(consumer, leased))) is not None:
             if isinstance(ending, StartsSpent):
                 log.warning(
                     "message.poison", "Message %(message_id)s of type %(type)s is poison in %(queue)s: "
                     "its %(attempts_max)d attempts are used up",
-                    **named(leased), attempts_max=consumer.policy.retry.starts_max,
+                    **named(leased), attempts_max=_policy(consumer, leased).retry.starts_max,
                 )  # fmt: skip
             return ending
         if (deadline := message.deadline) is not None and self.time.now() > deadline:
@@ -139,6 +140,8 @@ class Endings:
                 return Lost()
             case Stop.TIMEOUT:
                 timeout = consumer.limits(lane.queue).timeout
+                if lane.running is not None:
+                    timeout = timeout_of(timeout, lane.running.message.headers)
                 return ending_of(error, flags, ran) or TimedOut(timeout, flags, ran, error)
             case Stop.CANCELLED:
                 return Cancelled(flags, ran)
@@ -214,6 +217,7 @@ class Endings:
         policy = consumer.policy
         if type(ending) is Returned:  # only failures need the time and a random number
             return conclude(leased, ending, policy, EPOCH, 0.0)
+        policy = policy_of(policy, leased.message.headers)
         now, roll = self.time.now(), self.clock.roll()
         return concluded(leased, ending, policy, consumer.masking, consumer.keys, self.traces, now, roll)
 
@@ -222,6 +226,11 @@ class Endings:
         if self.board is not None:
             for seq in seqs:
                 self.board.settled(seq)
+
+
+def _policy(consumer: Consumer, leased: Leased) -> HandlerPolicy:
+    """The policy for this message: a call of an activity may have one of its own."""
+    return policy_of(consumer.policy, leased.message.headers)
 
 
 def _wish(value: Snooze | Dead, context: Context | None, ran: float) -> Ending:

@@ -40,6 +40,7 @@ from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
 from .periodic import every, until
 from .serving import Serving, served_by
+from .standings import Companion, telling
 from .ticking import Step, Ticking
 from .transactions import Completions
 from .trouble import Trouble, tell_mended
@@ -74,7 +75,7 @@ class Worker:
         steps: Mapping[str, Step] | None = None,
         watch: Watch | None = None,
         around: Sequence[Around] = (),
-        companions: Sequence[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = (),
+        companions: Sequence[Companion] = (),
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
@@ -399,7 +400,9 @@ class Worker:
         step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
         beside = [every(step, self._watch, self.trouble)]
         beside += [each.attend(self._changed) for each in self._attended]
-        beside += [each(self._stopped) for each in self.companions]
+        beside += [each.run(self._stopped) for each in self.companions]
+        if not (self.quarantine or self.until_idle):
+            beside += telling(self.store, self.clock, self.number, (*self._attended, *self.companions))
         if not self.quarantine:  # the quarantine lives only briefly, and asks all the time
             beside.append(self.store.listen(self._changed, self._due))
             beside.append(every(ASKS_EVERY, self._look_for_lapses, self.trouble))

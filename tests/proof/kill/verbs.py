@@ -19,6 +19,7 @@ from msgspec.structs import replace as replace_struct
 
 from holdfast.bodies.keys import SEALED
 from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode
+from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
 from holdfast.model.work import Report, Settlement, Want
@@ -32,6 +33,7 @@ from holdfast.store.plans import (
     alerts,
     breakers,
     dead_queries,
+    endpoints,
     engine,
     keys,
     operator,
@@ -327,6 +329,15 @@ def take_turn(h: Hands) -> None:
     needs(h.run(alerts.take_turn("alerts", 60.0)), "a turn")
 
 
+ORDERS = Endpoint("destination", "orders", "rabbitmq", "shop.events, key {type}")
+
+
+def connection_tell(h: Hands) -> None:
+    h.run(
+        endpoints.tell(h.contents.workers["one"], [("orders", Standing("broken", 1.0, "no route", 3, 2.0))])
+    )
+
+
 def verbs() -> dict[str, Verb]:
     o, q = operator, queues
     return {
@@ -411,6 +422,9 @@ def verbs() -> dict[str, Verb]:
         "queue_unsubscribe": lambda h: h.run(q.unsubscribe("r")),
         "queue_forget": lambda h: h.run(q.forget("nobody")),
         "repair": repair,
+        "endpoint_meet": lambda h: h.run(endpoints.meet([ORDERS])),
+        "connection_tell": connection_tell,
+        "connection_leave": lambda h: h.run(endpoints.leave(h.contents.workers["one"])),
         "prune_history": prune("history"),
         "prune_dedupe": prune("dedupe"),
         "prune_streams": prune("streams"),
