@@ -127,6 +127,8 @@ READING = {
     ("messages", "list"), ("messages", "show"), ("dead", "list"), ("dead", "groups"), ("dead", "show"),
     ("dead", "export"), ("subscriptions", "list"), ("streams", "list"), ("streams", "blocked"),
     ("streams", "show"), ("queues", "list"),
+    *((group, each) for group in ("destinations", "inboxes") for each in ("list", "show", "test")),
+    *(("orchestrations", each) for each in ("list", "show", "journal", "result", "check")),
     ("breakers", "list"), ("keys", "new"), ("keys", "list"), ("alerts", "list"), ("alerts", "check"),
 }  # fmt: skip
 

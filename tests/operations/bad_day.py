@@ -1,7 +1,7 @@
 """A bad day, played with real processes and a real server, and read through the command line on 80 columns.
 
-docs/operations.md shows parts of what is read here; `check` compares them. What differs in each run (ids, times, numbers
-of processes) counts as equal. HOLDFAST_SNAPSHOTS=write writes the parts into the document.
+docs/operations.md shows parts of what is read here; `check` compares them. What differs in each run (ids, times, pids)
+counts as equal. HOLDFAST_SNAPSHOTS=write writes the parts into the document.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ ALIKE = [
     (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
     (r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "TIME"),
     (r"\b\d\d:\d\d:\d\d UTC", "TIME"),
-    (r"\b(web-\d):\d+", r"\1:PID"),
+    (r"\bweb-\d:\d+", "WORKER"),
     (r"\b(\d+(\.\d+)?) (ms|s|min|h|d)\b", "SPAN"),
     (r"\b[0-9a-f]{12}\b", "CAUSE"),
     (r"\b[0-9a-f]{8}\b", "ID"),
