@@ -32,6 +32,7 @@ from .model.alert import Alert
 from .model.failure import Category, FailureDescription
 from .model.limits import SharedRate, SharedSlots
 from .model.message import Death, Dedupe, Event, Flag, Message, NewMessage, Published, Reason, Trouble
+from .model.schedule import Occurrence, Planned
 from .model.work import Batch, Leased, Outcome, Settlement
 from .operations.letters import DeadLetter
 from .orchestrations.declared import Activity, Orchestration
@@ -40,9 +41,12 @@ from .orchestrations.flow import Flow
 from .orchestrations.journal import JournalUnreadable
 from .orchestrations.outside import InstanceStatus
 from .orchestrations.turns import TurnOverrun
+from .requests.kinds import Answer, Asked, Request, RequestKind, Resolved
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
+from .rules.patterns import Rule
 from .rules.recovery import Recovery
+from .rules.recurrence import cron, daily, every, monthly, weekly, yearly
 from .rules.retry import RetryOptions, RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .worker.embedded import Health, Running
@@ -54,8 +58,10 @@ __all__ = [
     "Activity",
     "ActivityFailed",
     "Alert",
+    "Answer",
     "AnyHandler",
     "ArchiveFailed",
+    "Asked",
     "Batch",
     "BodySealed",
     "Breaker",
@@ -93,17 +99,23 @@ __all__ = [
     "NotFound",
     "NotInTransaction",
     "NotMigrated",
+    "Occurrence",
     "Orchestration",
     "OrchestrationFailed",
     "Outcome",
+    "Planned",
     "PoisonError",
     "Published",
     "Reason",
     "Recovery",
     "Refused",
+    "Request",
+    "RequestKind",
+    "Resolved",
     "RetryOptions",
     "RetryPolicy",
     "RetryProfile",
+    "Rule",
     "Running",
     "Settings",
     "SettingsOptions",
@@ -123,4 +135,10 @@ __all__ = [
     "Worker",
     "WrongHandle",
     "__version__",
+    "cron",
+    "daily",
+    "every",
+    "monthly",
+    "weekly",
+    "yearly",
 ]
