@@ -57,11 +57,19 @@ class Delta(msgspec.Struct, frozen=True):
     """Rows that a settlement writes to another table, through one of the store's appliers.
 
     They are applied in the commit of the settlement, if its lease is still valid, else not at all. If the database
-    refuses them, only that message fails.
+    refuses them, only that message fails; one in a run makes the settlements of the run a unit, which is never split.
     """
 
     applier: str  # `apply_NAME`: a statement on SQLite, a function on PostgreSQL
     rows: tuple[Mapping[str, object], ...]  # what JSON can hold
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What the death of a message leaves behind beside what the rules say; see `handlers.consumer.EndsMore`."""
+
+    delta: Delta | None = None
+    emits: tuple[NewMessage, ...] = ()
+    halts: bool = True  # False: its stream goes on in any case
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
@@ -77,6 +85,10 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     started: bool = True  # the handler had begun: the message came back, so it is no longer a suspect
     aside: bool = False  # leaves the order of its stream (policy `available`)
     halt: bool = False  # a dead head stops its stream (policy `halt`)
+    pause: str | None = (
+        None  # AGAIN alone: it keeps its place, and nothing of its stream is handed out until resumed
+    )
+    poison: bool = False  # it was started as often as allowed, or nobody can read it
     reason: Reason | None = None  # of the failure or death
     last_reason: Reason | None = None  # of the failure that led to a death
     error: str | None = None
@@ -89,6 +101,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
     traceback: str | None = None  # of the error, masked and bounded: put in by `endings.concluded`
 
+
+INSTANCE = "instance: "  # begins what the stream of an instance is halted by that is paused or suspended
 
 Mark = tuple[datetime, int]  # when a head became claimable, and its seq
 

@@ -8,8 +8,8 @@ from ..clock import from_micros
 from ..errors import BodySealed
 from ..model.text import counted
 from ..orchestrations.journal import Call, Child, JournalUnreadable, Row, Timer, decode, merged, message_id
+from ..orchestrations.leaving import journal_text
 from ..orchestrations.messages import Pen
-from ..orchestrations.turns import journal_text
 from ..orchestrations.waiting import Waited, open_commands
 from ..store.plans import instances
 from ..store.plans.instances import Shown

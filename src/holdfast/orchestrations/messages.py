@@ -33,6 +33,9 @@ START, TIMER, SIGNAL, CANCEL, WAKE = (
 )
 
 
+KNOWN = frozenset((START, TIMER, SIGNAL, CANCEL, WAKE, ANSWER))  # what may stand in the stream of an instance
+
+
 class StartBody(msgspec.Struct, frozen=True, omit_defaults=True):
     input: str | None = None
     parent: str | None = None

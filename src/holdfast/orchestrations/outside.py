@@ -24,8 +24,9 @@ from .declared import Orchestration, Program
 from .early import KEPT_DAYS
 from .early import QUEUE as EARLY
 from .failures import OrchestrationFailed
+from .leaving import Result
 from .messages import CANCEL, SIGNAL, START, CancelBody, SignalBody, StartBody, written
-from .turns import Place, Result
+from .turns import Place
 
 B = TypeVar("B")
 P = ParamSpec("P")

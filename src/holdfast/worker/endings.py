@@ -20,7 +20,7 @@ from ..errors import LeaseLost
 from ..handlers.consumer import Consumer
 from ..handlers.context import Context, Dead, Snooze
 from ..model.message import Reason
-from ..model.work import Leased, Outcome, Settlement
+from ..model.work import Leased, Left, Outcome, Settlement
 from ..rules.blame import ending_of
 from ..rules.classify import describe
 from ..rules.delivery import (
@@ -165,12 +165,16 @@ class Endings:
                 self.hear(leased, Returned(), None)
         return left
 
-    def end(self, lane: Lane, leased: Leased, ending: Ending, took: float | None = None) -> None:
-        if self.board is not None:
-            self.board.ended(leased.message.seq, leased.attempt + 1 >= self._fewest_starts(lane.queue))
+    def end(
+        self, lane: Lane, leased: Leased, ending: Ending, took: float | None = None, left: Left | None = None
+    ) -> None:
+        """An attempt has ended. `left`: what its consumer leaves behind if the message died; see `EndsMore`."""
+        self.note_end(leased)
         if type(ending) is not Returned:
             ending = self.traces.placed(ending)
         settlement = self.concluded(leased, ending)
+        if left is not None:
+            settlement = with_left(settlement, left)
         if settlement is None:
             self.forget([leased.message.seq])
         elif settlement.error is not None:
@@ -183,6 +187,12 @@ class Endings:
         if self.hear is not None:
             self.hear(leased, ending, settlement)
         self.pacing.end(lane, settlement, took)
+
+    def note_end(self, leased: Leased) -> None:
+        """Its handler is not to blame for what happens to the process from now on."""
+        if self.board is not None:
+            frail = leased.attempt + 1 >= self._fewest_starts(leased.message.queue)
+            self.board.ended(leased.message.seq, frail)
 
     def _bare(self, ending: Ending) -> str | None:
         """The traceback for logs and traces, without the messages of exceptions: they may quote a payload."""
@@ -222,6 +232,18 @@ class Endings:
         if self.board is not None:
             for seq in seqs:
                 self.board.settled(seq)
+
+
+def with_left(settlement: Settlement | None, left: Left) -> Settlement | None:
+    """The settlement of a death with what the consumer leaves behind; any other as it is."""
+    if settlement is None or settlement.outcome is not Outcome.DEAD:
+        return settlement
+    return structs.replace(
+        settlement,
+        delta=left.delta,
+        emits=(*settlement.emits, *left.emits),
+        halt=settlement.halt and left.halts,
+    )
 
 
 def _wish(value: Snooze | Dead, context: Context | None, ran: float) -> Ending:
