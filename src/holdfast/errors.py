@@ -17,6 +17,7 @@ HoldfastError
 ├── IdTaken                  another message has the id that was given, in the same queue
 ├── Refused                  an operator's command that would break a guarantee, with the reason
 ├── NotFound                 no such message, queue or stream
+├── NotEnded                 an orchestration's instance has not ended within the time that was given; a TimeoutError
 ├── ArchiveFailed            an archive cannot be written or read, or is not whole; nothing was deleted
 ├── CircuitOpen              a breaker refused the call; nothing was called
 ├── CallFailed               a call of an orchestration failed; in holdfast.orchestrations, like those below
@@ -175,6 +176,10 @@ class NotFound(HoldfastError):
     """There is no such message, queue or stream."""
 
     category = "application"
+
+
+class NotEnded(HoldfastError, TimeoutError):
+    """An instance of an orchestration has not ended within the time that was given. It goes on; ask again."""
 
 
 class ArchiveFailed(HoldfastError):

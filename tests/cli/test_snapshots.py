@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from holdfast import Holdfast
 from holdfast.cli import show, target
 from holdfast.cli.root import app
 from holdfast.clock import MovableClock
 from holdfast.operations import database
-from tests.cli import stage
+from tests.cli import flows, stage
 from tests.cli.runner import CliRunner
 from tests.cli.stage import Names
 from tests.cli.test_manners import commands
@@ -67,6 +68,18 @@ SHOWN = {
     "streams release": "streams release {waiting} --yes",
     "streams halt": "streams halt send_receipt order-17 --why wait",
     "streams resume": "streams resume charge order-3",
+    "orchestrations list": "orchestrations list",
+    "orchestrations list filtered": "orchestrations list --name fulfil -V 2 --open --attribute customer=70",
+    "orchestrations show": "orchestrations show order-7",
+    "orchestrations journal": "orchestrations journal order-9",
+    "orchestrations signal": "orchestrations signal order-8 approved --body 1",
+    "orchestrations signal early": "orchestrations signal order-99 approved",
+    "orchestrations cancel": "orchestrations cancel order-7 --why gone --yes",
+    "orchestrations result": "orchestrations result order-6",
+    "orchestrations result running": "orchestrations result order-7",
+    "orchestrations result failed": "orchestrations result order-8",
+    "orchestrations unknown": "orchestrations show order-10",
+    "why instance": "why order-9",
     "queues list": "queues list",
     "subscriptions list": "subscriptions list",
     "subscriptions drop": "subscriptions drop old_mailer --why gone --yes",
@@ -98,12 +111,18 @@ class Terminal:
     folder: Path
     names: Names
     clock: MovableClock
+    flows: tuple[Path, MovableClock]
     columns: int = 80
     coloured: bool = False
+    is_flows: bool = False
+
+    def app(self) -> Holdfast:
+        return flows.app(self.flows[1]) if self.is_flows else stage.app(self.clock)
 
     def type(self, line: str) -> str:
         """What a fresh shop answers to the last of these commands, as text: escape codes are written as <...>."""
-        stage.copied(self.source, self.folder)
+        self.is_flows = line.startswith(("orchestrations", "why order"))
+        stage.copied(self.flows[0] if self.is_flows else self.source, self.folder)
         answered = ""
         for each in line.split(" ; "):
             archived = answered.split("\n")[0]
@@ -126,13 +145,21 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Names, Movabl
         return stage.build(patch, tmp_path_factory.mktemp("stage"))
 
 
+@pytest.fixture(scope="module")
+def flowing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MovableClock]:
+    return flows.build(tmp_path_factory.mktemp("flows"))
+
+
 @pytest.fixture
 def terminal(
-    built: tuple[Path, Names, MovableClock], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: tuple[Path, Names, MovableClock],
+    flowing: tuple[Path, MovableClock],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Terminal:
-    made = Terminal(built[0], tmp_path, built[1], built[2])
+    made = Terminal(built[0], tmp_path, built[1], built[2], flowing)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(target, "application", lambda *_: stage.app(made.clock))
+    monkeypatch.setattr(target, "application", lambda *_: made.app())
     monkeypatch.setattr(database, "SQLITE_SAFE", (0,))  # of this machine's Python
     monkeypatch.setattr(show, "width", lambda: made.columns)
     monkeypatch.setattr(show, "is_coloured", lambda: made.coloured)

@@ -183,11 +183,11 @@ class Engine:
         self.late += row.late
         if turn.status is not None:
             record.status = msgspec.json.decode(turn.status)
-        self._gone |= {(id, row.execution, number) for number in turn.withdrawn}
+        self._gone |= {(id, row.execution, each.number) for each in turn.withdrawn}
         for ask in turn.asks:
             self._send(id, record, ask)
-        for number in turn.withdrawn:
-            self._cancel_child(id, row.execution, number)
+        for each in turn.withdrawn:
+            self._cancel_child(id, row.execution, each.number)
         if turn.end is not None:
             self._end(id, record, turn)
 

@@ -45,6 +45,23 @@ def breakers(ctx: click.Context, incomplete: str) -> list[Offer]:
     )
 
 
+def instances(ctx: click.Context, incomplete: str) -> list[Offer]:
+    """The ids of instances that have not ended, those that moved last."""
+
+    def look(found: Operations) -> list[Offer]:
+        listed = found.orchestrations.list(is_open=True, limit=OFFERED)
+        return [(each.id, f"{each.queue}, {each.state}") for each in listed]
+
+    return _asked(ctx, incomplete, look)
+
+
+def orchestrations(ctx: click.Context, incomplete: str) -> list[Offer]:
+    def look(found: Operations) -> list[Offer]:
+        return [(each, "") for each in found.orchestrations.names()]
+
+    return _asked(ctx, incomplete, look)
+
+
 def reasons(incomplete: str) -> list[str]:
     from ..model.message import Reason
 

@@ -36,6 +36,7 @@ from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
 from .messages import Messages
+from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .queues import Queues
 from .repair import repair
 from .results import (
@@ -102,11 +103,14 @@ __all__ = [
     "Group",
     "Housekept",
     "Imported",
+    "InstanceDossier",
+    "InstanceState",
     "Letter",
     "LetterFiles",
     "Many",
     "Messages",
     "Operations",
+    "Orchestrations",
     "Paused",
     "QueueState",
     "Queues",
@@ -124,6 +128,7 @@ __all__ = [
     "Stuck",
     "Subscription",
     "Subscriptions",
+    "Told",
     "Tripped",
     "Trouble",
     "Unrouted",
@@ -162,6 +167,7 @@ class Operations:
         self.files = LetterFiles(self._desk)
         self.streams = Streams(self._desk)
         self.queues = Queues(self._desk)
+        self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
 

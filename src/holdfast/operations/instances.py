@@ -68,7 +68,7 @@ def _next_message(desk: Desk, shown: Shown) -> list[str]:
 
 def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
     try:
-        waited = open_commands(merged(_journal(desk, shown)))
+        waited = open_commands(merged(journal_rows(desk, shown.id, shown.execution)))
     except (BodySealed, JournalUnreadable) as error:
         return [f"What it waits for cannot be read: {error}"]
     if not waited:
@@ -96,15 +96,10 @@ def _wait(desk: Desk, shown: Shown, number: int, command: Waited, at: datetime, 
             return [f"{lead}: {each}" for each in why_instance(desk, child, depth + 1) or ["there is none."]]
 
 
-def _journal(desk: Desk, shown: Shown) -> list[Row]:
+def journal_rows(desk: Desk, id: str, execution: int) -> list[Row]:
+    """The journal of an execution, opened and read."""
     pen = Pen(desk.keys)
     return [
-        decode(
-            shown.id,
-            shown.execution,
-            turn,
-            part,
-            pen.open(journal_text(shown.id, shown.execution, turn, part), text),
-        )
-        for turn, part, text in desk.ask(instances.journal(shown.id, shown.execution))
+        decode(id, execution, turn, part, pen.open(journal_text(id, execution, turn, part), text))
+        for turn, part, text in desk.ask(instances.journal(id, execution))
     ]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import events
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, assert_never
 
 from ..bodies.codec import Unreadable
@@ -19,6 +20,7 @@ from ..clock import from_micros
 from ..errors import UsageError
 from ..model.message import Reason
 from ..settings import Settings
+from .attributes import checked
 from .budget import Budget, OverBudget
 from .declared import Program
 from .failures import Failure, describe
@@ -72,9 +74,9 @@ class Code:
     """The function of an orchestration, running. `asks`, `withdrawn`, `status_text` are what is new in this turn."""
 
     __slots__ = (
-        "_again", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_start", "_status",
-        "_too_late", "asks", "begin", "ended", "execution", "id", "loop", "parent", "program", "script", "seed",
-        "status_text", "swallowed", "used_once", "withdrawn",
+        "_again", "_attributes", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_start",
+        "_status", "_too_late", "asks", "attributes_text", "begin", "ended", "execution", "id", "loop", "parent",
+        "program", "script", "seed", "status_text", "swallowed", "used_once", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, program: Program, id: str, execution: int, limits: Settings) -> None:
@@ -97,13 +99,15 @@ class Code:
         self._cancels = 0
         self._too_late = False
         self._status: Any = None
+        self._attributes: dict[str, str] = {}
         self.begin_turn()
 
     def begin_turn(self) -> None:
         """Nothing was asked for yet."""
         self.asks: list[Ask] = []
-        self.withdrawn: list[int] = []
+        self.withdrawn: list[Ask] = []
         self.status_text: str | None = None
+        self.attributes_text: str | None = None
         self.used_once = False
 
     def is_wanted(self, arrival: Arrival) -> bool:
@@ -152,6 +156,7 @@ class Code:
 
     def _run(self, start: Started) -> None:
         self._start, self.parent, self.seed = start, start.parent, start.seed
+        self._attributes = dict(start.attributes or {})
         for each in start.carried:
             self.box(each.name).bodies.append(each.body)
         if start.deadline is not None:
@@ -190,7 +195,7 @@ class Code:
             command, end = self._ending(main)
             try:
                 self.script.note(command)
-                self.withdrawn += self._open
+                self.withdrawn += [ask for ask, _ in self._open.values()]
                 self.ended = end
             except Stop:
                 pass  # it is on the script
@@ -232,7 +237,7 @@ class Code:
         carried = [Carried(name, body) for name, box in self._boxes.items() for body in box.bodies]
         begin = Started(
             "", self.loop.now, input, f"{self.id}/{self.execution + 1}", self.parent, self._start.deadline,
-            tuple(carried),
+            tuple(carried), self._attributes or None,
         )  # fmt: skip
         return Row(id=self.id, execution=self.execution + 1, turn=0, at=self.loop.now, begin=begin)
 
@@ -274,13 +279,14 @@ class Code:
         return own
 
     def withdraw(self, number: int) -> None:
-        if self._open.pop(number, None) is None or self.script.off or self.script.changed is not None:
+        ask, _ = self._open.pop(number, (None, None))
+        if ask is None or self.script.off or self.script.changed is not None:
             return
         if events._get_running_loop() is not self.loop:
             return  # the garbage collector found a coroutine of an instance that nobody closed
         self.script.note(Withdraw(number))
         if not self.script.replaying:
-            self.withdrawn.append(number)
+            self.withdrawn.append(ask)
 
     def box(self, name: str) -> Box:
         box = self._boxes.get(name)
@@ -350,6 +356,17 @@ class Code:
         self._status = value
         if not self.replaying:
             self.status_text = text
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        return MappingProxyType(self._attributes)
+
+    @attributes.setter
+    def attributes(self, value: Mapping[str, str]) -> None:
+        self._refuse_outside("flow.attributes")
+        self._attributes = checked(value) or {}
+        if not self.replaying:
+            self.attributes_text = encode_body(self._attributes, self._limits)
 
     def _text(self, value: Any) -> str | None:
         return None if value is None else encode_body(value, self._limits)

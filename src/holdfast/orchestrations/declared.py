@@ -26,6 +26,7 @@ from ..handlers.context import Context
 from ..model.message import Reason
 from ..rules.retry import RetryPolicy
 from ..settings import RetryProfile
+from .attributes import checked
 from .failures import ActivityFailed, CallFailed, Errors, OrchestrationFailed, describe, rebuild
 from .flow import Flow
 from .host import NO_OPTIONS, Host, Options
@@ -138,7 +139,10 @@ class Program:
 class Starter(Protocol):
     """Starts an instance from outside: the application gives it."""
 
-    def __call__(self, program: Program, value: Any, **options: Any) -> str: ...
+    def __call__(
+        self, program: Program, value: Any, *, id: str | None, deadline: datetime | timedelta | None,
+        attributes: Mapping[str, str] | None,
+    ) -> str: ...  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,10 +173,13 @@ class Orchestration(Generic[P, R]):
         return result
 
     def using(
-        self, *, id: str | None = None, deadline: datetime | timedelta | None = None
-    ) -> Orchestration[P, R]:
-        """The same with an id or a deadline for one call."""
+        self, *, id: str | None = None, deadline: datetime | timedelta | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Orchestration[P, R]:  # fmt: skip
+        """The same with an id, a deadline or attributes for one call."""
         options = self.options if deadline is None else replace(self.options, deadline=deadline)
+        if attributes is not None:
+            options = replace(options, attributes=checked(attributes))
         return replace(self, id=id or self.id, options=options)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -183,7 +190,10 @@ class Orchestration(Generic[P, R]):
             return host.start(self.program.queue, self.id, value, self.options)
         if self.starter is None:
             raise UsageError(f"Orchestration {self.name!r} belongs to no application that could start it.")
-        return self.starter(self.program, value, id=self.id, deadline=self.options.deadline)
+        options = self.options
+        return self.starter(
+            self.program, value, id=self.id, deadline=options.deadline, attributes=options.attributes
+        )
 
 
 def _only(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -21,11 +21,11 @@ from .activities import ActivityConsumer, Fake
 from .declared import Activity, ActivityDeclaration, OnDeadLetter, Orchestration, OrchestrationDeclaration
 from .declared import activity as declared_activity
 from .declared import orchestration as declared_orchestration
-from .early import QUEUE as EARLY
 from .early import EarlySignals
 from .failures import Errors
 from .host import Options
 from .journal import JournalUnreadable
+from .messages import EARLY
 from .outside import Orchestrations
 from .refusals import advice
 from .turns import TurnOverrun, Turns

@@ -14,9 +14,9 @@ from ..model.work import Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..store.plans import instances
+from .messages import EARLY
 from .turns import Place
 
-QUEUE = "holdfast/signals"
 KEPT_DAYS = 7.0  # a signal for an instance that never starts is a dead letter after that
 LOOK_MIN, LOOK_MAX = 1.0, 30.0  # seconds between two looks whether it has
 
@@ -28,7 +28,7 @@ class EarlySignals:
     place: Place
     policy: HandlerPolicy
     masking: Masking
-    queue: str = QUEUE
+    queue: str = EARLY
     patterns: tuple[str, ...] = ()
     is_family: bool = False
     is_ordered: bool = True

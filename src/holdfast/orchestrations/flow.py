@@ -15,7 +15,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -241,6 +241,18 @@ class Flow:
     @status.setter
     def status(self, value: Any) -> None:
         self._host.status = value
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Names and short texts by which people find the instance: `flow.attributes = {"customer": "17"}`.
+
+        The setter replaces all of them. They are stored as they are, never sealed.
+        """
+        return self._host.attributes
+
+    @attributes.setter
+    def attributes(self, value: Mapping[str, str]) -> None:
+        self._host.attributes = value
 
     def _as_task(self, entry: Awaitable[T]) -> asyncio.Future[T]:
         if isinstance(entry, asyncio.Future):

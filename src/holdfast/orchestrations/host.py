@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ class Options:
     queue: str | None = None
     deadline: datetime | timedelta | None = None
     inline: bool | str = False
+    attributes: Mapping[str, str] | None = None  # of a child or a detached start
 
 
 NO_OPTIONS = Options()
@@ -61,3 +62,7 @@ class Host(Protocol):
     def status(self) -> Any: ...
     @status.setter
     def status(self, value: Any) -> None: ...
+    @property
+    def attributes(self) -> Mapping[str, str]: ...
+    @attributes.setter
+    def attributes(self, value: Mapping[str, str]) -> None: ...

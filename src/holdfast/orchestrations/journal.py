@@ -54,6 +54,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
     parent: str | None = None
     deadline: int | None = None
     carried: tuple[Carried, ...] = ()
+    attributes: dict[str, str] | None = None
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):

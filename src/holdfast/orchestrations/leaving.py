@@ -18,10 +18,11 @@ from ..model.message import NewMessage, Reason
 from ..model.replies import Reply, headers_for, reply_of
 from ..model.work import Delta
 from ..store.plans.instances import Stand
+from .attributes import attributes_text, checked
 from .declared import Activity
 from .failures import Failure, describe
 from .journal import Call, Child, Row, Start, Timer, encode, message_id
-from .messages import START, TIMER, WAKE, Pen, StartBody, TimerBody, written
+from .messages import START, TIMER, WAKE, Pen, StartBody, TimerBody, child_cancelled, written
 from .outcome import Ask, End, Turn
 
 APPLIER = "turns"
@@ -54,18 +55,29 @@ class Leaving:
             "begin": begin, "state": state, "mark": str(mark), "entries": turn.entries, "size": turn.size,
             "result": None if state == "running" or end is None else pen.seal(f"result/{row.id}", result_text(end)),
             "status": None if turn.status is None else pen.seal(f"status/{row.id}", turn.status),
+            "attributes": turn.attributes,
             "starts": [self._start_row(each, row) for each in turn.asks if isinstance(each.command, Child | Start)],
-            "timers": [str(message_id(row.id, row.execution, number)) for number in turn.withdrawn],
+            "timers": self._withdrawn(turn, Timer),
+            "calls": self._withdrawn(turn, Call),
         }  # fmt: skip
         if state == "failed" and end is not None and end.failure is not None:
             ours["category"] = end.failure.category  # for metrics
         return Delta(APPLIER, (ours,))
 
+    def _withdrawn(self, turn: Turn, kind: type[Timer | Call]) -> list[str]:
+        id, execution = turn.row.id, turn.row.execution
+        return [
+            str(each.message_id(id, execution)) for each in turn.withdrawn if isinstance(each.command, kind)
+        ]
+
     def _start_row(self, ask: Ask, row: Row) -> dict[str, object]:
         assert isinstance(ask.command, Child | Start)
         reply = self._reply(ask, row).text() if isinstance(ask.command, Child) else None
         start = ask.message_id(row.id, row.execution)
-        return {"id": ask.command.id, "queue": ask.command.name, "start": str(start), "reply": reply}
+        found = attributes_text(ask.options.attributes)
+        return {
+            "id": ask.command.id, "queue": ask.command.name, "start": str(start), "reply": reply, "attributes": found,
+        }  # fmt: skip
 
     def _reply(self, ask: Ask, row: Row) -> Reply:
         return Reply(self.queue, row.id, row.execution, ask.number)
@@ -73,6 +85,11 @@ class Leaving:
     def emits(self, turn: Turn, stand: Stand, now: datetime) -> list[NewMessage]:
         row, end, pen = turn.row, turn.end, self.pen
         found = [self._carried(ask, row, now) for ask in turn.asks]
+        found += [
+            child_cancelled(pen, each.command, each.message_id(row.id, row.execution), row.id)
+            for each in turn.withdrawn
+            if isinstance(each.command, Child)
+        ]
         if end is None:
             return found
         if end.state == "continued":
@@ -105,7 +122,8 @@ class Leaving:
             case Child(name=queue, id=child) | Start(name=queue, id=child):
                 waiter = self._reply(ask, row).text() if isinstance(command, Child) else None
                 until = None if deadline is None else micros(deadline)
-                start = StartBody(ask.input, row.id if waiter else None, until, waiter)
+                attributes = checked(ask.options.attributes)
+                start = StartBody(ask.input, row.id if waiter else None, until, waiter, attributes)
                 return pen.message(START, written(start), queue=queue, stream=child, id=id)
             case _:
                 raise AssertionError(f"{command!r} needs no message")

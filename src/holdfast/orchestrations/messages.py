@@ -12,6 +12,7 @@ import msgspec
 from ..bodies.keys import SEALED, Keys, Unopened, opened
 from ..clock import micros
 from ..errors import BodySealed
+from ..model import names
 from ..model.ids import new_id
 from ..model.message import Message, NewMessage
 from ..model.replies import ANSWER, Reply
@@ -21,6 +22,7 @@ from .journal import (
     Answered,
     Arrival,
     Cancelled,
+    Child,
     Fired,
     JournalUnreadable,
     Signalled,
@@ -31,6 +33,7 @@ from .journal import (
 START, TIMER, SIGNAL, CANCEL, WAKE = (
     f"holdfast.{each}" for each in ("start", "timer", "signal", "cancel", "wake")
 )
+EARLY = "holdfast/signals"  # the queue of signals to instances that have not started
 
 
 KNOWN = frozenset((START, TIMER, SIGNAL, CANCEL, WAKE, ANSWER))  # what may stand in the stream of an instance
@@ -41,6 +44,7 @@ class StartBody(msgspec.Struct, frozen=True, omit_defaults=True):
     parent: str | None = None
     deadline: int | None = None
     reply: str | None = None
+    attributes: dict[str, str] | None = None
 
 
 class AnswerBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,7 +65,10 @@ class SignalBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CancelBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`start`: only for the instance that this message started."""
+
     why: str = ""
+    start: str = ""
 
 
 Body = StartBody | AnswerBody | TimerBody | SignalBody | CancelBody
@@ -119,6 +126,11 @@ class Pen:
         """Who waits for the end of the instance that this message would start."""
         return msgspec.json.decode(self.text(message), type=StartBody).reply
 
+    def is_for(self, message: Message, start: UUID) -> bool:
+        """Whether a cancellation is for the instance that was started by this message."""
+        meant = msgspec.json.decode(self.text(message), type=CancelBody).start
+        return not meant or meant == str(start)
+
     def arrival(self, message: Message) -> Arrival:
         """What a message means to the code; or JournalUnreadable."""
         text = self.text(message)
@@ -129,6 +141,24 @@ class Pen:
                 f"Message {message.id} of type {message.type} is none that an orchestration can read "
                 f"({type(error).__name__}): discard it, or run the release that wrote it."
             ) from error
+
+
+def signal_message(pen: Pen, id: str, name: str, body: str | None, deadline: datetime) -> NewMessage:
+    """A signal for an instance. Its queue is that of early signals until somebody knows the instance's own."""
+    told = SignalBody(names.text(name, "The signal's name", 200), body)
+    made = pen.message(SIGNAL, written(told), queue=EARLY, stream=names.stream_name(id))
+    return msgspec.structs.replace(made, deadline=deadline)
+
+
+def cancel_message(pen: Pen, id: str, why: str) -> NewMessage:
+    return pen.message(CANCEL, written(CancelBody(why)), queue="", stream=names.stream_name(id))
+
+
+def child_cancelled(pen: Pen, child: Child, start: UUID, parent: str) -> NewMessage:
+    """The cancellation of a child whose parent does not wait for it any more."""
+    body = CancelBody(f"its parent {parent} does not wait for it any more", str(start))
+    id = uuid5(start, "cancel")
+    return pen.message(CANCEL, written(body), queue=child.name, stream=child.id, id=id)
 
 
 def written(body: Body) -> str:
@@ -152,7 +182,7 @@ def _arrival(message: Message, text: str) -> Arrival:
     match body:
         case StartBody():
             seed = f"{message.stream}/0"
-            return Started(id, at, body.input, seed, parent=body.parent, deadline=body.deadline)
+            return Started(id, at, body.input, seed, body.parent, body.deadline, attributes=body.attributes)
         case AnswerBody():
             return Answered(id, at, body.execution, body.number, body.value, body.failure)
         case TimerBody():

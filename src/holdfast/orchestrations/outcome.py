@@ -47,9 +47,10 @@ class Turn:
     row: Row
     text: str  # the row as it is stored
     asks: tuple[Ask, ...]  # messages to store; what the same turn withdrew is not among them
-    withdrawn: tuple[int, ...]  # numbers of earlier commands whose messages are to be cancelled
+    withdrawn: tuple[Ask, ...]  # earlier commands whose messages are to be cancelled
     end: End | None = None
     status: str | None = None  # JSON; None: not set in this turn
+    attributes: str | None = None  # the same
     unread: tuple[Arrival, ...] = ()  # behind a continue-as-new: for the next execution
     duplicates: tuple[str, ...] = ()  # messages that an earlier row had consumed: end them
     entries: int = 0  # of the execution so far

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
@@ -13,19 +13,19 @@ import msgspec
 
 from ..bodies.codec import encode
 from ..clock import Clock, micros
-from ..errors import InstanceExists, NotFound, UsageError
+from ..errors import InstanceExists, NotEnded, NotFound, UsageError
 from ..model import names
 from ..model.ids import new_id
 from ..model.message import NewMessage
 from ..store.plans import instances
 from ..store.plans.instances import Shown
 from ..store.statement import Runnable
+from .attributes import attributes_text, checked
 from .declared import Orchestration, Program
 from .early import KEPT_DAYS
-from .early import QUEUE as EARLY
 from .failures import OrchestrationFailed
 from .leaving import Result
-from .messages import CANCEL, SIGNAL, START, CancelBody, SignalBody, StartBody, written
+from .messages import EARLY, START, StartBody, cancel_message, signal_message, written
 from .turns import Place
 
 B = TypeVar("B")
@@ -42,6 +42,17 @@ class Storing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """The start of an instance: its first message, and its attributes as JSON."""
+
+    message: NewMessage
+    attributes: str | None
+
+    def plan(self) -> Runnable[bool]:
+        return instances.begin(self.message, self.attributes)
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceStatus:
     """Where an instance is. `status` is what its code said about itself; `trouble` why it cannot go on."""
 
@@ -53,6 +64,7 @@ class InstanceStatus:
     turn: int
     status: Any
     trouble: str | None
+    attributes: Mapping[str, str]
     entries: int
     journal_bytes: int
     started_at: datetime
@@ -72,52 +84,75 @@ class Orchestrations:
     @overload
     def start(
         self, orchestration: Orchestration[[], Any], *, id: str | None = None, on: object = None,
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | None = None, attributes: Mapping[str, str] | None = None,
     ) -> str: ...  # fmt: skip
     @overload
     def start(
         self, orchestration: Orchestration[[B], Any], value: B, *, id: str | None = None, on: object = None,
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | None = None, attributes: Mapping[str, str] | None = None,
     ) -> str: ...  # fmt: skip
     def start(
         self, orchestration: Orchestration[..., Any], value: Any = None, *, id: str | None = None, on: object = None,
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | None = None, attributes: Mapping[str, str] | None = None,
     ) -> str:  # fmt: skip
-        """Start an instance; its id. InstanceExists if there is one with this id. `on`: your connection or session."""
-        message = self._start(orchestration.program, value, id, deadline)
-        self._taken(message, self._storing().store_with(lambda: instances.begin(message), on))
-        return message.stream or ""
+        """Start an instance; its id. InstanceExists if there is one with this id. `on`: your connection or session.
 
+        `attributes`: names and short texts by which people find it; they are stored as they are, never sealed.
+        """
+        begin = self._begin(orchestration.program, value, id, deadline, attributes)
+        return self._taken(begin, self._storing().store_with(begin.plan, on))
+
+    @overload
+    async def astart(
+        self, orchestration: Orchestration[[], Any], *, id: str | None = None, on: object = None,
+        deadline: datetime | timedelta | None = None, attributes: Mapping[str, str] | None = None,
+    ) -> str: ...  # fmt: skip
+    @overload
+    async def astart(
+        self, orchestration: Orchestration[[B], Any], value: B, *, id: str | None = None, on: object = None,
+        deadline: datetime | timedelta | None = None, attributes: Mapping[str, str] | None = None,
+    ) -> str: ...  # fmt: skip
     async def astart(
         self, orchestration: Orchestration[..., Any], value: Any = None, *, id: str | None = None, on: object = None,
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | None = None, attributes: Mapping[str, str] | None = None,
     ) -> str:  # fmt: skip
         """Like `start`, for async code and async connections or sessions."""
-        message = self._start(orchestration.program, value, id, deadline)
-        self._taken(message, await self._storing().astore_with(lambda: instances.begin(message), on))
-        return message.stream or ""
+        begin = self._begin(orchestration.program, value, id, deadline, attributes)
+        return self._taken(begin, await self._storing().astore_with(begin.plan, on))
 
-    def starter(self, program: Program, value: Any, **options: Any) -> str:
+    def starter(
+        self, program: Program, value: Any, *, id: str | None, deadline: datetime | timedelta | None,
+        attributes: Mapping[str, str] | None,
+    ) -> str:  # fmt: skip
         """For `fulfil.start(order)`."""
-        message = self._start(program, value, options.get("id"), options.get("deadline"))
-        self._taken(message, self._storing().store_with(lambda: instances.begin(message), None))
-        return message.stream or ""
+        begin = self._begin(program, value, id, deadline, attributes)
+        return self._taken(begin, self._storing().store_with(begin.plan, None))
 
-    def _start(
-        self, program: Program, value: Any, id: str | None, deadline: datetime | timedelta | None
-    ) -> NewMessage:
+    def _begin(
+        self, program: Program, value: Any, id: str | None, deadline: datetime | timedelta | None,
+        attributes: Mapping[str, str] | None,
+    ) -> Begin:  # fmt: skip
         own = str(new_id()) if id is None else names.stream_name(id)
         until = self.place.now() + deadline if isinstance(deadline, timedelta) else deadline
+        if until is not None and until.tzinfo is None:
+            raise UsageError(
+                f"Orchestration {program.queue} was not started: its deadline {until} has no time zone. "
+                "Give a datetime with one, or a timedelta."
+            )
         text = None if value is None else encode(value, self.place.settings)
-        body = StartBody(text, None, None if until is None else micros(until))
-        return self.place.pen.message(START, written(body), queue=program.queue, stream=own)
+        found = checked(attributes)
+        body = StartBody(text, None, None if until is None else micros(until), attributes=found)
+        message = self.place.pen.message(START, written(body), queue=program.queue, stream=own)
+        return Begin(message, attributes_text(found))
 
-    def _taken(self, message: NewMessage, is_new: bool) -> None:
+    def _taken(self, begin: Begin, is_new: bool) -> str:
+        message = begin.message
         if not is_new:
             raise InstanceExists(
                 f"Orchestration {message.queue} was not started: an instance with the id {message.stream!r} exists "
                 "already. Give it another id, or ask for the result of that one."
             )
+        return message.stream or ""
 
     # -- signals and cancellation
 
@@ -148,15 +183,10 @@ class Orchestrations:
 
     def _signal(self, id: str, name: str, body: object) -> NewMessage:
         text = None if body is None else encode(body, self.place.settings)
-        told = SignalBody(names.text(name, "The signal's name", 200), text)
-        deadline = self.place.now() + timedelta(days=KEPT_DAYS)
-        made = self.place.pen.message(SIGNAL, written(told), queue=EARLY, stream=names.stream_name(id))
-        return msgspec.structs.replace(made, deadline=deadline)
+        return signal_message(self.place.pen, id, name, text, self.place.now() + timedelta(days=KEPT_DAYS))
 
     def _cancel(self, id: str, why: str) -> NewMessage:
-        return self.place.pen.message(
-            CANCEL, written(CancelBody(why)), queue="", stream=names.stream_name(id)
-        )
+        return cancel_message(self.place.pen, id, why)
 
     def _sent(self, id: str, what: str, state: str | None, *, early: bool = True) -> None:
         if state is None and not early:
@@ -174,7 +204,7 @@ class Orchestrations:
         return self._status(self._found(id, await self.place.store().arun(instances.show(id))))
 
     def result(self, id: str, *, timeout: float = 0.0) -> Any:
-        """What an instance returned, waiting for its end so many seconds: then TimeoutError.
+        """What an instance returned, waiting for its end so many seconds: then NotEnded, a TimeoutError.
 
         OrchestrationFailed if it failed or was cancelled.
         """
@@ -197,7 +227,7 @@ class Orchestrations:
 
     def _in_time(self, id: str, clock: Clock, end: float) -> None:
         if clock.monotonic() >= end:
-            raise TimeoutError(f"Instance {id!r} has not ended yet: wait longer, or ask for its status.")
+            raise NotEnded(f"Instance {id!r} has not ended yet: wait longer, or ask for its status.")
 
     def _found(self, id: str, shown: Shown | None) -> Shown:
         if shown is None:
@@ -209,7 +239,9 @@ class Orchestrations:
         text = None if shown.status is None else self.place.pen.open(f"status/{shown.id}", shown.status)
         return InstanceStatus(
             shown.id, name, version, shown.state, shown.execution, shown.turn,
-            None if text is None else msgspec.json.decode(text), shown.trouble, shown.entries, shown.size,
+            None if text is None else msgspec.json.decode(text), shown.trouble,
+            {} if shown.attributes is None else msgspec.json.decode(shown.attributes, type=dict[str, str]),
+            shown.entries, shown.size,
             shown.started_at, shown.turned_at, shown.ended_at,
         )  # fmt: skip
 

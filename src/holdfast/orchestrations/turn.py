@@ -197,14 +197,15 @@ class Instance:
         self._count(row)
         text = encode(row)
         self.size += len(text)
-        gone = set(self._code.withdrawn)
+        gone = {each.number for each in self._code.withdrawn}
         asked = {each.number for each in self._code.asks}
         end = self.ended if taken.entries else None
         return Turn(
             row=row, text=text,
             asks=tuple(each for each in self._code.asks if each.is_sent and each.number not in gone),
-            withdrawn=tuple(each for each in self._code.withdrawn if each not in asked),
-            end=end, status=self._code.status_text, unread=taken.unread, duplicates=tuple(taken.duplicates),
+            withdrawn=tuple(each for each in self._code.withdrawn if each.number not in asked),
+            end=end, status=self._code.status_text,
+            attributes=self._code.attributes_text, unread=taken.unread, duplicates=tuple(taken.duplicates),
             entries=self.entries, size=self.size, used_once=self._code.used_once, swallowed=self._code.swallowed,
         )  # fmt: skip
 

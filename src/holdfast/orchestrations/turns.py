@@ -52,7 +52,7 @@ from .failures import Failure
 from .hosting import run_turn
 from .journal import Arrival, JournalUnreadable, Row, decode
 from .leaving import Leaving, journal_text, pause_delta
-from .messages import KNOWN, START, Pen
+from .messages import CANCEL, KNOWN, START, Pen
 from .outcome import Overrun, Turn
 from .poison import left_by
 from .replay import Changed
@@ -311,6 +311,8 @@ class Turns:
             text = f"an instance with the id {message.stream!r} exists already: give the child another id."
             failure = Failure("IdTaken", text, Reason.ID_TAKEN, message_id=str(message.id))
             return [self.place.pen.into(reply, None, failure)]
+        if message.type == CANCEL and stand is not None and not self.place.pen.is_for(message, stand.start):
+            return []  # for a child that this is not: its id was taken when the parent asked for it
         if stand is None or stand.state not in instances.OPEN:
             log.info(
                 "orchestration.late",

@@ -4,7 +4,7 @@
 create or replace function holdfast.apply_turns(p_rows json, p_now timestamptz) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    r json; v_begin text; v_body text; v_state text;
+    r json; v_begin text; v_body text; v_state text; v_calls bigint[];
 begin
     for r in select e.value from json_array_elements(p_rows) e order by e.value ->> 'id', (e.value ->> 'turn')::int
     loop
@@ -23,6 +23,7 @@ begin
                    state = case when i.state = 'suspended' and v_state = 'running' then i.state else v_state end,
                    mark = (r ->> 'mark')::uuid, result = r ->> 'result', poison = (r ->> 'poison')::uuid,
                    status = coalesce(r ->> 'status', i.status), trouble = r ->> 'trouble',
+                   attributes = coalesce(r ->> 'attributes', i.attributes),
                    entries = case when v_begin is null then (r ->> 'entries')::int else 0 end,
                    size = case when v_begin is null then (r ->> 'size')::bigint else 0 end,
                    turned_at = p_now, ended_at = case when v_state <> 'running' then p_now end
@@ -40,9 +41,9 @@ begin
             insert into holdfast.journal (id, execution, turn, part, body)
             values (r ->> 'id', (r ->> 'execution')::int + 1, 0, 0, v_begin);
         end if;
-        insert into holdfast.instance (id, queue, start, mark, reply, started_at)
+        insert into holdfast.instance (id, queue, start, mark, reply, attributes, started_at)
         select s.value ->> 'id', s.value ->> 'queue', (s.value ->> 'start')::uuid, (s.value ->> 'start')::uuid,
-               s.value ->> 'reply', p_now
+               s.value ->> 'reply', s.value ->> 'attributes', p_now
           from json_array_elements(r -> 'starts') s order by 1
             on conflict (id) do nothing;
         -- Timers that are not waited for any more. One that is locked fires at this moment, and comes late.
@@ -51,6 +52,24 @@ begin
                           where t.queue = 'holdfast/timer'
                             and t.id = any (array(select w.value::uuid from json_array_elements_text(r -> 'timers') w))
                             for update skip locked);
+        -- Calls that are not waited for any more: who runs one is asked to stop, the others end here. What is locked is
+        -- being handed out, settled or renewed at this moment, and comes late: to wait for it could be a deadlock.
+        continue when json_array_length(coalesce(r -> 'calls', '[]')) = 0;
+        v_calls := array(select m.seq from holdfast.message m
+                          where m.stream is null
+                            and m.id = any (array(select w.value::uuid from json_array_elements_text(r -> 'calls') w))
+                            for update skip locked);
+        -- In statements of their own: only now do they see the leases of what was handed out before we had the lock.
+        update holdfast.lease k set cancel = true
+         where k.seq in (select l.seq from holdfast.lease l where l.seq = any (v_calls) for update skip locked);
+        v_calls := array(select c from unnest(v_calls) c
+                          where not exists (select 1 from holdfast.lease l where l.seq = c));
+        insert into holdfast.history (ended_at, due_at, id, status, attempts, failures, outcome, queue, type, stream,
+                                      subject, why)
+        select p_now, coalesce(m.due_at, m.created_at), m.id, m.status, m.attempts, m.failures, 'cancelled',
+               coalesce(m.queue, ''), m.type, m.stream, m.subject, 'withdrawn by its orchestration'
+          from holdfast.message m where m.seq = any (v_calls);
+        delete from holdfast.message m where m.seq = any (v_calls);
     end loop;
 end
 $$;

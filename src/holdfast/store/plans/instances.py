@@ -52,6 +52,7 @@ class Shown(NamedTuple):
     result: str | None
     status: str | None
     trouble: str | None
+    attributes: str | None
     entries: int
     size: int
     started_at: datetime
@@ -59,9 +60,11 @@ class Shown(NamedTuple):
     ended_at: datetime | None
 
 
-def begin(message: NewMessage) -> Plan[bool]:
+def begin(message: NewMessage, attributes: str | None = None) -> Plan[bool]:
     """Start an instance: its row and its first message. False: its id is taken, and nothing is stored."""
-    rows = yield sql("instance_begin", id=message.stream, queue=message.queue, start=message.id, reply=None)
+    rows = yield sql(
+        "instance_begin", id=message.stream, queue=message.queue, start=message.id, attributes=attributes
+    )
     if not rows:
         return False
     yield from engine.append([message])

@@ -1,0 +1,85 @@
+"""Pictures in the terminal: the steps of an instance on a line of time, and how far a fan-out has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from . import show
+from .tables import age, shortened
+
+if TYPE_CHECKING:
+    from ..orchestrations.steps import Fan, Step
+
+LINE = 100  # columns in a pipe
+LABEL = 24
+BAR_MIN = 16
+ENDS = 20  # columns behind the bar
+SIGNS = {"answered": "█", "failed": "▓", "fired": "─", "withdrawn": "░", "open": "▒", "recorded": "•"}
+COLOURS = {"failed": "red", "open": "yellow", "withdrawn": "bright_black"}
+
+
+def timeline(steps: Sequence[Step], at: datetime, limit: int) -> None:
+    """A line for each step, from the first to the last, or to now if something is open."""
+    first = steps[0].since
+    is_open = any(each.until is None for each in steps)
+    last = max([each.until or each.since for each in steps] + ([at] if is_open else []))
+    columns = show.width() or LINE
+    label = min(LABEL, max(len(each.label) for each in steps))
+    room = max(BAR_MIN, columns - label - ENDS - 4)
+    if len(steps) > limit:
+        show.plain(f"({len(steps) - limit} earlier steps are not drawn: --limit draws more)", dim=True)
+    for each in steps[-limit:]:
+        name = shortened(show.clean(each.label), label)
+        drawn = bar(each, first, last, room)
+        line = f"{name:<{label}}  {drawn}  {shortened(ending(each, at), ENDS)}"
+        show.plain(line.rstrip(), fg=COLOURS.get(each.became))
+    show.plain(f"{'':<{label}}  {f'{first:%H:%M:%S}':<{room - 8}}{last:%H:%M:%S}", dim=True)
+
+
+def bar(step: Step, first: datetime, last: datetime, room: int) -> str:
+    """The part of the line during which a step was open."""
+    whole = (last - first) or timedelta(microseconds=1)
+    begin = min(room - 1, int((step.since - first) / whole * room))
+    end = (
+        room if step.until is None else max(begin + 1, min(room, round((step.until - first) / whole * room)))
+    )
+    sign = SIGNS[step.became]
+    drawn = " " * begin + (sign if step.became == "recorded" else sign * (end - begin))
+    return f"{drawn:<{room}}"
+
+
+def ending(step: Step, at: datetime) -> str:
+    if step.until is None:
+        if step.due is not None:
+            return f"due in {age((step.due - at).total_seconds())}" if step.due > at else "is due"
+        return f"open for {age((at - step.since).total_seconds())}"
+    if step.became == "recorded":
+        return ""
+    return f"{length((step.until - step.since).total_seconds())} {step.became}"
+
+
+def length(seconds: float) -> str:
+    """
+    >>> length(0.25)
+    '250 ms'
+    """
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else age(seconds)
+
+
+def progress(fans: Sequence[Fan]) -> None:
+    """A progress bar for each activity that was called often and is not done."""
+    open_ones = [each for each in fans if each.ended < each.asked]
+    if not open_ones:
+        return
+    show.plain("")
+    label = min(LABEL, max(len(each.name) for each in open_ones))
+    room = 30
+    for each in open_ones:
+        full = room * each.ended // each.asked
+        failed = f", {each.failed:,} failed" if each.failed else ""
+        name = shortened(show.clean(each.name), label)
+        show.plain(
+            f"{name:<{label}}  {'█' * full}{'░' * (room - full)}  {each.ended:,} of {each.asked:,}{failed}"
+        )

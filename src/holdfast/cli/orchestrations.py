@@ -1,0 +1,255 @@
+"""`holdfast orchestrations`: instances of orchestrations, what they did and what they wait for."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from ..errors import UsageError
+from . import drawing, show
+from .completing import instances as complete_instances
+from .completing import orchestrations as complete_names
+from .filters import Limit, Why, seconds
+from .options import command
+from .target import Order, Target
+
+if TYPE_CHECKING:
+    from ..operations import InstanceDossier, InstanceState, Told
+
+app = typer.Typer(
+    help="Orchestrations: find instances, look into them, signal, cancel.", no_args_is_help=True
+)
+
+Instance = Annotated[
+    str,
+    typer.Argument(
+        metavar="INSTANCE",
+        help="Its id, the last 8 characters of it, or its beginning.",
+        autocompletion=complete_instances,
+    ),
+]
+Execution = Annotated[
+    int | None, typer.Option("--execution", "-e", help="Of this execution, not of the current one.")
+]
+Reveal = Annotated[bool, typer.Option("--reveal", help="Open what is encrypted, with the keys here.")]
+
+
+class InstanceStateName(StrEnum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TERMINATED = "terminated"
+
+
+@command(app, "list")
+def list_(
+    target: Target,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", "-n", help="Only of this orchestration.", autocompletion=complete_names),
+    ] = None,
+    version: Annotated[str | None, typer.Option("--version", "-V", help="Only of this version.")] = None,
+    state: Annotated[
+        InstanceStateName | None, typer.Option("--state", "-s", help="Only in this state.")
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help="Only with this text in what its code says about itself.")
+    ] = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option("--attribute", metavar="NAME=TEXT", help="Only with this attribute; may be repeated."),
+    ] = None,
+    ended: Annotated[
+        bool | None, typer.Option("--ended/--open", help="Only those that have ended, or not.")
+    ] = None,
+    limit: Limit = 50,
+) -> None:
+    """Instances, those that moved last first."""
+    with target.operations() as found:
+        at = found.now()
+        listed = found.orchestrations.list(
+            name=name,
+            version=version,
+            state=None if state is None else state.value,
+            status=status,
+            attributes=attributes(attribute or []),
+            is_open=None if ended is None else not ended,
+            limit=limit,
+        )
+    if target.json:
+        show.document(listed)
+        return
+    show.table(
+        ("instance", "orchestration", "state", "turn", "started", "moved", "status", "attributes", "why"),
+        (
+            (
+                shown_id(e.id),
+                e.queue,
+                e.state,
+                e.turn,
+                e.started_at,
+                e.ended_at or e.turned_at,
+                in_words(e),
+                ", ".join(f"{name}={text}" for name, text in e.attributes.items()),
+                (e.trouble or "").partition("\n")[0],
+            )
+            for e in listed
+        ),
+        "No instance matches.",
+        at=at,
+        spare=("started", "turn", "attributes", "moved"),
+    )
+
+
+def attributes(given: list[str]) -> dict[str, str]:
+    found = {}
+    for each in given:
+        name, sign, text = each.partition("=")
+        if not sign:
+            raise UsageError(f"--attribute {each!r} has no =: write --attribute customer=17.")
+        found[name] = text
+    return found
+
+
+def shown_id(id: str) -> UUID | str:
+    """An id that is a UUID is shortened in tables, as those of messages are."""
+    try:
+        return UUID(id)
+    except ValueError:
+        return id
+
+
+def in_words(state: InstanceState) -> str:
+    """What an instance says about itself."""
+    if state.is_sealed:
+        return "(sealed)"
+    match state.status:
+        case None:
+            return ""
+        case dict():
+            return ", ".join(f"{name}: {value}" for name, value in state.status.items())
+        case _:
+            return str(state.status)
+
+
+@command(app, "show")
+def show_(
+    instance: Instance,
+    target: Target,
+    execution: Execution = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Steps that are drawn.")] = 40,
+) -> None:
+    """An instance: its state, its steps as a timeline, and what it waits for."""
+    with target.operations() as found:
+        at = found.now()
+        dossier = found.orchestrations.show(found.orchestrations.named(instance), execution=execution)
+    if target.json:
+        show.document(dossier)
+        return
+    print_state(dossier)
+    if dossier.steps:
+        show.plain("")
+        drawing.timeline(dossier.steps, at, limit)
+    drawing.progress(dossier.fans)
+    if dossier.unread is not None:
+        show.sentence(dossier.unread, "! ", fg="red")
+    if dossier.state.ended_at is None:
+        show.plain("")
+        for each in dossier.why[1:]:
+            show.sentence(each)
+
+
+def print_state(dossier: InstanceDossier) -> None:
+    state = dossier.state
+    show.pairs(
+        [
+            ("instance", state.id),
+            ("orchestration", state.queue),
+            ("state", state.state),
+            ("execution", state.execution or None),
+            ("turn", state.turn),
+            ("status", in_words(state)),
+            ("attributes", ", ".join(f"{name}={text}" for name, text in state.attributes.items())),
+            ("started", state.started_at),
+            ("moved", state.turned_at),
+            ("ended", state.ended_at),
+            ("journal", f"{state.entries:,} events, {state.journal_bytes:,} bytes"),
+        ]
+    )
+    if state.trouble is not None:
+        for n, line in enumerate(state.trouble.splitlines()):
+            show.sentence(line, "! " if n == 0 else "    ", fg="red" if n == 0 else None)
+
+
+@command(app)
+def journal(
+    instance: Instance,
+    target: Target,
+    execution: Execution = None,
+    reveal: Reveal = False,
+    limit: Limit = 200,
+) -> None:
+    """What reached an instance, and what its code asked for because of it."""
+    with target.operations() as found:
+        id = found.orchestrations.named(instance)
+        lines = found.orchestrations.lines(id, execution=execution, reveal=reveal)[:limit]
+    if target.json:
+        show.document(lines)
+        return
+    show.table(
+        ("turn", "at", "event", "asked for", "value"),
+        ((e.turn, show.clean(e.at), e.event, "; ".join(e.asked), e.value) for e in lines),
+        "The journal is empty.",
+    )
+
+
+@command(app)
+def result(
+    instance: Instance,
+    target: Target,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="Wait so long for its end: 30s, 5m.")
+    ] = "0s",
+) -> None:
+    """What an instance returned, as JSON. Exit code 1 if it failed or runs still."""
+    with target.operations() as found:
+        value = found.orchestrations.result(found.orchestrations.named(instance), timeout=seconds(timeout))
+    show.document(value)
+
+
+@command(app)
+def signal(
+    instance: Annotated[
+        str, typer.Argument(metavar="INSTANCE", help="Its whole id.", autocompletion=complete_instances)
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The signal.")],
+    order: Order,
+    target: Target,
+    body: Annotated[str | None, typer.Option("--body", "-b", metavar="JSON", help="What it says.")] = None,
+    why: Why = None,
+) -> None:
+    """Send a signal. An instance that has not started yet gets it when it does."""
+    with target.operations(order.by) as found:
+        told(found.orchestrations.signal(instance, name, body, why=why), target.json)
+
+
+@command(app)
+def cancel(instance: Instance, order: Order, target: Target, why: Why = None) -> None:
+    """Ask an instance to end; its code may undo what it did. Its children and running activities are told, too."""
+    with target.operations(order.by) as found:
+        id = found.orchestrations.named(instance)
+        show.confirm(f"Cancel instance {id}?", order.yes)
+        told(found.orchestrations.cancel(id, why=why), target.json)
+
+
+def told(answer: Told, json: bool) -> None:
+    if json:
+        show.document(answer)
+    else:
+        show.sentence(f"instance {answer.id}: {answer.what}")

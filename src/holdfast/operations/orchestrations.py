@@ -1,0 +1,290 @@
+"""Instances of orchestrations: find them, look into them, tell them something. `operations.orchestrations`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from ..bodies.keys import SEALED
+from ..errors import BodySealed, NotEnded, NotFound, UsageError
+from ..model import names
+from ..orchestrations.attributes import checked
+from ..orchestrations.early import KEPT_DAYS
+from ..orchestrations.failures import OrchestrationFailed
+from ..orchestrations.journal import Row, merged
+from ..orchestrations.lines import JournalLine, lines_of
+from ..orchestrations.messages import EARLY, Pen, cancel_message, signal_message
+from ..orchestrations.steps import Fan, Step, fans, steps
+from ..orchestrations.leaving import Result
+from ..store.plans import instance_queries, instances
+from ..store.plans.audit import Entry
+from ..store.plans.instance_queries import Listed
+from ..store.plans.instances import Shown
+from ..store.plans.operator import moment
+from ..store.statement import Plan
+from .desk import Desk, log, said
+from .instances import journal_rows, why_instance
+
+STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
+LOOKS_EVERY = 0.1  # seconds, for a result
+SCANNED = 10_000  # instances that a search in what they say about themselves reads at most
+CANDIDATES = 10
+SHORT = 8  # characters of the end of an id that name it
+BEGINNING = 4
+FAN = 5  # calls of one activity that are also shown as one number
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceState:
+    """An instance in a list. `status` is what its code says about itself; None also where it cannot be opened."""
+
+    id: str
+    orchestration: str
+    version: str
+    state: str
+    execution: int
+    turn: int
+    status: Any
+    trouble: str | None
+    attributes: Mapping[str, str]
+    entries: int
+    journal_bytes: int
+    started_at: datetime
+    turned_at: datetime | None
+    ended_at: datetime | None
+    is_sealed: bool = False  # it says something that these keys do not open
+
+    @property
+    def queue(self) -> str:
+        return f"{self.orchestration}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceDossier:
+    """An instance with the steps of its current execution, and what it waits for. `unread`: why there are none."""
+
+    state: InstanceState
+    steps: tuple[Step, ...]
+    fans: tuple[Fan, ...]
+    why: tuple[str, ...]
+    executions: tuple[int, ...]
+    unread: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a command did to an instance."""
+
+    id: str
+    what: str
+    state: str | None = None
+
+
+class Orchestrations:
+    """Questions and commands about instances."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    # -- looking
+
+    def list(
+        self,
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        state: str | None = None,
+        status: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        is_open: bool | None = None,
+        limit: int = 50,
+    ) -> Sequence[InstanceState]:
+        """Instances, those that moved last first.
+
+        `status`: only those whose flow.status has this text in it, of the newest 10,000; it may be sealed, so the
+        database cannot look for it.
+        """
+        if state is not None and state not in STATES:
+            raise UsageError(f"There is no state {state!r} of an instance; there are: {', '.join(STATES)}.")
+        rows = self._desk.ask(
+            instance_queries.find(
+                name=name,
+                version=version,
+                states=None if state is None else [state],
+                is_open=is_open,
+                attributes=checked(attributes),
+                limit=limit if status is None else SCANNED,
+            )
+        )
+        found = [self._state(row) for row in rows]
+        if status is not None:
+            found = [each for each in found if each.status is not None and status in _text(each.status)]
+        return found[:limit]
+
+    def show(self, id: str, *, execution: int | None = None) -> InstanceDossier:
+        """An instance with the steps of an execution, the current one unless told otherwise."""
+        shown = self._found(id)
+        chosen = shown.execution if execution is None else execution
+        kept = self._desk.ask(instance_queries.executions(shown.id))
+        if execution is not None and execution not in kept:
+            raise NotFound(f"Instance {id!r} has no journal of execution {execution}.")
+        unread, found = None, []
+        try:
+            found = steps(merged(journal_rows(self._desk, shown.id, chosen)))
+        except BodySealed as error:
+            unread = str(error)
+        state = self._state(_listed(shown))
+        return InstanceDossier(
+            state, tuple(found), tuple(fans(found, FAN)), tuple(why_instance(self._desk, shown.id) or ()),
+            tuple(kept), unread,
+        )  # fmt: skip
+
+    def journal(self, id: str, *, execution: int | None = None) -> Sequence[Row]:
+        """The rows of the journal of an execution; BodySealed if they are sealed and the keys here do not open them."""
+        shown = self._found(id)
+        return journal_rows(self._desk, shown.id, shown.execution if execution is None else execution)
+
+    def lines(self, id: str, *, execution: int | None = None, reveal: bool = False) -> Sequence[JournalLine]:
+        """The journal for people, a line for each event. Values that are sealed are shown only with `reveal`."""
+        shown = self._found(id)
+        chosen = shown.execution if execution is None else execution
+        is_open = reveal or not any(
+            text.startswith(SEALED) for _, _, text in self._desk.ask(instances.journal(shown.id, chosen))
+        )
+        return list(lines_of(journal_rows(self._desk, shown.id, chosen), is_open))
+
+    def names(self) -> Sequence[str]:
+        """The orchestrations that have instances which have not ended."""
+        rows = self._desk.ask(instance_queries.counts())
+        return sorted({queue.rpartition("@")[0] for queue, _, _, _ in rows})
+
+    def result(self, id: str, *, timeout: float = 0.0) -> Any:
+        """What an instance returned, as JSON values, waiting for its end so many seconds: then NotEnded.
+
+        OrchestrationFailed if it failed, was cancelled or was terminated.
+        """
+        clock = self._desk.store.clock
+        end = clock.monotonic() + timeout
+        while (shown := self._found(id)).ended_at is None:
+            if clock.monotonic() >= end:
+                raise NotEnded(f"Instance {id!r} has not ended yet: `holdfast why {id}` says why.")
+            threading.Event().wait(min(LOOKS_EVERY, max(0.0, end - clock.monotonic())))
+        assert shown.result is not None
+        text = self._pen.open(f"result/{shown.id}", shown.result)
+        found = msgspec.json.decode(text, type=Result)
+        if found.failure is not None:
+            raise OrchestrationFailed(shown.queue, found.failure)
+        return None if found.value is None else msgspec.json.decode(found.value)
+
+    def named(self, text: str) -> str:
+        """The instance that is meant: by its id, by the last eight characters of it, or by its beginning."""
+        if self._desk.ask(instances.show(text)) is not None:
+            return text
+        found: Sequence[str] = ()
+        if len(text) >= BEGINNING:
+            wide = instance_queries.like(text, ending=len(text) >= SHORT, limit=CANDIDATES + 1)
+            found = self._desk.ask(wide)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise NotFound(f"There is no instance {text!r}: `holdfast orchestrations list` shows them.")
+        error = UsageError(f"Several instances have an id like {text}: give more of it.")
+        error.details = tuple(found[:CANDIDATES]) + (("and more",) if len(found) > CANDIDATES else ())
+        raise error
+
+    # -- telling
+
+    def signal(self, id: str, name: str, body: str | None = None, *, why: str | None = None) -> Told:
+        """Send a signal; `body` is JSON text. An instance that has not started yet gets it when it does."""
+        if body is not None:
+            try:
+                msgspec.json.decode(body)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise UsageError(f"The body of signal {name!r} is not JSON: {error}.") from None
+        until = self._desk.ask(moment()) + timedelta(days=KEPT_DAYS)
+        message = signal_message(self._pen, id, name, body, until)
+
+        def plan() -> Plan[str | None]:
+            state = yield from instances.send(id, message, EARLY)
+            if state is None or state in instances.OPEN:
+                entry = Entry("orchestrations.signal", target=id, why=self._said(why), after={"signal": name})
+                yield from self._desk.note(entry)
+            return state
+
+        state = self._desk.command(f"Instance {id}", plan)
+        if state is None:
+            return Told(id, f"signal {name} kept: the instance has not started yet", None)
+        self._open(id, state, f"signal {name!r}")
+        return self._told(id, f"signal {name} sent", state)
+
+    def cancel(self, id: str, *, why: str | None = None) -> Told:
+        """Ask an instance to end. Its code sees a CancelledError, and may undo what it has done."""
+        message = cancel_message(self._pen, id, self._said(why) or "")
+
+        def plan() -> Plan[str | None]:
+            state = yield from instances.send(id, message, None)
+            if state in instances.OPEN:
+                yield from self._desk.note(Entry("orchestrations.cancel", target=id, why=self._said(why)))
+            return state
+
+        state = self._desk.command(f"Instance {id}", plan)
+        if state is None:
+            raise self._missing(id)
+        self._open(id, state, "a cancellation")
+        return self._told(id, "asked to end", state)
+
+    # -- leaves
+
+    @property
+    def _pen(self) -> Pen:
+        return Pen(self._desk.keys)
+
+    def _said(self, why: str | None) -> str | None:
+        return said(why, self._desk.settings.error_chars)
+
+    def _told(self, id: str, what: str, state: str | None) -> Told:
+        log.info("orchestration.told", "instance %(instance)s: %(what)s", instance=id, what=what)
+        return Told(id, what, state)
+
+    def _open(self, id: str, state: str, what: str) -> None:
+        if state not in instances.OPEN:
+            raise UsageError(f"Nothing was stored: instance {id!r} is {state}, so {what} would reach nobody.")
+
+    def _missing(self, id: str) -> NotFound:
+        return NotFound(f"There is no instance {id!r}: `holdfast orchestrations list` shows them.")
+
+    def _found(self, id: str) -> Shown:
+        shown = self._desk.ask(instances.show(names.stream_name(id)))
+        if shown is None:
+            raise self._missing(id)
+        return shown
+
+    def _state(self, row: Listed) -> InstanceState:
+        name, _, version = row.queue.rpartition("@")
+        status, is_sealed = None, False
+        if row.status is not None:
+            try:
+                status = msgspec.json.decode(self._pen.open(f"status/{row.id}", row.status))
+            except BodySealed:
+                is_sealed = True
+        return InstanceState(
+            row.id, name, version, row.state, row.execution, row.turn, status, row.trouble,
+            {} if row.attributes is None else msgspec.json.decode(row.attributes, type=dict[str, str]),
+            row.entries, row.size, row.started_at, row.turned_at, row.ended_at, is_sealed,
+        )  # fmt: skip
+
+
+def _text(status: Any) -> str:
+    return status if isinstance(status, str) else msgspec.json.encode(status).decode()
+
+
+def _listed(shown: Shown) -> Listed:
+    return Listed(
+        shown.id, shown.queue, shown.state, shown.execution, shown.turn, shown.status, shown.trouble, shown.attributes,
+        shown.entries, shown.size, shown.started_at, shown.turned_at, shown.ended_at,
+    )  # fmt: skip

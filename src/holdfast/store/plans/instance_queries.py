@@ -1,0 +1,92 @@
+"""Questions of operators about instances of orchestrations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from ..statement import Plan, single, statements
+from ..values import encode, instant
+
+sql = statements("instances")
+
+LAST = "\U0010ffff"  # behind every character that a name may have
+NEXT = "\x01"  # before every character that a name may have
+
+
+class Listed(NamedTuple):
+    """A row of `instance`, as lists show it. `status` is JSON and may be sealed, `attributes` is JSON."""
+
+    id: str
+    queue: str
+    state: str
+    execution: int
+    turn: int
+    status: str | None
+    trouble: str | None
+    attributes: str | None
+    entries: int
+    size: int
+    started_at: datetime
+    turned_at: datetime | None
+    ended_at: datetime | None
+
+
+@single
+def find(
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    states: Sequence[str] | None = None,
+    is_open: bool | None = None,
+    is_troubled: bool | None = None,
+    attributes: Mapping[str, str] | None = None,
+    limit: int,
+) -> Plan[list[Listed]]:
+    """Instances, those that moved last first. What is None does not filter."""
+    queue = None if name is None else f"{name}@"
+    if name is not None and version is not None:
+        queue = f"{name}@{version}"
+    rows = yield sql(
+        "instance_find",
+        low=queue,
+        high=None if queue is None else f"{queue}{LAST if version is None else NEXT}",
+        version=None if version is None else f"@{version}",
+        states=None if states is None else list(states),
+        open=is_open,
+        troubled=is_troubled,
+        wanted=encode(dict(attributes)) if attributes else None,
+        limit=limit,
+    )
+    return [_listed(Listed(*row)) for row in rows]
+
+
+def _listed(row: Listed) -> Listed:
+    return row._replace(
+        started_at=instant(row.started_at), turned_at=instant(row.turned_at), ended_at=instant(row.ended_at)
+    )
+
+
+@single
+def like(text: str, *, ending: bool, limit: int) -> Plan[list[str]]:
+    """Ids that begin with a text, or with `ending` also those that end with it."""
+    rows = yield sql(
+        "instance_like", low=text, high=f"{text}{LAST}", ending=text if ending else "",
+        length=len(text) if ending else 1, limit=limit,
+    )  # fmt: skip
+    return [str(id) for (id,) in rows]
+
+
+@single
+def counts() -> Plan[list[tuple[str, str, int, datetime]]]:
+    """(queue, state, how many, the oldest start) of the instances that have not ended."""
+    rows = yield sql("instance_counts")
+    return [(queue, state, int(count), instant(since)) for queue, state, count, since in rows]
+
+
+@single
+def executions(id: str) -> Plan[list[int]]:
+    """The executions of an instance whose journal is stored."""
+    rows = yield sql("instance_executions", id=id)
+    return [int(execution) for (execution,) in rows]

@@ -1,0 +1,173 @@
+"""Cancellation that reaches children and activities, on both databases; what becomes of calls nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import Flow, OrchestrationFailed
+from holdfast.orchestrations.journal import message_id
+from tests.orchestrations.test_on_the_engine import Shop
+from tests.store.state import check_invariants
+
+
+@pytest.fixture
+def shop(url: str) -> Iterator[Shop]:
+    made = Shop(url)
+    yield made
+    made.forget()
+    check_invariants(made.app.store)
+    made.app.close()
+
+
+def family(shop: Shop) -> tuple[Any, Any]:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def child(n: int, flow: Flow) -> int:
+        try:
+            return await double(await flow.signal("n", int))
+        except asyncio.CancelledError:
+            flow.status = "undone"
+            raise
+
+    @shop.app.orchestration()
+    async def parent(n: int) -> int:
+        return sum(await asyncio.gather(*(child.using(id=f"c{i}")(i) for i in range(n))))
+
+    return parent, child
+
+
+@pytest.mark.covers("X58")
+def test_cancel_reaches_children_and_ends_their_pending_calls(shop: Shop) -> None:
+    parent, _ = family(shop)
+    shop.of.start(parent, 3, id="p")
+    shop.drain()
+    shop.of.signal("c1", "n", 7)
+    shop.drain("child@1")  # c1 waits for double now, c0 and c2 for their signal
+    assert shop.query("select count(*) from {message} where queue = 'double'") == [(1,)]
+    shop.of.cancel("p", "no more")
+    shop.drain("parent@1", "child@1")
+    assert {each: shop.of.status(each).state for each in ("p", "c0", "c1", "c2")} == {
+        "p": "cancelled", "c0": "cancelled", "c1": "cancelled", "c2": "cancelled",
+    }  # fmt: skip
+    assert shop.of.status("c1").status == "undone"
+    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.query("select queue, outcome, why from {history} where outcome = 'cancelled'") == [
+        ("double", "cancelled", "withdrawn by its orchestration")
+    ]
+    shop.drain()
+    assert shop.did == []
+
+
+def test_a_timeout_withdraws_the_call_and_cancels_the_child(shop: Shop) -> None:
+    _, child = family(shop)
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def impatient() -> str:
+        try:
+            async with asyncio.timeout(60):
+                await asyncio.gather(double(1), child.using(id="slow")(1))
+        except TimeoutError:
+            return "too slow"
+        return "in time"
+
+    shop.of.start(impatient, id="i")
+    shop.drain("impatient@1", "child@1")
+    shop.clock.advance(seconds=61)
+    shop.drain("impatient@1", "child@1")
+    assert shop.of.result("i") == "too slow"
+    assert shop.of.status("slow").state == "cancelled"
+    assert shop.query("select count(*) from {message}") == [(0,)]
+
+
+def test_a_cancellation_for_a_child_does_not_reach_a_stranger_with_its_id(shop: Shop) -> None:
+    _, child = family(shop)
+
+    @shop.app.orchestration()
+    async def parent_of_taken() -> None:
+        async with asyncio.timeout(60):
+            await child.using(id="taken")(1)
+
+    shop.of.start(child, 1, id="taken")
+    shop.drain()
+    shop.of.start(parent_of_taken, id="p")
+    shop.drain("parent_of_taken@1")  # the child's start is not refused yet
+    shop.of.cancel("p")
+    shop.drain()
+    assert shop.of.status("p").state == "cancelled"
+    assert shop.of.status("taken").state == "running"
+    shop.of.signal("taken", "n", 4)
+    shop.drain()
+    assert shop.of.result("taken") == 8
+
+
+def test_compensation_survives_cancellation_and_a_second_one(shop: Shop) -> None:
+    double, done = shop.double, []
+
+    @shop.app.activity()
+    async def refund(n: int) -> None:
+        done.append(n)
+
+    @shop.app.orchestration()
+    async def buy(flow: Flow) -> None:
+        async with flow.saga() as undo:
+            for n in (1, 2):
+                await double(n)
+                undo(refund, n)
+            await flow.signal("never")
+
+    shop.of.start(buy, id="b")
+    shop.drain()
+    shop.of.cancel("b", "first")
+    shop.drain("buy@1")  # the first refund is asked for
+    shop.of.cancel("b", "second")
+    shop.drain()
+    assert done == [2, 1]
+    assert shop.of.status("b").state == "cancelled"
+    with pytest.raises(OrchestrationFailed, match="cancelled"):
+        shop.of.result("b")
+
+
+def test_a_running_activity_is_told(url: str) -> None:
+    """The worker that runs it sees the cancellation at its heartbeat, as for `holdfast messages cancel`."""
+    shop = Shop(url, {"heartbeat": 0.2})
+    began, ended = threading.Event(), threading.Event()
+
+    @shop.app.activity()
+    async def long() -> str:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.set()
+            raise
+        return "whole"
+
+    @shop.app.orchestration()
+    async def waits() -> str:
+        return await long()
+
+    shop.of.start(waits, id="w")
+    shop.app.prepare()
+
+    async def run() -> None:
+        worker = asyncio.create_task(shop.app.worker(until_idle=True).run())
+        assert await asyncio.to_thread(began.wait, 20)
+        await shop.of.acancel("w", "enough")
+        assert await asyncio.to_thread(ended.wait, 20)
+        await worker
+        await shop.app.store.aclose()
+
+    asyncio.run(run())
+    assert shop.of.status("w").state == "cancelled"
+    call = message_id("w", 0, 1)
+    assert shop.query(f"select outcome from {{history}} where id = '{call}'") == [("cancelled",)]
+    shop.forget()
+    check_invariants(shop.app.store)
+    shop.app.close()
