@@ -43,7 +43,7 @@ COLUMNS = {
     "error",
     "turn": "name next_at",
     "instance": "id queue start execution turn mark state reply result status trouble entries size started_at "
-    "turned_at ended_at",
+    "turned_at ended_at poison attributes",
     "journal": "id execution turn part body",
 }
 TIMES = frozenset(
@@ -128,7 +128,7 @@ def _value(name: str, column: str, value: Any) -> Any:
         return bool(value)
     if column == "errors":
         return [{**error, "at": datetime.fromisoformat(error["at"])} for error in json.loads(value)]
-    if column == "id" and name != "worker":
+    if column == "id" and name not in ("worker", "instance", "journal"):
         return UUID(value)
     return value
 

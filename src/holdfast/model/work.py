@@ -166,6 +166,18 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnItem:
+    """A run of messages of an orchestration's instance, for a worker written by hand, with all that a turn needs."""
+
+    instance: str
+    orchestration_name: str
+    version: str
+    execution_id: int
+    history: tuple[str, ...]  # the rows of its journal, as JSON
+    messages: tuple[Leased, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What a worker gets back."""
 
@@ -178,6 +190,7 @@ class Batch:
     next_due: datetime | None = None
     marks: dict[str, Mark] = field(default_factory=dict)  # queue -> when and which the last head was
     suspects: bool = False  # a suspect waits for the quarantine (known after a peek)
+    turns: Sequence[TurnItem] = ()  # of orchestrations' queues; only for workers written by hand
     paused: frozenset[str] = frozenset()  # queues of which nothing is handed out to any worker
 
 

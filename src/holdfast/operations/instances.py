@@ -7,6 +7,7 @@ from datetime import datetime
 from ..clock import from_micros
 from ..errors import BodySealed
 from ..model.text import counted
+from ..model.work import INSTANCE
 from ..orchestrations.journal import Call, Child, JournalUnreadable, Row, Timer, decode, merged, message_id
 from ..orchestrations.leaving import journal_text
 from ..orchestrations.messages import Pen
@@ -32,10 +33,15 @@ def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
     at = desk.ask(moment())
     name = f"Instance {id} of {shown.queue}"
     if shown.ended_at is not None:
-        return [f"{name} {_ended(shown.state)} at {clock(shown.ended_at, at)}, after {_turns(shown)}."]
+        ended = [f"{name} {_ended(shown.state)} at {clock(shown.ended_at, at)}, after {_turns(shown)}."]
+        return ended if shown.trouble is None else [*ended, *_poison(desk, shown, shown.trouble)]
     told = [f"{name} runs since {clock(shown.started_at, at)}; {_turns(shown)} stored."]
-    if shown.trouble is not None:
-        told.append(f"It waits, because its code has changed: {shown.trouble.splitlines()[0]}")
+    if shown.state == "paused":
+        told.append(f"It is paused: {(shown.trouble or '').splitlines()[0]}")
+        told.append(f"After a fix, `holdfast orchestrations resume {id}` lets it go on.")
+    elif shown.state == "suspended":
+        because = f" ({shown.trouble})" if shown.trouble else ""
+        told.append(f"An operator has suspended it{because}: `holdfast orchestrations resume {id}`.")
     told += _next_message(desk, shown)
     told += _waits(desk, shown, at, depth)
     return told
@@ -43,6 +49,18 @@ def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
 
 def _ended(state: str) -> str:
     return f"was {state}" if state in ("cancelled", "terminated") else state
+
+
+def _poison(desk: Desk, shown: Shown, trouble: str) -> list[str]:
+    """Why an instance failed that none of its code could go on with."""
+    told = [trouble.splitlines()[0]]
+    found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
+    if found and found[0].halted_by is not None:
+        told.append(
+            f"Message {found[0].halted_by} is a dead letter. After a fix, `holdfast dead redrive {found[0].halted_by}` "
+            "opens the instance again; whoever waited for its end has been told that it failed."
+        )
+    return told
 
 
 def _turns(shown: Shown) -> str:
@@ -54,10 +72,8 @@ def _next_message(desk: Desk, shown: Shown) -> list[str]:
     told: list[str] = []
     found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
     if found and found[0].halted_by is not None:
-        told.append(
-            f"It is stopped: its turn with message {found[0].halted_by} is a dead letter. After a fix, "
-            f"`holdfast dead redrive {found[0].halted_by}` lets it go on."
-        )
+        if not found[0].halted_by.startswith(INSTANCE):
+            told.append(f"Its stream is halted by {found[0].halted_by}.")
     elif found and found[0].head is not None:
         told += [f"Its next message: {each}" for each in explain.why(desk, found[0].head)]
     queue = Queues(desk).state(shown.queue)

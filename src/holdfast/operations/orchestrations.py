@@ -17,10 +17,10 @@ from ..orchestrations.attributes import checked
 from ..orchestrations.early import KEPT_DAYS
 from ..orchestrations.failures import OrchestrationFailed
 from ..orchestrations.journal import Row, merged
+from ..orchestrations.leaving import Result
 from ..orchestrations.lines import JournalLine, lines_of
 from ..orchestrations.messages import EARLY, Pen, cancel_message, signal_message
 from ..orchestrations.steps import Fan, Step, fans, steps
-from ..orchestrations.leaving import Result
 from ..store.plans import instance_queries, instances
 from ..store.plans.audit import Entry
 from ..store.plans.instance_queries import Listed

@@ -16,10 +16,11 @@ from msgspec import structs
 from ..bodies.codec import Unreadable as BodyUnreadable
 from ..bodies.keys import Keys, Unopened
 from ..clock import EPOCH, Clock, DatabaseTime
-from ..errors import LeaseLost
+from ..errors import LeaseLost, PoisonedActivity
 from ..handlers.consumer import Consumer
 from ..handlers.context import Context, Dead, Snooze
 from ..model.message import Reason
+from ..model.replies import kind_of
 from ..model.work import Leased, Left, Outcome, Settlement
 from ..rules.blame import ending_of
 from ..rules.classify import describe
@@ -86,11 +87,7 @@ class Endings:
         message = leased.message
         if is_doubtful(leased) and (ending := unfit(leased, consumer.policy)) is not None:
             if isinstance(ending, StartsSpent):
-                log.warning(
-                    "message.poison", "Message %(message_id)s of type %(type)s is poison in %(queue)s: "
-                    "its %(attempts_max)d attempts are used up",
-                    **named(leased), attempts_max=consumer.policy.retry.starts_max,
-                )  # fmt: skip
+                log_poison(leased, consumer.policy.retry.starts_max)
             return ending
         if (deadline := message.deadline) is not None and self.time.now() > deadline:
             return Expired()
@@ -315,6 +312,18 @@ def sealed(settlement: Settlement, keys: Keys) -> Settlement:
         elif (body := keys.moved(original.id, original.type, each.id, each.type, original.body)) is not None:
             emits.append(structs.replace(each, body=body))
     return structs.replace(settlement, emits=tuple(emits), copy=None)
+
+
+def log_poison(leased: Leased, attempts_max: int) -> None:
+    """It was started as often as allowed; of an activity, whose it is."""
+    kind = kind_of(leased.message.type, leased.message.headers)
+    told: dict[str, Any] = {**named(leased), "attempts_max": attempts_max}
+    what = "Message %(message_id)s of type %(type)s"
+    if isinstance(kind, PoisonedActivity):
+        what += ", activity %(activity)s#%(activity_id)d of instance %(instance)s,"
+        told |= {"instance": kind.instance, "activity": kind.activity_name, "activity_id": kind.activity_id}
+    text = f"{what} is poison in %(queue)s: its %(attempts_max)d attempts are used up"
+    log.warning("message.poison", text, **told)
 
 
 def log_failure(

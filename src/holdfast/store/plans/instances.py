@@ -145,6 +145,16 @@ def journal(id: str, execution: int) -> Plan[list[tuple[int, int, str]]]:
     return [(turn, part, body) for turn, part, body in rows]
 
 
+def reopen(queue: str, id: str, poison: UUID) -> Plan[None]:
+    """The dead letter that ended this instance comes back: the instance is open again."""
+    yield sql("instance_reopen", id=id, queue=queue, poison=poison)
+
+
+def poisoned(queue: str, id: str, poison: UUID) -> Plan[bool]:
+    """Whether this dead letter ended this instance."""
+    return bool((yield sql("instance_poisoned", id=id, queue=queue, poison=poison)))
+
+
 @single
 def show(id: str) -> Plan[Shown | None]:
     rows = yield sql("instance_show", id=id)
