@@ -67,6 +67,12 @@ PARTS = {
         ),
         postgres=("new", "old"),
     ),
+    "delivery": Part(
+        "two services over RabbitMQ, killed and cut off",
+        ("tests/delivery",),
+        processes=1,  # each of its tests has four processes of services and a broker
+        postgres=("new", "old"),
+    ),
     "simulation": Part("seeds of the simulation", ("tests/proof/simulation", "tests/orchestrations")),
     "planted": Part(
         "bugs planted in a copy of the sources", ("tests/proof/test_planted.py",), postgres=("new",)

@@ -115,8 +115,9 @@ class Holdfast(Declares, Works):
         from .operations import Operations
 
         return Operations(
-            self.store, self.settings, self.handlers, self.keys, self._sinks, breakers=self.breakers
-        )
+            self.store, self.settings, self.handlers, self.keys, self._sinks, breakers=self.breakers,
+            inboxes=self.inboxes,
+        )  # fmt: skip
 
     def metrics(self, sheets: Sequence[Sheet] = ()) -> list[Sample]:
         """What workers have counted on these sheets and inside this process, and what the database says."""

@@ -25,6 +25,7 @@ from .orchestrations.messages import Pen
 from .rules import delivery
 from .rules.aftermath import HOOK_QUEUE, AfterDeath
 from .rules.numbers import raised
+from .rules.overrides import policy_of
 from .rules.policy import HandlerPolicy
 from .rules.redact import Masking
 from .settings import Settings
@@ -32,9 +33,9 @@ from .store import Store
 from .store.plans import engine, instances, sequences
 from .telemetry.logs import Log
 from .worker.endings import concluded, with_left
-from .worker.loop import tell_mended
 from .worker.ticking import Step, Ticking
 from .worker.traces import Traces
+from .worker.trouble import tell_mended
 
 log = Log("holdfast.worker")
 
@@ -126,7 +127,7 @@ class ByHand:
 
     def conclude(self, leased: Leased, ending: delivery.Ending) -> Settlement:
         """How an attempt ended, ready to be handed in."""
-        policy = self._policy(leased.message.queue)
+        policy = self._policy(leased)
         settlement = concluded(
             leased,
             self.traces.placed(ending),
@@ -143,10 +144,10 @@ class ByHand:
         assert settlement is not None
         return settlement
 
-    def _policy(self, queue: str) -> HandlerPolicy:
-        consumer = self.handlers.get(queue)
+    def _policy(self, leased: Leased) -> HandlerPolicy:
+        consumer = self.handlers.get(leased.message.queue)
         if consumer is not None:
-            return consumer.policy
+            return policy_of(consumer.policy, leased.message.headers)
         told = AfterDeath(tell=HOOK_QUEUE in self.handlers)
         return HandlerPolicy(redact=self.masking.known, after_death=told, tracebacks=self.settings.tracebacks)
 
@@ -291,7 +292,7 @@ class ByHand:
         for each in work:
             if each.run in closed:
                 continue
-            ending = delivery.unfit(each, self._policy(each.message.queue))
+            ending = delivery.unfit(each, self._policy(each))
             if ending is None:
                 fit.append(each)
                 continue

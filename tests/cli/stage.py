@@ -14,8 +14,11 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import MovableClock
+from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import Reason
 from holdfast.model.work import Outcome
+from holdfast.store.plans import endpoints
+from holdfast.transports import MemoryBroker
 from tests.operations import world as worlds
 from tests.operations.world import NOON
 
@@ -52,6 +55,32 @@ def app(clock: MovableClock) -> Holdfast:
     def charge(order: dict[str, Any]) -> None: ...
 
     return shop
+
+
+def relaying(clock: MovableClock) -> Holdfast:
+    """The same with a destination and two inboxes. Its broker cannot be reached from here."""
+    shop, memory = app(clock), MemoryBroker()
+    memory.name = "rabbitmq"
+    memory.go_down()
+    shop.destination("shipping", memory, types=["shipment.*"], to="shop.events", key="{type}")
+    shop.inbox("partners", memory, queue="shop.partners")
+    shop.prepare()
+    return shop
+
+
+def brokers(world: worlds.World, worker: int) -> None:
+    """What a worker has told of its connections."""
+    shipping = Endpoint("destination", "shipping", "rabbitmq", "shop.events, key {type}")
+    partners = Endpoint("inbox", "inbox/partners", "rabbitmq", "shop.partners")
+    old = Endpoint("inbox", "inbox/old", "rabbitmq", "shop.old")
+    world.store.run(endpoints.meet([shipping, partners, old]))
+    lost = Standing("broken", 252.0, "RabbitMQ at amqp://shop@rabbit.example:5672/ cannot be used: it refused the "
+                    "connection", 12, 260.0)  # fmt: skip
+    world.store.run(
+        endpoints.tell(
+            worker, [("shipping", Standing("open", 4000.0, last_age=3.0)), ("inbox/partners", lost)]
+        )
+    )
 
 
 def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, MovableClock]:
@@ -99,6 +128,7 @@ def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, M
     )
     shop.close()
     clock.advance(seconds=20)
+    brokers(world, world.worker("web-3:99"))
     world.store.close()
     with sqlite3.connect(folder / FILE) as database:
         database.execute("pragma wal_checkpoint(truncate)")

@@ -78,6 +78,12 @@ SHOWN = {
     "orchestrations result": "orchestrations result order-6",
     "orchestrations result running": "orchestrations result order-7",
     "orchestrations result failed": "orchestrations result order-8",
+    "orchestrations suspend": "orchestrations suspend order-7 --why hold",
+    "orchestrations resume": "orchestrations suspend order-7 --why hold ; orchestrations resume order-7",
+    "orchestrations resume running": "orchestrations resume order-7",
+    "orchestrations suspended": "orchestrations suspend order-9 --why hold ; orchestrations show order-9",
+    "orchestrations terminate": "orchestrations terminate order-7 --why gone --yes",
+    "orchestrations check": "orchestrations check",
     "orchestrations unknown": "orchestrations show order-10",
     "why instance": "why order-9",
     "queues list": "queues list",
@@ -94,6 +100,17 @@ SHOWN = {
     "breakers open": "breakers open mail-server --why moved",
     "breakers close": "breakers close mail-server",
     "breakers reset": "breakers reset mail-server",
+    "destinations list": "destinations list",
+    "destinations show": "destinations show shipping",
+    "destinations test": "destinations test shipping",
+    "destinations pause": "destinations pause shipping --why moved",
+    "destinations resume": "destinations pause shipping ; destinations resume shipping",
+    "destinations missing": "destinations show receipts",
+    "inboxes list": "inboxes pause partners --why audit ; inboxes list",
+    "inboxes show": "inboxes show partners",
+    "inboxes test": "inboxes test partners",
+    "inboxes pause": "inboxes pause partners",
+    "inboxes resume": "inboxes resume partners",
     "keys list": "keys list",
     "keys rotate": "keys rotate",
     "wrong id": "messages park 12",
@@ -115,15 +132,19 @@ class Terminal:
     columns: int = 80
     coloured: bool = False
     is_flows: bool = False
+    has_brokers: bool = False
 
     def app(self) -> Holdfast:
-        return flows.app(self.flows[1]) if self.is_flows else stage.app(self.clock)
+        if self.is_flows:
+            return flows.app(self.flows[1])
+        return stage.relaying(self.clock) if self.has_brokers else stage.app(self.clock)
 
     def type(self, line: str) -> str:
         """What a fresh shop answers to the last of these commands, as text: escape codes are written as <...>."""
         self.is_flows = line.startswith(("orchestrations", "why order"))
         stage.copied(self.flows[0] if self.is_flows else self.source, self.folder)
         answered = ""
+        self.has_brokers = line.startswith(("destinations", "inboxes"))
         for each in line.split(" ; "):
             archived = answered.split("\n")[0]
             asked = [

@@ -153,7 +153,7 @@ async def test_a_lost_acknowledgement_is_no_second_message(
             settle(self, batch)
 
     monkeypatch.setattr(MemoryReceiver, "settle", cutting)
-    monkeypatch.setattr(intake, "PAUSES", (0.0, 0.01))
+    monkeypatch.setattr(intake, "pause", lambda failures, roll: 0.01)
     await send(broker, *(event(n, "/a") for n in range(20)))
     async with app.running():
         await until(lambda: cuts[0] > 5 and not broker.waiting("q") and len(seen) == 20)

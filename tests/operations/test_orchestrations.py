@@ -211,3 +211,153 @@ def test_what_is_sealed_is_shown_only_on_request(url: str) -> None:
     for each in (shop, stranger):
         each.forget()
         each.app.close()
+
+
+def test_a_check_replays_what_runs_against_the_code_here(shop: Shop, url: str) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def ship(n: int, flow: Flow) -> int:
+        first = await double(n)
+        await flow.signal("go")
+        return first
+
+    @shop.app.orchestration(version="1", name="gone")
+    async def gone(flow: Flow) -> None:
+        await flow.signal("go")
+
+    for n in range(3):
+        shop.of.start(ship, n, id=f"s{n}")
+    shop.of.start(gone, id="g")
+    shop.of.start(ship, 9, id="done")
+    shop.of.signal("done", "go")
+    shop.drain()
+    before = shop.query("select id, turn, state, trouble from {instance} order by id")
+    here = shop.app.operations.orchestrations.check()
+    assert (here.checked, here.fit, here.is_well) == (4, 4, True)
+
+    new = Shop(url)
+
+    @new.app.activity()
+    async def weigh(n: int) -> int:
+        raise AssertionError("a check runs no activity")
+
+    @new.app.orchestration(name="ship")
+    async def changed(n: int, flow: Flow) -> int:
+        if n == 1:
+            await weigh(n)
+        first = await new.double(n)
+        await flow.signal("go")
+        return first
+
+    found = new.app.operations.orchestrations.check()
+    assert (found.checked, found.fit, found.is_well) == (4, 2, False)
+    assert found.missing == {"gone@1": 1}
+    (unfit,) = found.unfit
+    assert unfit.id == "s1"
+    assert "asks for activity weigh" in unfit.why
+    assert unfit.diff[0] == "- activity double"
+    assert unfit.diff[1].startswith("+ activity weigh   test_orchestrations.py:")
+    only = new.app.operations.orchestrations.check(name="gone")
+    assert (only.checked, only.missing) == (1, {"gone@1": 1})
+    assert shop.query("select id, turn, state, trouble from {instance} order by id") == before
+    assert new.did == []
+    new.app.close()
+
+
+@pytest.mark.covers("X58")
+def test_status_names_versions_that_no_worker_has(shop: Shop) -> None:
+    fulfil, _, _ = declared(shop)
+    shop.of.start(fulfil, 1, id="f")
+    shop.drain()  # its worker is gone
+    found = {each.name: each for each in shop.app.operations.status().problems}
+    told = found["version-without-worker"]
+    assert told.text.startswith(
+        "1 instance of orchestration fulfil has version 2, and no live worker has fulfil@2"
+    )
+    assert "-n fulfil -V 2 --open" in told.remedy
+    assert "orphaned-queue" not in found
+    assert "version-without-worker" in {each.name for each in shop.app.operations.doctor()}
+    shop.of.signal("f", "go", 1)
+    shop.drain()
+    assert "version-without-worker" not in {each.name for each in shop.app.operations.status().problems}
+
+
+def test_a_suspended_instance_does_nothing_and_loses_nothing(shop: Shop) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def steps(flow: Flow) -> list[int]:
+        return [await double(await flow.signal("n", int)) for _ in range(3)]
+
+    shop.of.start(steps, id="s")
+    shop.of.signal("s", "n", 1)
+    shop.drain("steps@1")
+    by = shop.app.operations.by("anna").orchestrations
+    turn = shop.of.status("s").turn
+    assert by.suspend("s", "the bank is closed").state == "suspended"
+    shop.drain()  # the activity ends, its answer waits
+    for n in (2, 3):
+        shop.of.signal("s", "n", n)
+    shop.drain()
+    assert shop.did == [1]
+    status = shop.of.status("s")
+    assert (status.state, status.trouble, status.turn) == ("suspended", "the bank is closed", turn)
+    told = " ".join(shop.app.operations.why("s"))
+    assert "Suspended by an operator: the bank is closed. `holdfast orchestrations resume s`" in told
+    with pytest.raises(UsageError, match="it is suspended"):
+        by.suspend("s", "again")
+    assert by.resume("s", why="open again").state == "running"
+    with pytest.raises(UsageError, match="is running: there is nothing to resume"):
+        by.resume("s")
+    shop.advance(seconds=60)
+    assert shop.of.result("s") == [2, 4, 6]
+    assert shop.of.status("s").trouble is None
+    lines = shop.app.operations.audit(action="orchestrations")
+    assert [(each.action, each.why) for each in lines] == [
+        ("orchestrations.resume", "open again"),
+        ("orchestrations.suspend", "the bank is closed"),
+    ]
+    for order in (lambda: by.suspend("s", "late"), lambda: by.resume("s")):
+        with pytest.raises(UsageError, match="is completed"):
+            order()
+
+
+def test_a_turn_that_runs_while_its_instance_is_suspended_is_stored(shop: Shop) -> None:
+    double = shop.double
+
+    def hold() -> None:
+        shop.app.operations.orchestrations.suspend("h", "now")
+
+    @shop.app.orchestration()
+    async def held(flow: Flow) -> int:
+        flow.once(hold)
+        return await double(4)
+
+    shop.of.start(held, id="h")
+    shop.drain()
+    assert shop.did == [4]  # the turn was stored with its call, and its answer waits
+    status = shop.of.status("h")
+    assert (status.state, status.turn, status.trouble) == ("suspended", 1, "now")
+    shop.app.operations.orchestrations.resume("h")
+    shop.advance(seconds=60)
+    assert shop.of.result("h") == 8
+
+
+def test_a_worker_without_a_version_leaves_it_alone(shop: Shop, url: str) -> None:
+    fulfil, _, _ = declared(shop)
+    shop.of.start(fulfil, 1, id="f")
+    other = Shop(url)
+
+    @other.app.orchestration(version="3", name="fulfil")
+    async def newer(n: int) -> int:
+        raise AssertionError("an instance keeps its version")
+
+    other.drain()
+    assert shop.query("select attempts, refunds from {message} where queue = 'fulfil@2'") == [(0, 0)]
+    assert any("No live worker has fulfil@2" in each for each in other.app.operations.why("f"))
+    shop.of.signal("f", "go", 1)
+    shop.drain()
+    assert shop.of.result("f") == 3
+    other.forget()
+    other.app.close()

@@ -16,7 +16,7 @@ from holdfast.orchestrations.declared import activity, orchestration
 from holdfast.orchestrations.flow import Flow
 from holdfast.orchestrations.journal import Call, Entry, Row, Started, fingerprint
 from holdfast.orchestrations.outcome import Turn
-from holdfast.orchestrations.replay import Changed
+from holdfast.orchestrations.replay import CodeChanged
 from holdfast.orchestrations.turn import Instance
 from tests.orchestrations.engine import START, Engine
 
@@ -133,7 +133,7 @@ def test_tasks_that_were_stopped_in_the_middle_are_ended() -> None:
     instance = Instance(stopped.program, "i")
     instance.load([recorded])
     instance.catch_up()
-    assert isinstance(instance.turn([], START), Changed)
+    assert isinstance(instance.turn([], START), CodeChanged)
     instance.close()
     assert ended == [0, 1, 2]  # the others had not begun
     assert len(_undead) == before

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Flow, OrchestrationFailed
+from holdfast import Flow, NotFound, OrchestrationFailed, UsageError
 from holdfast.orchestrations.journal import message_id
 from tests.orchestrations.test_on_the_engine import Shop
 from tests.store.state import check_invariants
@@ -171,3 +171,66 @@ def test_a_running_activity_is_told(url: str) -> None:
     shop.forget()
     check_invariants(shop.app.store)
     shop.app.close()
+
+
+def test_terminate_ends_an_instance_without_its_code(shop: Shop) -> None:
+    _, child = family(shop)
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def stubborn(flow: Flow) -> int:
+        while True:
+            try:
+                await asyncio.gather(double(1), child.using(id="kid")(1), asyncio.sleep(86_400))
+            except asyncio.CancelledError:
+                flow.status = "I stay"
+
+    @shop.app.orchestration()
+    async def above() -> int:
+        return await stubborn.using(id="s")()
+
+    shop.of.start(above, id="a")
+    shop.drain("above@1", "stubborn@1", "child@1")
+    assert shop.query("select count(*) from {message}") == [(2,)]  # double and the timer
+    by = shop.app.operations.by("anna").orchestrations
+    with pytest.raises(UsageError, match="Say why"):
+        by.terminate("s", " ")
+    assert by.terminate("s", "it never ends").what == "terminated"
+    assert shop.query("select count(*) from {message} where queue in ('double', 'holdfast/timer')") == [(0,)]
+    shop.drain()
+    assert shop.did == []
+    assert shop.of.status("s").state == "terminated"
+    assert shop.of.status("s").status is None  # its code was not run
+    assert shop.of.status("kid").state == "cancelled"
+    with pytest.raises(
+        OrchestrationFailed, match="Terminated: an operator ended the orchestration: it never ends"
+    ):
+        shop.of.result("a")
+    for ended in ("s", "a"):
+        with pytest.raises(UsageError, match="was not terminated: it is"):
+            by.terminate(ended, "again")
+    with pytest.raises(NotFound):
+        by.terminate("nobody", "why not")
+    (line,) = shop.app.operations.audit(action="orchestrations.terminate")
+    assert (line.target, line.who, line.why) == ("s", "anna", "it never ends")
+    assert shop.query("select count(*) from {message}") == [(0,)]
+
+
+def test_a_turn_that_runs_while_its_instance_is_terminated_stores_nothing(shop: Shop) -> None:
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def two(flow: Flow) -> int:
+        flow.once(terminate)  # while this turn runs
+        return await double(1)
+
+    def terminate() -> None:
+        shop.app.operations.orchestrations.terminate("t", "now")
+
+    shop.of.start(two, id="t")
+    shop.drain()
+    shop.advance(seconds=60)  # the message of the refused turn comes again, and is late
+    assert shop.of.status("t").state == "terminated"
+    assert shop.query("select count(*) from {journal}") == [(0,)]
+    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.did == []

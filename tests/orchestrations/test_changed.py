@@ -13,7 +13,7 @@ from holdfast.orchestrations.declared import Orchestration, activity, orchestrat
 from holdfast.orchestrations.flow import Flow
 from holdfast.orchestrations.journal import Row, Signalled
 from holdfast.orchestrations.outcome import Turn
-from holdfast.orchestrations.replay import Changed
+from holdfast.orchestrations.replay import CodeChanged
 from holdfast.orchestrations.turn import play
 from tests.orchestrations.engine import START, Engine
 
@@ -46,7 +46,7 @@ def recorded(function: Code) -> list[Row]:
     return engine.run().records["i"].rows("i")
 
 
-def replayed(function: Code, rows: list[Row]) -> Turn | Changed | Any:
+def replayed(function: Code, rows: list[Row]) -> Turn | CodeChanged | Any:
     return play(declared(function).program, "i", 0, rows, [Signalled("s", 1, "other")], START)
 
 
@@ -191,7 +191,7 @@ KINDS: list[tuple[Code, int, str]] = [
 def test_each_kind_of_change_is_found_and_named(function: Code, number: int, text: str) -> None:
     """H12"""
     changed = replayed(function, recorded(old))
-    assert isinstance(changed, Changed)
+    assert isinstance(changed, CodeChanged)
     assert (changed.number, text in str(changed)) == (number, True), str(changed)
     assert str(changed).endswith("Put the old code back and resume, or give the new code a new version.")
 
@@ -215,7 +215,7 @@ async def does_not_end(flow: Flow) -> int:
 @pytest.mark.parametrize("function", [ends_otherwise, does_not_end, fails])
 def test_another_end_is_found(function: Code) -> None:
     assert isinstance(replayed(function, recorded(function)), Turn)
-    assert isinstance(replayed(function, recorded(ends)), Changed)
+    assert isinstance(replayed(function, recorded(ends)), CodeChanged)
 
 
 async def swallows(flow: Flow) -> int:
@@ -233,13 +233,13 @@ async def swallows(flow: Flow) -> int:
 def test_a_change_is_kept_although_the_code_swallows_it() -> None:
     """H13: `except BaseException` around the call, and a continue-as-new afterwards."""
     changed = replayed(swallows, recorded(old))
-    assert isinstance(changed, Changed)
+    assert isinstance(changed, CodeChanged)
     assert "asks for activity refund" in str(changed)
 
 
 def test_the_diff() -> None:
     changed = replayed(another_kind, recorded(old))
-    assert isinstance(changed, Changed)
+    assert isinstance(changed, CodeChanged)
     *before, minus, plus = changed.diff
     assert before == ["  activity charge", "  a timer of 0 s"]  # as seen from the moment of the difference
     assert minus == "- child orchestration child@1 with id i/0.3"

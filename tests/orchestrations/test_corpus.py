@@ -10,7 +10,7 @@ import pytest
 from holdfast.orchestrations.declared import Program
 from holdfast.orchestrations.journal import PYTHON, decode, merged
 from holdfast.orchestrations.outcome import Turn
-from holdfast.orchestrations.replay import ENDINGS, Changed
+from holdfast.orchestrations.replay import ENDINGS, CodeChanged
 from holdfast.orchestrations.turn import Instance
 from tests.orchestrations.engine import START
 from tests.orchestrations.groups import groups
@@ -24,7 +24,7 @@ def read(path: Path) -> list[Recorded]:
     return [msgspec.json.decode(line, type=Recorded) for line in path.read_bytes().splitlines()]
 
 
-def replay(program: Program, recorded: Recorded) -> tuple[Turn | Changed | object, Instance]:
+def replay(program: Program, recorded: Recorded) -> tuple[Turn | CodeChanged | object, Instance]:
     rows = [decode(recorded.id, recorded.execution, turn, part, text) for turn, part, text in recorded.rows]
     instance = Instance(program, recorded.id, recorded.execution)
     instance.load(rows)
@@ -32,7 +32,7 @@ def replay(program: Program, recorded: Recorded) -> tuple[Turn | Changed | objec
     outcome = instance.turn([], START)
     last = merged(rows)[-1].asked
     has_ended = bool(last) and isinstance(last[-1], ENDINGS)
-    assert isinstance(outcome, Changed) or (instance.ended is not None) == has_ended
+    assert isinstance(outcome, CodeChanged) or (instance.ended is not None) == has_ended
     return outcome, instance
 
 
@@ -59,5 +59,5 @@ def test_the_known_difference_between_pythons_is_named() -> None:
     if PYTHON in ("3.11", "3.12"):
         assert isinstance(outcome, Turn)
     else:
-        assert isinstance(outcome, Changed)
+        assert isinstance(outcome, CodeChanged)
         assert f"recorded on Python 3.11 and this is {PYTHON}" in str(outcome)

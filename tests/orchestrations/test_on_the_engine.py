@@ -7,7 +7,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -422,21 +422,79 @@ def test_continue_as_new_begins_the_next_execution_with_an_empty_journal(shop: S
     assert shop.of.status("c").execution == 2
 
 
-def test_options_that_one_call_cannot_have_fail_it_by_name(shop: Shop) -> None:
-    double = shop.double
+@pytest.mark.covers("D37")
+def test_one_call_has_its_own_retries(shop: Shop) -> None:
+    tried: list[str] = []
+
+    @shop.app.activity(retry=RetryPolicy(attempts_max=4, base=1, factor=1))
+    async def flaky(who: str) -> None:
+        tried.append(who)
+        raise ValueError(who)
 
     @shop.app.orchestration()
-    async def hurries() -> str:
-        try:
-            await double.using(timeout=1.5)(1)
-        except ActivityFailed as error:
-            return error.error.text
-        return ""
+    async def calls() -> list[str]:
+        found = await asyncio.gather(
+            flaky("declared"),
+            flaky.using(retry=RetryPolicy(attempts_max=2, base=60, cap=60, factor=1))("own"),
+            flaky.using(retry=ONCE)("once"),
+            return_exceptions=True,
+        )
+        return [str(each) for each in found]
 
-    shop.of.start(hurries, id="h")
+    shop.of.start(calls, id="c")
     shop.drain()
-    assert "timeout" in shop.of.result("h")
-    assert shop.did == []
+    assert sorted(tried) == ["declared", "once", "own"]
+    for _ in range(5):
+        shop.advance(seconds=2)
+    assert sorted(tried) == ["declared"] * 4 + ["once", "own"]
+    assert shop.of.status("c").state == "running"
+    shop.advance(seconds=60)
+    assert tried.count("own") == 2
+    assert len(shop.of.result("c")) == 3
+
+
+def test_one_call_has_its_own_timeout(url: str) -> None:
+    app = Holdfast(url)
+
+    @app.activity(retry=ONCE)
+    async def slow(seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "whole"
+
+    @app.orchestration()
+    async def hurries() -> list[Any]:
+        found = await asyncio.gather(
+            slow.using(timeout=0.05)(60), slow.using(timeout=200)(0.01), slow(0.01), return_exceptions=True
+        )
+        return [each if isinstance(each, str) else each.error.text for each in found]  # type: ignore[union-attr]
+
+    app.orchestrations.start(hurries, id="h")
+    app.prepare()
+
+    async def run() -> None:
+        await app.worker(until_idle=True).run()
+        await app.store.aclose()
+
+    asyncio.run(run())
+    assert app.orchestrations.result("h") == ["the handler ran longer than 0.05 s.", "whole", "whole"]
+    app.orchestrations.place.memory.forget()
+    app.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"timeout": 0}, "positive number"),
+        ({"timeout": float("inf")}, "positive number"),
+        ({"retry": "eager"}, "eager"),
+        ({"queue": "a@b"}, "@"),
+        ({"deadline": datetime(2040, 1, 1)}, "time zone"),
+    ],
+)
+@pytest.mark.one_postgres
+def test_options_that_no_call_can_have_are_refused(shop: Shop, options: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        shop.double.using(**options)
 
 
 def test_what_is_stored_is_sealed_with_keys(url: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from holdfast import Flow, NotFound, UsageError
-from holdfast.store.plans import instance_states
 from tests.orchestrations.test_on_the_engine import Shop
 from tests.store.state import check_invariants
 
@@ -176,11 +175,11 @@ def test_changed_code_pauses_its_instance_with_the_difference(
     assert new.query("select count(*) from {message} where head") == [(0,)], "its head is none any more"
     assert new.query("select attempts, failures, refunds from {message}") == [(0, 0, 0)] * 2
     told = " ".join(new.app.operations.why("i"))
-    assert "It is paused" in told
+    assert "Paused: Command" in told
     assert "holdfast orchestrations resume i" in told
     before.drain()
     assert before.of.status("i").state == "paused", "a fix alone does not resume it"
-    before.of.resume("i")
+    before.app.operations.orchestrations.resume("i")
     before.drain()
     assert before.of.result("i") == 42
     assert before.of.status("i").trouble is None
@@ -193,7 +192,7 @@ def test_resumed_without_a_fix_it_is_paused_again(before: Deploy) -> None:
     new = after(before, another_activity)
     new.of.signal("i", "end", 1)
     new.drain()
-    new.of.resume("i")
+    new.app.operations.orchestrations.resume("i")
     assert new.of.status("i").state == "running"
     new.drain()
     assert new.of.status("i").state == "paused"
@@ -212,7 +211,7 @@ def test_a_paused_instance_takes_messages_and_no_other_is_held_up(before: Deploy
     assert new.of.result(other) == 3
     assert new.of.status("i").state == "paused"
     assert new.query("select count(*) from {message} where queue = 'code@1'") == [(3,)]
-    before.of.resume("i")
+    before.app.operations.orchestrations.resume("i")
     before.drain()
     assert before.of.status("i").state == "cancelled"
     new.forget()
@@ -220,35 +219,23 @@ def test_a_paused_instance_takes_messages_and_no_other_is_held_up(before: Deploy
 
 
 def test_only_what_is_paused_or_suspended_is_resumed(before: Deploy) -> None:
-    with pytest.raises(UsageError, match="it is running"):
-        before.of.resume("i")
+    with pytest.raises(UsageError, match="is running"):
+        before.app.operations.orchestrations.resume("i")
     with pytest.raises(NotFound):
-        before.of.resume("nobody")
+        before.app.operations.orchestrations.resume("nobody")
 
 
 def test_a_suspended_instance_stands_still_until_it_is_resumed(before: Deploy) -> None:
-    store = before.app.store
-    assert store.run(instance_states.suspend("i", "an audit")) == ("code@1", "running")
-    assert store.run(instance_states.suspend("i", "again")) == ("code@1", "suspended")
+    before.app.operations.orchestrations.suspend("i", "an audit")
+    with pytest.raises(UsageError, match="is suspended"):
+        before.app.operations.orchestrations.suspend("i", "again")
     before.of.signal("i", "end", 42)
     before.advance(seconds=90)
     status = before.of.status("i")
     assert (status.state, status.trouble) == ("suspended", "an audit")
-    assert "suspended it (an audit)" in " ".join(before.app.operations.why("i"))
+    assert "Suspended by an operator: an audit" in " ".join(before.app.operations.why("i"))
     assert before.query("select count(*) from {message} where head") == [(0,)]
-    before.of.resume("i")
-    before.drain()
-    assert before.of.result("i") == 42
-
-
-def test_a_waiting_head_is_demoted_when_its_instance_is_suspended(before: Deploy) -> None:
-    before.of.signal("i", "end", 42)
-    before.app.store.run(instance_states.suspend("i", None))
-    assert before.query(
-        "select count(*) from {message} where head and stream = 'i' and queue = 'code@1'"
-    ) == [(0,)]
-    before.advance(seconds=90)
-    before.of.resume("i")
+    before.app.operations.orchestrations.resume("i")
     before.drain()
     assert before.of.result("i") == 42
 
@@ -258,7 +245,7 @@ def test_a_turn_that_runs_while_its_instance_is_suspended_is_stored(before: Depl
     take = before.of.place.memory.take
 
     def meanwhile(id: str, stand: Any) -> Any:
-        before.app.store.run(instance_states.suspend("i", None))
+        before.app.operations.orchestrations.suspend("i", "why")
         return take(id, stand)
 
     before.of.place.memory.take = meanwhile
@@ -268,14 +255,14 @@ def test_a_turn_that_runs_while_its_instance_is_suspended_is_stored(before: Depl
     before.of.signal("i", "end", 42)
     before.drain()
     assert (before.of.status("i").state, before.of.status("i").turn) == ("suspended", turn + 1)
-    before.of.resume("i")
+    before.app.operations.orchestrations.resume("i")
     before.drain()
     assert before.of.result("i") == 42
 
 
 def test_a_message_handed_out_while_its_instance_is_suspended_goes_back_to_its_place(before: Deploy) -> None:
     """Somebody let the stream go on past us: the turn finds the state, and demotes its head again."""
-    before.app.store.run(instance_states.suspend("i", None))
+    before.app.operations.orchestrations.suspend("i", "why")
     before.of.signal("i", "end", 42)
     before.execute(f"update {before.prefix}stream set halted_by = null, halted_at = null where name = 'i'")
     before.execute(
@@ -285,6 +272,6 @@ def test_a_message_handed_out_while_its_instance_is_suspended_goes_back_to_its_p
     assert before.of.status("i").state == "suspended"
     assert before.query("select attempts from {message} where queue = 'code@1'") == [(0,)]
     before.advance(seconds=90)
-    before.of.resume("i")
+    before.app.operations.orchestrations.resume("i")
     before.drain()
     assert before.of.result("i") == 42

@@ -29,7 +29,7 @@ from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from msgspec.structs import replace
 
-from holdfast.model.alert import Episode, Over, Raised
+from holdfast.model.alert import AlertOver, AlertRaised, Episode
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Leased
 from holdfast.store.plans import alerts, audit
@@ -189,12 +189,12 @@ def _beside(box: Box, c: Contents) -> None:
     box.query("insert into {event_stream} (name, version) values ('e', 1)")
     box.query(event, id=str(uuid5(NAMESPACE_OID, "event")), now=box.store.now())
 
-    def raised(name: str) -> Raised:
-        return Raised(Episode(name, "q", box.now, 5.0, 5.0), 1.0, f"{name}!", {})
+    def raised(name: str) -> AlertRaised:
+        return AlertRaised(Episode(name, "q", box.now, 5.0, 5.0), 1.0, f"{name}!", {})
 
     for judge in (
         lambda *_: [raised("late")],
-        lambda episodes, _: [Over(episodes[0], 0.0, 1.0, "not late any more")],
+        lambda episodes, _: [AlertOver(episodes[0], 0.0, 1.0, "not late any more")],
         lambda *_: [raised("backlog_age"), raised("dead_letters")],
     ):
         run(alerts.decide(judge))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.model.alert import Changed, Episode, Measure, Over, Raised, Verdict
+from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode, Measure, Verdict
 from holdfast.rules.alert import judge, length, pause
 
 NOON = datetime(2040, 5, 1, 12, 0, tzinfo=UTC)
@@ -34,8 +34,8 @@ def test_below_the_threshold_nothing_happens(value: float | None) -> None:
 @pytest.mark.parametrize("value", [100.0, 5000.0])
 def test_at_the_threshold_an_episode_begins(value: float) -> None:
     (raised,) = verdicts(value)
-    assert isinstance(raised, Raised)
-    assert raised == Raised(Episode("dead_letters", "", NOON, value, value), 100.0, "told", {"n": 1})
+    assert isinstance(raised, AlertRaised)
+    assert raised == AlertRaised(Episode("dead_letters", "", NOON, value, value), 100.0, "told", {"n": 1})
 
 
 @pytest.mark.covers("X20")
@@ -45,13 +45,13 @@ def test_an_episode_is_told_once(value: float) -> None:
 
 
 def test_what_is_higher_than_ever_is_kept_but_not_told() -> None:
-    assert verdicts(131.0, RAISED) == [Changed(RAISED, replace(RAISED, value=131.0, peak=131.0))]
+    assert verdicts(131.0, RAISED) == [AlertChanged(RAISED, replace(RAISED, value=131.0, peak=131.0))]
 
 
 @pytest.mark.parametrize("value", [79.0, None])
 def test_below_the_lower_level_it_is_calm_and_nothing_is_told(value: float | None) -> None:
     (calm,) = verdicts(value, RAISED, seconds=5.0)
-    assert isinstance(calm, Changed)
+    assert isinstance(calm, AlertChanged)
     assert calm.after == replace(RAISED, value=value or 0.0, calm_since=NOON + timedelta(seconds=5))
 
 
@@ -59,11 +59,15 @@ def test_below_the_lower_level_it_is_calm_and_nothing_is_told(value: float | Non
 def test_the_all_clear_comes_when_it_was_calm_for_long_enough() -> None:
     assert verdicts(79.0, CALM, seconds=59.0) == []
     (over,) = verdicts(79.0, CALM, seconds=60.0)
-    assert over == Over(CALM, 79.0, 100.0, "Over: dead_letters, after 1.0 min; the highest value was 130.")
+    assert over == AlertOver(
+        CALM, 79.0, 100.0, "Over: dead_letters, after 1.0 min; the highest value was 130."
+    )
 
 
 def test_who_comes_back_before_the_all_clear_is_the_same_episode() -> None:
-    assert verdicts(80.0, CALM, seconds=600.0) == [Changed(CALM, replace(CALM, value=80.0, calm_since=None))]
+    assert verdicts(80.0, CALM, seconds=600.0) == [
+        AlertChanged(CALM, replace(CALM, value=80.0, calm_since=None))
+    ]
 
 
 def test_what_was_not_measured_stays_as_it_is() -> None:
@@ -76,7 +80,7 @@ def test_an_alert_that_was_turned_off_ends() -> None:
     off = {"dead_letters": float("inf")}
     assert judge([], measured, off, 60.0, NOON) == []
     (over,) = judge([CALM], measured, off, 60.0, NOON + timedelta(seconds=60))
-    assert isinstance(over, Over)
+    assert isinstance(over, AlertOver)
 
 
 def test_subjects_are_apart() -> None:
@@ -84,10 +88,10 @@ def test_subjects_are_apart() -> None:
     raised = Episode("breaker_open", "smtp", NOON, 9.0, 9.0, NOON, 1, 1)
     found = judge([raised], measured, LIMITS, 60.0, NOON + timedelta(seconds=60))
     assert [
-        (type(each).__name__, each.episode.subject) for each in found if not isinstance(each, Changed)
+        (type(each).__name__, each.episode.subject) for each in found if not isinstance(each, AlertChanged)
     ] == [
-        ("Raised", "llm"),
-        ("Over", "smtp"),
+        ("AlertRaised", "llm"),
+        ("AlertOver", "smtp"),
     ]
 
 
@@ -112,13 +116,13 @@ def test_a_walk_tells_beginnings_and_ends_by_turns(seed: int) -> None:
             now,
         ):
             match verdict:
-                case Raised(begun):
+                case AlertRaised(begun):
                     assert value >= 100
                     told.append("raised")
                     episode = begun
-                case Changed(_, after):
+                case AlertChanged(_, after):
                     episode = after
-                case Over():
+                case AlertOver():
                     assert value < 80
                     told.append("over")
                     episode = None

@@ -523,3 +523,10 @@ def test_rules_call_nothing_that_is_not_pure() -> None:
             timeline.occurrences(NOW, NOW + timedelta(days=400), 3)
             timeline.previous(NOW)
             timeline.count(NOW, NOW + timedelta(days=400))
+
+
+def test_an_option_that_no_rule_has_is_refused() -> None:
+    with pytest.raises(InvalidSettings, match="zon is refused"):
+        daily("02:30", zon="Europe/Berlin")  # type: ignore[call-arg]
+    with pytest.raises(InvalidSettings, match="elapsed time"):
+        every(minutes=5, zone="Europe/Berlin")  # type: ignore[call-arg]

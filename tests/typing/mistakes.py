@@ -340,4 +340,7 @@ async def delivers(order: Order) -> Order:
 
 app.orchestrations.start(fulfil, refund)  # refused: an Order
 app.orchestrations.signal("order-1")  # refused: the name of the signal
+app.orchestrations.start(fulfil, order, attributes={"customer": 17})  # refused: texts
+app.orchestrations.start(fulfil, order, atributes={})  # refused: attributes
+fulfil.using(attributes=["customer"])  # refused: a mapping
 app.orchestrations.result("order-1", timout=1.0)  # refused: timeout

@@ -521,5 +521,8 @@ async def deliver(order: Order, flow: Flow) -> Receipt:
 
 started: str = app.orchestrations.start(deliver, order, id="order-1", on=None)
 app.orchestrations.signal(started, "approved", {"by": "Ann"})
+app.orchestrations.start(
+    deliver, order, attributes={"customer": "17"}, deadline=timedelta(days=1)
+)  # accepted
 app.orchestrations.cancel(started, "changed my mind")
 print(app.orchestrations.status(started).state, app.orchestrations.result(started, timeout=1.0))

@@ -13,7 +13,6 @@ import pytest
 
 from holdfast.bodies.keys import Keys
 from holdfast.handlers.consumer import Limits, RunConsumer
-from holdfast.handlers.context import Context
 from holdfast.model.message import Flag, Reason
 from holdfast.model.work import Leased
 from holdfast.rules.delivery import Died, Ending, Raised, Returned, Unsent
@@ -52,19 +51,9 @@ class Runs:
     keys: Keys | None = None
     steps: Mapping[str, int] = field(default_factory=dict)
     is_async: bool = True
-    takes_context: bool = False
 
     def limits(self, queue: str) -> Limits:
         return Limits(concurrency=self.concurrency, timeout=self.timeout)
-
-    def decode(self, text: str) -> Any:
-        raise AssertionError("a run is not decoded by the worker")
-
-    def call(self, leased: Leased, context: Context | None) -> Any:
-        raise AssertionError("it takes runs")
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        raise AssertionError("it takes runs")
 
     async def call_runs(
         self, queue: str, runs: Sequence[Sequence[Leased]], ran: Callable[[], float]

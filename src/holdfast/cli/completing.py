@@ -45,6 +45,14 @@ def breakers(ctx: click.Context, incomplete: str) -> list[Offer]:
     )
 
 
+def destinations(ctx: click.Context, incomplete: str) -> list[Offer]:
+    return _asked(ctx, incomplete, lambda found: [(e.name, e.state) for e in found.destinations.list()])
+
+
+def inboxes(ctx: click.Context, incomplete: str) -> list[Offer]:
+    return _asked(ctx, incomplete, lambda found: [(each.name, each.state) for each in found.inboxes.list()])
+
+
 def instances(ctx: click.Context, incomplete: str) -> list[Offer]:
     """The ids of instances that have not ended, those that moved last."""
 

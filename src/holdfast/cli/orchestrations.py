@@ -14,10 +14,10 @@ from .completing import instances as complete_instances
 from .completing import orchestrations as complete_names
 from .filters import Limit, Why, seconds
 from .options import command
-from .target import Order, Target
+from .target import NamedTarget, Order, Target
 
 if TYPE_CHECKING:
-    from ..operations import InstanceDossier, InstanceState, Told
+    from ..operations import FlowCheck, InstanceDossier, InstanceState, Told
 
 app = typer.Typer(
     help="Orchestrations: find instances, look into them, signal, cancel.", no_args_is_help=True
@@ -179,7 +179,10 @@ def print_state(dossier: InstanceDossier) -> None:
             ("started", state.started_at),
             ("moved", state.turned_at),
             ("ended", state.ended_at),
-            ("journal", f"{state.entries:,} events, {state.journal_bytes:,} bytes"),
+            (
+                "journal",
+                f"{show.counted(state.entries, 'event')}, {show.counted(state.journal_bytes, 'byte')}",
+            ),
         ]
     )
     if state.trouble is not None:
@@ -246,6 +249,75 @@ def cancel(instance: Instance, order: Order, target: Target, why: Why = None) ->
         id = found.orchestrations.named(instance)
         show.confirm(f"Cancel instance {id}?", order.yes)
         told(found.orchestrations.cancel(id, why=why), target.json)
+
+
+Because = Annotated[str, typer.Option("--why", help="Kept with the instance and in the audit.")]
+
+
+@command(app)
+def suspend(instance: Instance, why: Because, order: Order, target: Target) -> None:
+    """Hold an instance: it does nothing more until it is resumed, and loses nothing."""
+    with target.operations(order.by) as found:
+        told(found.orchestrations.suspend(found.orchestrations.named(instance), why), target.json)
+
+
+@command(app)
+def resume(instance: Instance, order: Order, target: Target, why: Why = None) -> None:
+    """Let an instance go on that is suspended, or paused because its code had changed."""
+    with target.operations(order.by) as found:
+        told(found.orchestrations.resume(found.orchestrations.named(instance), why=why), target.json)
+
+
+@command(app)
+def terminate(instance: Instance, why: Because, order: Order, target: Target) -> None:
+    """End an instance at once, without its code: nothing is undone. Its calls end, its children are cancelled."""
+    with target.operations(order.by) as found:
+        id = found.orchestrations.named(instance)
+        show.confirm(f"Terminate instance {id}? Its code cannot undo anything.", order.yes)
+        told(found.orchestrations.terminate(id, why), target.json)
+
+
+@command(app)
+def check(
+    target: NamedTarget,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", "-n", help="Only of this orchestration.", autocompletion=complete_names),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-l", min=1, help="Instances whose difference is shown.")
+    ] = 10,
+) -> None:
+    """Would the code here go on with the instances in the database? Replays them in memory and changes nothing.
+
+    Exit code 3 if some instance would be paused or has a version that the code does not have.
+    """
+    with target.operations() as found, show.counting("replaying", target.json) as progress:
+        answer = found.orchestrations.check(name=name, progress=progress)
+    if target.json:
+        show.document(show.fields(answer, "is_well"))
+    else:
+        print_check(answer, limit)
+    if not answer.is_well:
+        raise typer.Exit(show.UNHEALTHY)
+
+
+def print_check(answer: FlowCheck, limit: int) -> None:
+    show.sentence(f"{show.counted(answer.checked, 'instance')} replayed: {answer.fit:,} can go on.")
+    for queue, count in answer.missing.items():
+        show.sentence(
+            f"{show.counted(count, 'instance')} of {queue}: this code does not have it.", "! ", fg="red"
+        )
+    if answer.sealed:
+        show.sentence(
+            f"{show.counted(answer.sealed, 'journal')} cannot be opened with the keys here.", "! ", fg="red"
+        )
+    for each in answer.unfit[:limit]:
+        show.sentence(f"Instance {each.id} of {each.queue} would be paused: {each.why}", "! ", fg="red")
+        for line in each.diff:
+            show.plain(f"    {show.clean(line)}")
+    if len(answer.unfit) > limit:
+        show.plain(f"and {len(answer.unfit) - limit:,} more: --limit shows them")
 
 
 def told(answer: Told, json: bool) -> None:

@@ -13,6 +13,7 @@ from . import (
     audit,
     breakers,
     dead,
+    endpoints,
     grants,
     keys,
     messages,
@@ -88,6 +89,8 @@ for name, group in (
     ("orchestrations", orchestrations.app),
     ("subscriptions", subscriptions.app),
     ("breakers", breakers.app),
+    ("destinations", endpoints.destinations),
+    ("inboxes", endpoints.inboxes),
     ("keys", keys.app),
     ("alerts", alerts.app),
 ):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..by_hand import Reported
 from ..model.message import NewMessage, Reason
@@ -17,6 +17,7 @@ from ..telemetry.sheet import Sheet
 from ..worker.board import Board
 from ..worker.embedded import Running
 from ..worker.loop import Worker
+from ..worker.standings import Companion
 from ..worker.ticking import Step
 from .publishes import Publishes
 
@@ -54,16 +55,14 @@ class Works(Publishes, Protocol):
         """
         return {}
 
-    def _intakes(
-        self, queues: Iterable[str] | None
-    ) -> list[Callable[[asyncio.Event], Coroutine[Any, Any, None]]]:
+    def _intakes(self, queues: Iterable[str] | None) -> list[Companion]:
         """What receives for the inboxes of a worker."""
         if not self.inboxes:
             return []
         from ..inboxes import Intake
 
         wanted = [each for each in self.inboxes.values() if queues is None or each.queue in queues]
-        return [Intake(each, self.store, self.settings, self.keys, self.clock).run for each in wanted]
+        return [Intake(each, self.store, self.settings, self.keys, self.clock) for each in wanted]
 
     @asynccontextmanager
     async def running(

@@ -1,7 +1,8 @@
 """The interface of what serves a queue in a worker. A handler is one; a relay or a turn of an orchestration too.
 
-A consumer says which queue it serves (or which family of queues), under which policy and limits, and how it is called:
-with one message, or with many. A worker knows nothing else about it.
+A consumer says which queue it serves (or which family of queues), and under which policy and limits. How it is called
+is one of three protocols: with one message (SingleConsumer), with many (BatchConsumer), or with whole runs of streams
+(RunConsumer). A worker knows nothing else about it.
 """
 
 from __future__ import annotations
@@ -66,9 +67,7 @@ class Consumer(Protocol):
     @property
     def steps(self) -> Mapping[str, int]: ...
     @property
-    def is_async(self) -> bool: ...  # what `call` returns is awaited; else it is called in a thread
-    @property
-    def takes_context(self) -> bool: ...
+    def is_async(self) -> bool: ...  # what a call returns is awaited; else it is called in a thread
     @property
     def batch(self) -> int: ...  # messages in one call at most; 0: one, and not as a list
 
@@ -76,20 +75,38 @@ class Consumer(Protocol):
         """The limits of one of its queues. Must be cheap: it is called for each new queue."""
         ...
 
-    def decode(self, text: str) -> Any:
-        """The decoded body, or codec.Unreadable."""
+    def but(self, policy: HandlerPolicy) -> Self:
+        """The same under another policy."""
         ...
+
+
+@runtime_checkable
+class SingleConsumer(Consumer, Protocol):
+    """A consumer whose calls get one message each. Its `batch` is 0."""
+
+    @property
+    def takes_context(self) -> bool: ...
 
     def call(self, leased: Leased, context: Context | None) -> Any:
         """Handle one message. `context` is None unless it takes one."""
         ...
 
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        """Handle many of one queue. `bodies` are decoded; returns one result for all, or a list with one for each."""
+
+@runtime_checkable
+class Decoding(Consumer, Protocol):
+    """A consumer that wants bodies of a certain form."""
+
+    def decode(self, text: str) -> Any:
+        """The decoded body, or codec.Unreadable."""
         ...
 
-    def but(self, policy: HandlerPolicy) -> Self:
-        """The same under another policy."""
+
+@runtime_checkable
+class BatchConsumer(Decoding, Protocol):
+    """A consumer whose calls get many messages of one queue."""
+
+    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
+        """`bodies` are decoded; returns one result for all, or a list with one for each."""
         ...
 
 

@@ -99,7 +99,8 @@ class Handler(Generic[Body, P, R]):
     """A declared handler of bodies of a type. Calling it calls the function; `publish` sends a message to it alone.
 
     `Handler[Order, [Order, Context], None]`. With batch= the function takes a list, and a message holds one element.
-    A function that takes no body, or nothing but a Context, is published to without one. A handler is a `Consumer`.
+    A function that takes no body, or nothing but a Context, is published to without one. A handler is a
+    `SingleConsumer`, with `batch=` a `BatchConsumer`.
     """
 
     function: Callable[P, R]

@@ -11,6 +11,7 @@ from ..bodies import codec
 from ..bodies.drafts import window
 from ..errors import InvalidMessage, InvalidSettings
 from ..model import names
+from ..model.endpoint import Endpoint
 from ..transports.contract import Connector, Source
 from ..transports.templates import Template
 
@@ -49,6 +50,11 @@ class Inbox:
     def queue(self) -> str:
         """Where its dead letters are. Paused, it stops receiving."""
         return QUEUES + self.name
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What operators are told of it."""
+        return Endpoint("inbox", self.queue, self.connector.name, self.source.queue)
 
 
 def declared(

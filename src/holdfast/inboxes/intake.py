@@ -20,8 +20,10 @@ from ..bodies.codec import decode_headers
 from ..bodies.keys import Keys
 from ..clock import Clock
 from ..errors import NotMigrated, StoreUnavailable
+from ..model.endpoint import Connected, Endpoint, Standing
 from ..model.message import NewMessage, Reason, Stillborn
 from ..rules.aftermath import HOOK_QUEUE, news
+from ..rules.reconnect import STEADY, pause
 from ..settings import Settings
 from ..store import Store
 from ..store.moments import moment_of
@@ -39,7 +41,6 @@ T = TypeVar("T")
 BATCH = 500  # messages that are stored in one commit
 AWAY = 60.0  # seconds without the database after which the broker gets everything back
 LOOKS_EVERY = 1.0  # seconds, whether it is paused; while it is, too
-PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)  # before the broker is tried again
 STORE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -62,6 +63,28 @@ class Intake:
             0,
         )  # when it was asked whether to rest, and what came since
         self._failures = 0  # of the broker, in a row
+        self._state: Connected = "broken"
+        self._why: str | None = "it is not open"
+        self._since, self._tries = clock.monotonic(), 0
+        self._stored_at: float | None = None
+
+    # -- what operators are told
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.inbox.endpoint
+
+    def standing(self) -> Standing:
+        now = self.clock.monotonic()
+        last = None if self._stored_at is None else now - self._stored_at
+        return Standing(self._state, now - self._since, self._why, self._tries, last)
+
+    def _become(self, state: Connected, why: str | None = None) -> None:
+        if state != self._state:
+            self._since, self._tries = self.clock.monotonic(), 0
+        self._state, self._why = state, why
+
+    # -- receiving
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Receive until `stopping` is set. What is received and not stored then, the broker delivers again."""
@@ -80,13 +103,18 @@ class Intake:
                         error=error,
                     )
                     self._failures = max(self._failures, 5)
-                pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
+                    self._become("broken", f"{type(error).__name__}: {error}")
+                seconds = pause(self._failures, self.clock.roll())
                 self._failures += 1
-                await self._sleep(pause * (0.5 + self.clock.roll()))
+                await self._sleep(seconds)
         finally:
             await self.receiver.close()
 
     def _tell_broken(self, error: TransportBroken) -> None:
+        if self._state == "open" and self.clock.monotonic() - self._since >= STEADY:
+            self._failures = 0
+        self._become("broken", str(error))
+        self._tries += 1
         if self._failures in (0, 5):  # once when it is lost, once when it stays away
             log.warning(
                 "inbox.broken",
@@ -98,6 +126,7 @@ class Intake:
 
     async def _connected(self) -> None:
         await self.receiver.open()
+        self._become("open")
         while not self._stopping.is_set():
             if await self._is_held():
                 await self._hold()
@@ -151,6 +180,7 @@ class Intake:
         """Everything goes back to the broker, the connection stays, until it may go on."""
         log.info("inbox.held", "Inbox %(inbox)s receives nothing for now", inbox=self.inbox.name)
         await self.receiver.stop()
+        self._become("held", "it is paused, or more messages than its backlog wait to be handled")
         while not self._stopping.is_set():
             await self._sleep(LOOKS_EVERY)
             if (broken := self.receiver.broken()) is not None:
@@ -161,6 +191,7 @@ class Intake:
         if not self._stopping.is_set():
             log.info("inbox.goes_on", "Inbox %(inbox)s receives again", inbox=self.inbox.name)
             await self.receiver.start()
+            self._become("open")
 
     # -- storing
 
@@ -169,6 +200,7 @@ class Intake:
         await self._store([(each, self.reader.read(each)) for each in batch])
         self.receiver.settle(batch)
         self._stored += len(batch)
+        self._stored_at = self.clock.monotonic()
 
     async def _store(self, read: Sequence[tuple[Incoming, NewMessage | Stillborn]]) -> None:
         """In order, and all of it or an exception. What the database refuses for good is found by halving."""
@@ -230,6 +262,7 @@ class Intake:
             seconds=AWAY,
         )
         await self.receiver.stop()
+        self._become("held", "the database has been away")
         while not self._stopping.is_set():
             await self._sleep(STORE_PAUSES[-1])
             with suppress(Exception):  # whatever it is, it is not there yet
@@ -237,6 +270,7 @@ class Intake:
                 break
         if not self._stopping.is_set():
             await self.receiver.start()
+            self._become("open")
 
     def _tell(self, stored: Sequence[Stillborn]) -> None:
         for each in stored:

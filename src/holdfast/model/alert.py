@@ -53,7 +53,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class AlertRaised:
     """An episode begins, and is reported."""
 
     episode: Episode
@@ -63,7 +63,7 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class AlertChanged:
     """An episode goes on: calmer, higher, or raised again. Nothing is reported."""
 
     before: Episode
@@ -71,7 +71,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class AlertOver:
     """An episode is over, and that is reported."""
 
     episode: Episode
@@ -80,4 +80,4 @@ class Over:
     text: str
 
 
-Verdict = Raised | Changed | Over
+Verdict = AlertRaised | AlertChanged | AlertOver

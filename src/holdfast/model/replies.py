@@ -69,11 +69,6 @@ def _read(headers: str | None) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def headers_for(reply: Reply, *, waits: bool = False) -> str:
-    found = {HEADER: reply.text(), ON_DEAD: "wait"} if waits else {HEADER: reply.text()}
-    return msgspec.json.encode(found).decode()
-
-
 def kind_of(type: str, headers: str | None) -> str | PoisonedActivity:
     """The type of a message, for a `PoisonError`: a call of an activity names its instance and its number."""
     reply = address_of(headers)

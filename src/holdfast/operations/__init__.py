@@ -10,7 +10,7 @@ Answers are frozen dataclasses without presentation. A command that would break 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from ..alerting.sinks import Sink
 from ..bodies.keys import Keys
 from ..errors import UsageError
 from ..handlers.consumer import Consumer
+from ..inboxes.declared import Inbox
 from ..limits import breakers as limits
 from ..model.message import Death, Trouble
 from ..rules.housekeeping import Rest
@@ -30,8 +31,11 @@ from .breakers import Breakers, BreakerState
 from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
 from .desk import Desk, as_id
+from .endpoints import ConnectionState, Endpoints, EndpointState, Tried
 from .explain import why
 from .files import Archived, Imported, LetterFiles
+from .flow_check import FlowCheck
+from .flow_problems import flow_problems
 from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
@@ -56,7 +60,7 @@ from .results import (
     Housekept,
     Letter,
     Many,
-    Raised,
+    RaisedSequence,
     ReasonCount,
     Redriven,
     Rehearsal,
@@ -89,6 +93,7 @@ __all__ = [
     "Canary",
     "Cause",
     "Changed",
+    "ConnectionState",
     "Content",
     "DeadLetters",
     "Death",
@@ -98,8 +103,11 @@ __all__ = [
     "Dropped",
     "Emptied",
     "Ended",
+    "EndpointState",
+    "Endpoints",
     "Filter",
     "Finding",
+    "FlowCheck",
     "Group",
     "Housekept",
     "Imported",
@@ -114,7 +122,7 @@ __all__ = [
     "Paused",
     "QueueState",
     "Queues",
-    "Raised",
+    "RaisedSequence",
     "ReasonCount",
     "Redriven",
     "Rehearsal",
@@ -129,6 +137,7 @@ __all__ = [
     "Subscription",
     "Subscriptions",
     "Told",
+    "Tried",
     "Tripped",
     "Trouble",
     "Unrouted",
@@ -146,7 +155,7 @@ class Operations:
     """Questions that an operator may ask of a store, and commands that change it.
 
     `handlers` are those of the application, if one is known; `sinks` receive its alerts; `who` gives the commands;
-    `breakers` are those that its code calls through.
+    `breakers` are those that its code calls through, `inboxes` its inboxes by name.
     """
 
     def __init__(
@@ -158,6 +167,7 @@ class Operations:
         sinks: Sequence[Sink] = (),
         who: str | None = None,
         breakers: limits.Breakers | None = None,
+        inboxes: Mapping[str, Inbox] | None = None,
     ) -> None:
         self._desk = Desk(store, settings or Settings(), handlers, keys, who)
         self.keys = Keyring(self._desk)
@@ -170,6 +180,9 @@ class Operations:
         self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
+        self._inboxes = inboxes or {}
+        self.destinations = Endpoints(self._desk, self.queues, "destination", self._inboxes)
+        self.inboxes = Endpoints(self._desk, self.queues, "inbox", self._inboxes)
 
     @property
     def settings(self) -> Settings:
@@ -179,7 +192,9 @@ class Operations:
         """The same, with another name in the audit: `operations.by("anna").messages.park(id)`."""
         desk = self._desk
         sinks, breakers = self.alerts.sinks, self.breakers.here
-        return Operations(desk.store, desk.settings, desk.handlers, desk.keys, sinks, who, breakers)
+        return Operations(
+            desk.store, desk.settings, desk.handlers, desk.keys, sinks, who, breakers, self._inboxes
+        )
 
     def audit(
         self,
@@ -246,6 +261,7 @@ class Operations:
                     unrouted,
                     breakers,
                     self.poison_count(),
+                    flow_problems(desk, queues),
                     len(desk.handlers) > 0,
                 )
             ),

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from ..alerting.sinks import LogSink, Sink
-from ..model.alert import Alert, Episode, Measure, Over, Raised
+from ..model.alert import Alert, AlertOver, AlertRaised, Episode, Measure
 from ..model.message import Reason
 from ..rules import alert as rules
 from ..rules.alert import RELEASE, length
@@ -77,7 +77,7 @@ class Alerts:
 
     # -- deciding
 
-    def look(self, *, now: bool = False) -> list[Raised | Over]:
+    def look(self, *, now: bool = False) -> list[AlertRaised | AlertOver]:
         """Measure and decide, if it is time to; with `now` at once. Returns the news to send."""
         desk, every = self._desk, self._desk.settings.alert_every
         mine = desk.command("The turn to look at alerts", alerts.take_turn, TURN, every)
@@ -104,7 +104,7 @@ class Alerts:
                 )
         return found
 
-    def decide(self, measured: Mapping[str, Sequence[Measure]]) -> list[Raised | Over]:
+    def decide(self, measured: Mapping[str, Sequence[Measure]]) -> list[AlertRaised | AlertOver]:
         """Begin and end episodes, and store the news, in one transaction."""
         desk, settings = self._desk, self._desk.settings
         limits = thresholds(settings)

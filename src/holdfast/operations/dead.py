@@ -10,6 +10,7 @@ from uuid import UUID
 from ..bodies import codec
 from ..bodies.keys import SEALED
 from ..errors import InvalidMessage, NotFound, Refused, UsageError
+from ..handlers.consumer import Decoding
 from ..rules import recovery
 from ..store.plans import dead, operator, queries
 from ..store.plans import dead_queries as letters
@@ -318,13 +319,13 @@ class DeadLetters:
     def _check_type(self, letter: Letter, text: str) -> None:
         """Checks that the handler can read the new body, if the application is known."""
         handler = self._desk.handlers.get(letter.queue)
-        if handler is None:
+        if not isinstance(handler, Decoding):
             return
         try:
             handler.decode(text)
         except codec.Unreadable as error:
             raise InvalidMessage(
-                f"Handler {handler.queue} cannot read this body, so it is not stored: {error}."
+                f"Handler {letter.queue} cannot read this body, so it is not stored: {error}."
             ) from None
 
     def hold(

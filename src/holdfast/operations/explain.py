@@ -13,7 +13,7 @@ from ..model.work import INSTANCE
 from ..store.plans import queries
 from ..store.plans.operator import moment
 from ..store.plans.rows import TIMER
-from . import from_rows, gates
+from . import from_rows, gates, wire
 from .desk import Desk
 from .queues import Queues
 from .results import OPERATOR, Delivery, Ended, Letter, clock
@@ -38,7 +38,8 @@ def why(desk: Desk, id: UUID) -> list[str]:
             for number, text in zip(numbers, told, strict=True)
         ]
         told.insert(0, f"Several messages have the id {id}; commands take --number, too.")
-    told += [_ended(from_rows.ended(row), at) for row in ended]
+    told += wire.received((*pending, *dead))
+    told += [_ended(desk, from_rows.ended(row, id), at) for row in ended]
     if not told:
         days = desk.settings.history / 86_400
         return [
@@ -64,7 +65,7 @@ def _pending(desk: Desk, each: Delivery, at: datetime) -> str:
             causes = outer or causes + gates.busy(desk, queue, at)
         else:
             causes += outer
-        causes += perhaps
+        causes += perhaps + wire.waits(desk, queue.name, each.error, at)
     text = " ".join(causes)
     return f"In queue {each.queue}: {text[0].lower()}{text[1:]}" if each.queue is not None else text
 
@@ -179,14 +180,17 @@ def _dead(each: Letter, at: datetime, several: bool) -> str:
     )
 
 
-def _ended(each: Ended, at: datetime) -> str:
+def _ended(desk: Desk, each: Ended, at: datetime) -> str:
     lead = f"In queue {each.queue}: " if each.queue else "Unrouted: "
+    if (sent := wire.sent(desk, each, at)) is not None:
+        return f"{lead}{sent}"
     after = f" after {counted(each.attempts, 'attempt')}" if each.outcome == "done" else ""
     if each.outcome == "archived":
         after = f"; `holdfast dead restore {each.why}` brings it back"
     elif each.why:
         after = f": {each.why}"
-    return f"{lead}{each.outcome} at {clock(each.ended_at, at)}{after}."
+    came = f" It was received as {each.origin}." if each.origin else ""
+    return f"{lead}{each.outcome} at {clock(each.ended_at, at)}{after}.{came}"
 
 
 def words(reason: Reason | None) -> str:

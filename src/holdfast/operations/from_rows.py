@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ..model.failure import FailureDescription, of_letter
 from ..model.message import Death, Reason, Trouble
-from ..model.names import shown_key
+from ..model.names import SCOPED, shown_key
 from .results import Action, Content, Delivery, Ended, Group, Letter
 from .states import StreamState
 
@@ -89,8 +90,17 @@ def action(row: Mapping[str, Any]) -> Action:
     )
 
 
-def ended(row: Mapping[str, Any]) -> Ended:
-    return _made(Ended, row)
+def ended(row: Mapping[str, Any], id: UUID) -> Ended:
+    return _made(Ended, {**row, "origin": origin(id, row["origin"])})
+
+
+def origin(id: UUID, stored: str | None) -> str | None:
+    """Who sent what came through an inbox: `4711 of /shop`. A dedupe key that callers gave is nobody's origin."""
+    if stored is None:
+        return None
+    source, _, theirs = stored.removeprefix(SCOPED).partition(SCOPED)
+    is_received = id == uuid5(uuid5(NAMESPACE_URL, source), theirs)
+    return f"{theirs} of {source}" if is_received else None
 
 
 def _made(kind: type[T], row: Mapping[str, Any]) -> T:

@@ -205,6 +205,7 @@ def problems(
     unrouted: Sequence[Unrouted],
     breakers: Sequence[Tripped],
     loops: int,
+    flows: Sequence[Finding],
     is_app_known: bool,
 ) -> list[Finding]:
     """The problems, the most urgent first. Dead letters are not a problem: that is where failures should end."""
@@ -214,6 +215,7 @@ def problems(
         *_workers(at, queues, workers),
         *(found for queue in queues for found in _orphaned(queue, is_app_known)),
         *(found for queue in queues for found in _queue(at, queue, anybody)),
+        *flows,
         *(found for stream in blocked if (found := _stream(at, stream)) is not None),
         *_loops(loops),
         *(_unrouted(each) for each in unrouted),
@@ -270,6 +272,8 @@ def _workers(at: datetime, queues: Sequence[QueueState], workers: Sequence[Worke
 def _orphaned(queue: QueueState, is_app_known: bool) -> Iterator[Finding]:
     """An empty queue is reported only with an application: with a URL alone its handlers are not known."""
     if not queue.is_orphaned or not (queue.depth or is_app_known):
+        return
+    if "@" in queue.name:  # a version of an orchestration: `flow_problems` says what to do
         return
     waits = waiting(queue.depth) if queue.depth else "nothing waits yet"
     if queue.subscriptions:

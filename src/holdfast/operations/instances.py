@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from ..clock import from_micros
@@ -36,19 +37,26 @@ def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
         ended = [f"{name} {_ended(shown.state)} at {clock(shown.ended_at, at)}, after {_turns(shown)}."]
         return ended if shown.trouble is None else [*ended, *_poison(desk, shown, shown.trouble)]
     told = [f"{name} runs since {clock(shown.started_at, at)}; {_turns(shown)} stored."]
-    if shown.state == "paused":
-        told.append(f"It is paused: {(shown.trouble or '').splitlines()[0]}")
-        told.append(f"After a fix, `holdfast orchestrations resume {id}` lets it go on.")
-    elif shown.state == "suspended":
-        because = f" ({shown.trouble})" if shown.trouble else ""
-        told.append(f"An operator has suspended it{because}: `holdfast orchestrations resume {id}`.")
+    told += _held(shown)
     told += _next_message(desk, shown)
     told += _waits(desk, shown, at, depth)
     return told
 
 
 def _ended(state: str) -> str:
-    return f"was {state}" if state in ("cancelled", "terminated") else state
+    return state if state in ("completed", "failed") else f"was {state}"
+
+
+def _held(shown: Shown) -> list[str]:
+    """Why it is held, if it is: the first line is the reason, the others are the difference."""
+    first = (shown.trouble or "").partition("\n")[0].rstrip(".")
+    if shown.state == "paused":
+        return [f"Paused: {first}. After a fix, `holdfast orchestrations resume {shown.id}` lets it go on."]
+    if shown.state == "suspended":
+        return [
+            f"Suspended by an operator: {first}. `holdfast orchestrations resume {shown.id}` lets it go on."
+        ]
+    return [f"It waits, because its code has changed: {first}"] if first else []
 
 
 def _poison(desk: Desk, shown: Shown, trouble: str) -> list[str]:
@@ -114,8 +122,11 @@ def _wait(desk: Desk, shown: Shown, number: int, command: Waited, at: datetime, 
 
 def journal_rows(desk: Desk, id: str, execution: int) -> list[Row]:
     """The journal of an execution, opened and read."""
-    pen = Pen(desk.keys)
+    return read_rows(Pen(desk.keys), id, execution, desk.ask(instances.journal(id, execution)))
+
+
+def read_rows(pen: Pen, id: str, execution: int, rows: Iterable[tuple[int, int, str]]) -> list[Row]:
     return [
         decode(id, execution, turn, part, pen.open(journal_text(id, execution, turn, part), text))
-        for turn, part, text in desk.ask(instances.journal(id, execution))
+        for turn, part, text in rows
     ]

@@ -77,7 +77,7 @@ class Messages:
             id,
             tuple((from_rows.delivery(row), from_rows.content(row)) for row in pending),
             tuple((from_rows.letter(row), from_rows.content(row)) for row in dead),
-            tuple(from_rows.ended(row) for row in ended),
+            tuple(from_rows.ended(row, id) for row in ended),
         )
 
     def retry(

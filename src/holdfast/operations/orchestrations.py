@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,27 +11,32 @@ from typing import Any
 import msgspec
 
 from ..bodies.keys import SEALED
-from ..errors import BodySealed, NotEnded, NotFound, UsageError
+from ..errors import BodySealed, NotEnded, NotFound, Refused, UsageError
 from ..model import names
+from ..model.message import Reason
+from ..model.replies import reply_of
 from ..orchestrations.attributes import checked
 from ..orchestrations.early import KEPT_DAYS
-from ..orchestrations.failures import OrchestrationFailed
-from ..orchestrations.journal import Row, merged
+from ..orchestrations.failures import Failure, OrchestrationFailed
+from ..orchestrations.journal import Child, JournalUnreadable, Row, merged, message_id
 from ..orchestrations.leaving import Result
 from ..orchestrations.lines import JournalLine, lines_of
-from ..orchestrations.messages import EARLY, Pen, cancel_message, signal_message
+from ..orchestrations.messages import EARLY, Pen, cancel_message, child_cancelled, signal_message
 from ..orchestrations.steps import Fan, Step, fans, steps
-from ..store.plans import instance_queries, instances
+from ..orchestrations.waiting import Waited, open_commands
+from ..store.plans import instance_orders, instance_queries, instances
 from ..store.plans.audit import Entry
 from ..store.plans.instance_queries import Listed
 from ..store.plans.instances import Shown
 from ..store.plans.operator import moment
 from ..store.statement import Plan
-from .desk import Desk, log, said
-from .instances import journal_rows, why_instance
+from .desk import Desk, log, needed, said
+from .flow_check import FlowCheck, check
+from .instances import journal_rows, read_rows, why_instance
 
 STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
 LOOKS_EVERY = 0.1  # seconds, for a result
+RESUMES = 20  # tries, while a worker has the next message of an instance
 SCANNED = 10_000  # instances that a search in what they say about themselves reads at most
 CANDIDATES = 10
 SHORT = 8  # characters of the end of an id that name it
@@ -161,7 +166,7 @@ class Orchestrations:
     def names(self) -> Sequence[str]:
         """The orchestrations that have instances which have not ended."""
         rows = self._desk.ask(instance_queries.counts())
-        return sorted({queue.rpartition("@")[0] for queue, _, _, _ in rows})
+        return sorted({row.queue.rpartition("@")[0] for row in rows})
 
     def result(self, id: str, *, timeout: float = 0.0) -> Any:
         """What an instance returned, as JSON values, waiting for its end so many seconds: then NotEnded.
@@ -180,6 +185,14 @@ class Orchestrations:
         if found.failure is not None:
             raise OrchestrationFailed(shown.queue, found.failure)
         return None if found.value is None else msgspec.json.decode(found.value)
+
+    def check(self, *, name: str | None = None, progress: Callable[[int], None] | None = None) -> FlowCheck:
+        """Replay the instances that have not ended against the application's code, in memory. Changes nothing.
+
+        For a deploy: run it with the new code and the database in production. It says which instances would be paused,
+        and why, and which versions the new code lacks.
+        """
+        return check(self._desk, name, progress)
 
     def named(self, text: str) -> str:
         """The instance that is meant: by its id, by the last eight characters of it, or by its beginning."""
@@ -237,6 +250,84 @@ class Orchestrations:
             raise self._missing(id)
         self._open(id, state, "a cancellation")
         return self._told(id, "asked to end", state)
+
+    def suspend(self, id: str, why: str) -> Told:
+        """Hold an instance: a turn that runs now is stored, then nothing more until `resume`."""
+        text = needed(why, self._desk.settings.error_chars)
+
+        def plan() -> Plan[bool]:
+            done = yield from instance_orders.suspend(id, text)
+            if done:
+                yield from self._desk.note(Entry("orchestrations.suspend", target=id, why=text))
+            return done
+
+        shown = self._found(id)
+        if not self._desk.command(f"Instance {id}", plan):
+            raise UsageError(f"Instance {id!r} was not suspended: it is {self._found(id).state}.")
+        return self._told(shown.id, "suspended", "suspended")
+
+    def resume(self, id: str, *, why: str | None = None) -> Told:
+        """Let an instance go on that is paused or suspended. Nothing is lost meanwhile: its messages wait in order."""
+        shown = self._found(id)
+
+        def plan() -> Plan[bool]:
+            done = yield from instance_orders.resume(id, shown.queue)
+            if done:
+                entry = Entry("orchestrations.resume", target=id, why=self._said(why))
+                yield from self._desk.note(entry, {"state": shown.state}, {"state": "running"})
+            return done
+
+        if not self._patiently(f"Instance {id}", plan):
+            raise UsageError(f"Instance {id!r} is {self._found(id).state}: there is nothing to resume.")
+        return self._told(id, "goes on", "running")
+
+    def _patiently(self, what: str, plan: Callable[[], Plan[bool]]) -> bool:
+        """Run a command again while a worker has the instance's next message: mostly for milliseconds."""
+        for _ in range(RESUMES):
+            try:
+                return self._desk.command(what, plan)
+            except Refused:
+                threading.Event().wait(LOOKS_EVERY)
+        return self._desk.command(what, plan)
+
+    def terminate(self, id: str, why: str) -> Told:
+        """End an instance at once, without its code: nothing is undone. Its children are cancelled, its calls end."""
+        text = needed(why, self._desk.settings.error_chars)
+        pen = self._pen
+        failure = Failure("Terminated", f"an operator ended the orchestration: {text}", Reason.CANCELLED)
+        result = pen.seal(f"result/{id}", msgspec.json.encode(Result(None, failure)).decode())
+
+        def plan() -> Plan[None]:
+            shown = yield from instances.show(id)
+            if shown is None:
+                raise self._missing(id)
+            if shown.ended_at is not None:
+                raise UsageError(f"Instance {id!r} was not terminated: it is {shown.state}.")
+            rows = yield from instances.journal(id, shown.execution)
+            waited = self._waited(shown, rows)
+            calls = [message_id(id, shown.execution, n) for n in waited]
+            at = shown.execution, shown.turn
+            reply = reply_of((yield from instance_orders.terminate(id, shown.queue, at, result, text, calls)))
+            told = [
+                child_cancelled(pen, command, message_id(id, shown.execution, number), id)
+                for number, command in waited.items()
+                if isinstance(command, Child)
+            ]
+            if reply is not None:
+                told.append(pen.into(reply, None, failure))
+            yield from instance_orders.tell(told)
+            entry = Entry("orchestrations.terminate", target=id, why=text)
+            yield from self._desk.note(entry, {"state": shown.state}, {"state": "terminated"})
+
+        self._desk.command(f"Instance {id}", plan)
+        return self._told(id, "terminated", "terminated")
+
+    def _waited(self, shown: Shown, rows: Sequence[tuple[int, int, str]]) -> dict[int, Waited]:
+        """What an instance waits for; nothing if its journal cannot be read here: what it asked for comes late then."""
+        try:
+            return open_commands(merged(read_rows(self._pen, shown.id, shown.execution, rows)))
+        except (BodySealed, JournalUnreadable):
+            return {}
 
     # -- leaves
 

@@ -64,34 +64,34 @@ class Queues:
         ]
         return moment, _queues(counts, known, subscribed, dead, workers, self._desk.handlers), workers
 
-    def pause(self, name: str, why: str | None = None) -> None:
+    def pause(self, name: str, why: str | None = None, *, action: str = "queues.pause") -> None:
         """Stop claiming from it. What runs is settled; what has not started is given back."""
         self._known(name)
         text = said(why, self._desk.settings.error_chars)
-        self._desk.command(f"Queue {name}", self._pause, name, text)
+        self._desk.command(f"Queue {name}", self._pause, name, text, action)
         log.info("queue.paused", "paused queue %(queue)s: %(why)s", queue=name, why=why)
 
-    def _pause(self, name: str, why: str | None) -> Plan[None]:
+    def _pause(self, name: str, why: str | None, action: str) -> Plan[None]:
         before = yield from audit.queue_facts(name)
         yield from queues.pause(name, why)
         after = yield from audit.queue_facts(name)
-        yield from self._desk.note(Entry("queues.pause", name, why=why), before, after)
+        yield from self._desk.note(Entry(action, name, why=why), before, after)
 
-    def resume(self, name: str, *, why: str | None = None) -> bool:
+    def resume(self, name: str, *, why: str | None = None, action: str = "queues.resume") -> bool:
         """Claim from it again. False: it was not paused."""
         self._known(name)
         text = said(why, self._desk.settings.error_chars)
-        resumed = self._desk.command(f"Queue {name}", self._resume, name, text)
+        resumed = self._desk.command(f"Queue {name}", self._resume, name, text, action)
         if resumed:
             log.info("queue.resumed", "resumed queue %(queue)s", queue=name)
         return resumed
 
-    def _resume(self, name: str, why: str | None) -> Plan[bool]:
+    def _resume(self, name: str, why: str | None, action: str) -> Plan[bool]:
         before = yield from audit.queue_facts(name)
         resumed = yield from queues.unpause(name)
         if resumed:
             after = yield from audit.queue_facts(name)
-            yield from self._desk.note(Entry("queues.resume", name, why=why), before, after)
+            yield from self._desk.note(Entry(action, name, why=why), before, after)
         return resumed
 
     def move(

@@ -12,7 +12,7 @@ from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from ..telemetry.logs import Log
 from .desk import Desk, said
-from .results import Finding, Raised, Repaired
+from .results import Finding, RaisedSequence, Repaired
 
 log = Log("holdfast.operations")
 
@@ -26,7 +26,7 @@ def repair(desk: Desk, *, leap: bool, why: str | None) -> Repaired:
     done = Repaired((), ())
     for n in range(ROUNDS_MAX):
         mended = desk.command("Sequences", _mended, desk, leap and n == 0, text)
-        numbers = tuple(Raised(name, before, after) for name, before, after in mended.raised)
+        numbers = tuple(RaisedSequence(name, before, after) for name, before, after in mended.raised)
         done = replace(done, raised=done.raised + numbers, streams=done.streams + mended.streams)
         if len(mended.streams) < sequences.STREAMS_MAX:
             break

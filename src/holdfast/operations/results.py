@@ -201,6 +201,7 @@ class Ended:
     failures: int
     status: int
     why: str | None = None  # what an operator said, or where it was archived
+    origin: str | None = None  # of what came through an inbox: its sender's source and id there
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +341,7 @@ class Housekept:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class RaisedSequence:
     """A sequence that was raised: of messages, positions, workers, orders or news."""
 
     name: str
@@ -352,7 +353,7 @@ class Raised:
 class Repaired:
     """What a repair did. `streams`: those (queue, stream) in which messages were put back in order."""
 
-    raised: tuple[Raised, ...]
+    raised: tuple[RaisedSequence, ...]
     streams: tuple[tuple[str, str], ...]
 
 

@@ -41,7 +41,7 @@ these know no store. The engine on top of them: `declaring`, `turns`, `activitie
       execution).
     - `entries` and `size`: for the limits on history. `swallowed`: cancellations that the code ignored. `used_once`:
       a turn that ran a side effect must not be a guess.
-- `Changed`: the code asks for something else than the journal has. Give the run back without counting the attempt,
+- `CodeChanged`: the code asks for something else than the journal has. Give the run back without counting the attempt,
   pause the instance with `str(changed)` and `changed.diff`; after a fix the same run is tried again.
 - `Overrun`: the code ran too long or in circles. Nothing is stored, the attempt counts (poison after the last one).
 
@@ -65,7 +65,7 @@ from .host import Options
 from .journal import JournalUnreadable, Row
 from .outcome import Ask, End, Overrun, Turn, Waits
 from .refusals import REFUSALS, Refusal, advice
-from .replay import Changed
+from .replay import CodeChanged
 from .turn import Instance, play
 
 __all__ = [
@@ -77,7 +77,7 @@ __all__ = [
     "Budget",
     "Cache",
     "CallFailed",
-    "Changed",
+    "CodeChanged",
     "End",
     "Failure",
     "First",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,9 +116,6 @@ class ActivityConsumer:
                 "same, or nothing."
             )
         return None
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        raise UsageError(f"Activity {self.queue!r} handles one call at a time.")
 
     def but(self, policy: HandlerPolicy) -> ActivityConsumer:
         return replace(self, handler=self.handler.but(policy))

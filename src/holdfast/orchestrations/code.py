@@ -55,7 +55,7 @@ from .journal import (
 from .loop import Circles, Loop, NumberedTask
 from .outcome import Ask, End, Waits
 from .refusals import watch
-from .replay import Changed, Script, Stop
+from .replay import CodeChanged, Script, Stop
 from .signals import Box
 
 OPEN_MAX = 10_000
@@ -188,7 +188,7 @@ class Code:
         self._too_late = True
         self._cancel("the deadline has passed")
 
-    def finish(self) -> Changed | None:
+    def finish(self) -> CodeChanged | None:
         """The code waits again, or has ended."""
         main = self._main
         if main is not None and main.done() and self.ended is None and self.script.changed is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from asyncio import events
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,8 +24,9 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type
 from ..bodies.codec import Unreadable, decoder_for
 from ..errors import InvalidSettings, UsageError
 from ..handlers.context import Context
+from ..model import names
 from ..model.message import Reason
-from ..rules.retry import RetryPolicy
+from ..rules.retry import RetryPolicy, policy
 from ..settings import RetryProfile
 from .attributes import checked
 from .failures import ActivityFailed, CallFailed, Errors, OrchestrationFailed, describe, rebuild
@@ -93,8 +95,23 @@ class Activity(Generic[P, R]):
         retry: RetryProfile | RetryPolicy | None = None, timeout: float | None = None, queue: str | None = None,
         deadline: datetime | timedelta | None = None,
     ) -> Activity[P, R]:  # fmt: skip
-        """The same activity with other options for one call; what is left out stays as declared."""
+        """The same activity with other options for one call; what is left out stays as declared.
+
+        `retry` and `timeout` travel with the call: the worker that runs it judges it by them.
+        """
         now = self.options
+        if retry is not None:
+            policy(retry)  # an unknown name is refused here
+        if timeout is not None and not 0 < timeout < math.inf:
+            raise InvalidSettings(
+                f"{self.name}.using(timeout={timeout!r}) must be a positive number of seconds."
+            )
+        if queue is not None:
+            names.queue_name(queue)
+        if isinstance(deadline, datetime) and deadline.tzinfo is None:
+            raise InvalidSettings(
+                f"{self.name}.using(deadline={deadline}) needs a time zone, or a timedelta."
+            )
         options = Options(
             retry=now.retry if retry is None else retry,
             timeout=now.timeout if timeout is None else timeout,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..bodies.keys import Keys
 from ..handlers.consumer import Limits
@@ -23,7 +22,7 @@ LOOK_MIN, LOOK_MAX = 1.0, 30.0  # seconds between two looks whether it has
 
 @dataclass(frozen=True)
 class EarlySignals:
-    """Passes signals on when their instance has started. A `Consumer`."""
+    """Passes signals on when their instance has started. A `SingleConsumer`."""
 
     place: Place
     policy: HandlerPolicy
@@ -41,14 +40,8 @@ class EarlySignals:
     def limits(self, queue: str) -> Limits:
         return Limits(self.place.settings.concurrency, self.place.settings.timeout)
 
-    def decode(self, text: str) -> Any:
-        return text
-
     def but(self, policy: HandlerPolicy) -> EarlySignals:
         return replace(self, policy=policy)
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        raise NotImplementedError("signals are passed on one by one")
 
     async def call(self, leased: Leased, context: Context | None) -> Snooze | None:
         assert context is not None

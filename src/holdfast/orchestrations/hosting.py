@@ -14,7 +14,7 @@ from typing import TypeVar
 from ..clock import Monotonic
 from .journal import Arrival
 from .outcome import Overrun, Turn
-from .replay import Changed
+from .replay import CodeChanged
 from .turn import Instance
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ async def from_callback(function: Callable[[], T]) -> T:
 
 async def run_turn(
     instance: Instance, arrivals: Sequence[Arrival], now: datetime, clock: Monotonic, *, more: bool = False
-) -> Turn | Changed | Overrun:
+) -> Turn | CodeChanged | Overrun:
     """Replay what is loaded, in slices of 10 ms, and run the turn."""
     while not await from_callback(lambda: instance.catch_up(_after(clock, SLICE))):
         pass

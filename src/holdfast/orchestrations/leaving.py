@@ -15,10 +15,11 @@ import msgspec
 from ..clock import from_micros, micros
 from ..model.failure import Category
 from ..model.message import NewMessage, Reason
-from ..model.replies import Reply, headers_for, reply_of
+from ..model.replies import Reply, reply_of
 from ..model.work import Delta
 from ..store.plans.instances import Stand
 from .attributes import attributes_text, checked
+from .calling import call_headers
 from .declared import Activity
 from .failures import Failure, describe
 from .journal import Call, Child, Row, Start, Timer, encode, message_id
@@ -111,7 +112,8 @@ class Leaving:
                 reply = self._reply(ask, row)
                 if (why := self._refusal(ask, name)) is not None:
                     return pen.into(reply, None, describe(why))
-                queue, headers = ask.options.queue or name, headers_for(reply, waits=self._waits(name))
+                queue = ask.options.queue or name
+                headers = call_headers(reply, ask.options, self.activities.get(name))
                 text = "null" if ask.input is None else ask.input
                 return pen.message(name, text, queue=queue, id=id, headers=headers, deadline=deadline)
             case Timer(due=due):
@@ -128,19 +130,13 @@ class Leaving:
             case _:
                 raise AssertionError(f"{command!r} needs no message")
 
-    def _waits(self, name: str) -> bool:
-        declared = self.activities.get(name)
-        return declared is not None and declared.on_dead == "wait"
-
     def _refusal(self, ask: Ask, name: str) -> Exception | None:
         """Options of one call that the engine does not carry out: the call fails by name, and nothing is ignored."""
         declared = self.activities.get(name)
-        for option in ("retry", "timeout", "inline"):
-            wanted = getattr(ask.options, option)
-            if wanted and (declared is None or wanted != getattr(declared.options, option)):
-                return NotImplementedError(
-                    f"{name}.using({option}=...) cannot be set for one call: declare it with the activity."
-                )
+        if ask.options.inline and (declared is None or ask.options.inline != declared.options.inline):
+            return NotImplementedError(
+                f"{name}.using(inline=...) cannot be set for one call: declare it with the activity."
+            )
         return None
 
 

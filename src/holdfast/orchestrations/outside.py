@@ -17,7 +17,7 @@ from ..errors import InstanceExists, NotEnded, NotFound, UsageError
 from ..model import names
 from ..model.ids import new_id
 from ..model.message import NewMessage
-from ..store.plans import instance_states, instances
+from ..store.plans import instances
 from ..store.plans.instances import Shown
 from ..store.statement import Runnable
 from .attributes import attributes_text, checked
@@ -193,24 +193,6 @@ class Orchestrations:
             raise NotFound(f"There is no instance {id!r} that could be told to {what}.")
         if state is not None and state not in instances.OPEN:
             raise UsageError(f"Nothing was stored: instance {id!r} is {state}, so {what} would reach nobody.")
-
-    # -- after a pause
-
-    def resume(self, id: str) -> None:
-        """Let an instance go on that is paused or suspended, say after its code was put right."""
-        self._resumed(id, self.place.store().run(instance_states.resume(id)))
-
-    async def aresume(self, id: str) -> None:
-        """Like `resume`, for async code."""
-        self._resumed(id, await self.place.store().arun(instance_states.resume(id)))
-
-    def _resumed(self, id: str, found: tuple[str, str] | None) -> None:
-        if found is None:
-            raise NotFound(f"There is no instance {id!r} that could be resumed.")
-        if found[1] not in ("paused", "suspended"):
-            raise UsageError(
-                f"Instance {id!r} was not resumed: it is {found[1]}, neither paused nor suspended."
-            )
 
     # -- looking
 

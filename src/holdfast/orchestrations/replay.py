@@ -1,7 +1,7 @@
 """What the code asks for, in order: recorded when it is new, compared with the journal in replay.
 
 In replay each command must be the one that the journal has at its place. Another one, one too many or one too few
-means that the code has changed (or that it is not deterministic). That is kept here as a `Changed`, and not only
+means that the code has changed (or that it is not deterministic). That is kept here as a `CodeChanged`, and not only
 raised: the code of an orchestration may catch whatever is raised in it.
 """
 
@@ -44,7 +44,7 @@ class Stop(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class CodeChanged:
     """Where the code and the journal differ. `expected` is the journal's command, `found` the code's; None: nothing.
 
     `number` is the place of the command among all that the instance asked for, from 1. `line` is where the code asked.
@@ -172,7 +172,7 @@ class Script:
         self.count = 0  # of all commands
         self.asked: list[Command] = []  # for the current arrival
         self.expected: Sequence[Command] | None = None
-        self.changed: Changed | None = None
+        self.changed: CodeChanged | None = None
         self.off = False  # the instance is being dropped: nothing is asked for any more
         self.now = 0
         self.python = PYTHON  # that recorded the current arrival
@@ -212,7 +212,7 @@ class Script:
             return None
         return self.expected[self._place]
 
-    def finish(self) -> Changed | None:
+    def finish(self) -> CodeChanged | None:
         """The code waits again, or has ended. In replay everything in the journal must have been asked for."""
         if self.expected is not None and self.changed is None and self._place < len(self.expected):
             self._differs(self.expected[self._place], None)
@@ -233,7 +233,7 @@ class Script:
     def _differs(self, expected: Command | None, found: Command | None) -> None:
         line = "" if found is None or isinstance(found, ENDINGS) else line_of(sys._getframe(1))
         before = tuple(self._last[-CONTEXT:])
-        self.changed = Changed(self.count + 1, expected, found, line, before, self.python, self.now)
+        self.changed = CodeChanged(self.count + 1, expected, found, line, before, self.python, self.now)
 
 
 def line_of(frame: FrameType | None) -> str:

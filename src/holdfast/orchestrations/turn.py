@@ -28,7 +28,7 @@ from .journal import (
 )
 from .loop import Circles
 from .outcome import End, Overrun, Turn, Waits
-from .replay import Changed
+from .replay import CodeChanged
 
 DEFAULTS = Settings()
 
@@ -67,6 +67,11 @@ class Instance:
     @property
     def ended(self) -> End | None:
         return self._code.ended
+
+    @property
+    def trouble(self) -> CodeChanged | Overrun | None:
+        """Why it cannot go on: its code differs from the journal, or runs in circles."""
+        return self._code.script.changed or self._overrun
 
     def waits(self) -> Waits:
         """What the code waits for, for people."""
@@ -132,7 +137,7 @@ class Instance:
 
     def turn(
         self, arrivals: Sequence[Arrival], now: datetime, *, more: bool = False
-    ) -> Turn | Changed | Overrun:
+    ) -> Turn | CodeChanged | Overrun:
         """Give new arrivals to the code. `more`: the turn goes on (inline activities), so this is one part of it.
 
         After anything but a Turn the instance is of no use: close it.
@@ -141,7 +146,7 @@ class Instance:
             raise UsageError(
                 f"Instance {self.id!r} has a journal that is not replayed yet: call catch_up first."
             )
-        if (broken := self._code.script.changed or self._overrun) is not None:
+        if (broken := self.trouble) is not None:
             return broken
         self._code.begin_turn()
         taken = _Taken()
@@ -237,7 +242,7 @@ def play(
     journal: Iterable[Row],
     arrivals: Sequence[Arrival],
     now: datetime,
-) -> Turn | Changed | Overrun:
+) -> Turn | CodeChanged | Overrun:
     """One turn from the journal alone: the same whenever and wherever it is run."""
     instance = Instance(program, id, execution)
     try:

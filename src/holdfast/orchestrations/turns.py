@@ -21,7 +21,6 @@ from ..bodies.keys import Keys, Unopened
 from ..clock import Clock, wall_clock
 from ..errors import HoldfastError, StoreUnavailable
 from ..handlers.consumer import Limits, Ran
-from ..handlers.context import Context
 from ..model.ids import new_id
 from ..model.message import Message, NewMessage, Reason
 from ..model.replies import reply_of
@@ -55,7 +54,7 @@ from .leaving import Leaving, journal_text, pause_delta
 from .messages import CANCEL, KNOWN, START, Pen
 from .outcome import Overrun, Turn
 from .poison import left_by
-from .replay import Changed
+from .replay import CodeChanged
 from .turn import Instance
 
 log = Log("holdfast.orchestrations")
@@ -140,7 +139,6 @@ class Turns:
     is_family: bool = False
     is_ordered: bool = True
     is_async: bool = True
-    takes_context: bool = False
     batch: int = RUN_MAX
     steps: Mapping[str, int] = field(default_factory=dict)
 
@@ -161,17 +159,8 @@ class Turns:
         whole = RUN_MAX if self.policy.retry.starts_max > 1 else 1
         return Limits(self.concurrency, self.place.settings.timeout, ahead=False, run=whole)
 
-    def decode(self, text: str) -> Any:
-        return text
-
     def but(self, policy: HandlerPolicy) -> Turns:
         return replace(self, policy=policy)
-
-    def call(self, leased: Leased, context: Context | None) -> Any:
-        raise NotImplementedError("turns take whole runs")
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        raise NotImplementedError("turns take whole runs")
 
     async def call_runs(
         self, queue: str, runs: Sequence[Sequence[Leased]], ran: Ran
@@ -273,7 +262,7 @@ class Turns:
                     first = Returned(0, tuple(emits), ran(), self.leaving.delta(result, mark))
                     is_stored = True  # or will be; if not, its mark is not the stored one
                     return _taken(first, len(arrivals) - len(result.unread), run)
-                case Changed():
+                case CodeChanged():
                     return _first(self._changed(result, id, stand, ran()), run)
                 case Overrun(why):
                     raise TurnOverrun(f"A turn of instance {id!r} was stopped. {why}")
@@ -344,7 +333,7 @@ class Turns:
 
     # -- after
 
-    def _changed(self, changed: Changed, id: str, stand: Stand, ran: float) -> Paused:
+    def _changed(self, changed: CodeChanged, id: str, stand: Stand, ran: float) -> Paused:
         told = f"{changed}\n" + "\n".join(changed.diff)
         log.error(
             "orchestration.paused",

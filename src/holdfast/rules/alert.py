@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ..model.alert import Changed, Episode, Measure, Over, Raised, Verdict
+from ..model.alert import AlertChanged, AlertOver, AlertRaised, Episode, Measure, Verdict
 
 RELEASE = 0.8  # of the threshold: below it is calm
 PAUSE_MIN, PAUSE_MAX = 60.0, 900.0  # seconds between two tries to send
@@ -43,23 +43,23 @@ def judge(
             verdicts += _go_on(episode, value, threshold, calm, now)
         elif measure is not None and value >= threshold:
             begun = Episode(name, subject, now, value, value)
-            verdicts.append(Raised(begun, threshold, measure.text, measure.details))
+            verdicts.append(AlertRaised(begun, threshold, measure.text, measure.details))
     return verdicts
 
 
 def _go_on(
     episode: Episode, value: float, threshold: float, calm: float, now: datetime
-) -> list[Changed | Over]:
+) -> list[AlertChanged | AlertOver]:
     if value >= RELEASE * threshold:
         after = replace(episode, value=value, peak=max(value, episode.peak), calm_since=None)
         # Storing every value would write a row at every check: only values that change the outcome are stored.
         is_news = episode.calm_since is not None or value > episode.peak
-        return [Changed(episode, after)] if is_news else []
+        return [AlertChanged(episode, after)] if is_news else []
     if episode.calm_since is None:
-        return [Changed(episode, replace(episode, value=value, calm_since=now))]
+        return [AlertChanged(episode, replace(episode, value=value, calm_since=now))]
     if (now - episode.calm_since).total_seconds() < calm:
         return []
-    return [Over(episode, value, threshold, _all_clear(episode, now))]
+    return [AlertOver(episode, value, threshold, _all_clear(episode, now))]
 
 
 def _all_clear(episode: Episode, now: datetime) -> str:

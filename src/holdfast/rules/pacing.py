@@ -20,6 +20,7 @@ from .asking import Admission, Asking, Holding, Wishes
 from .delivery import give_back, goes_alone
 from .lanes import HORIZON, PARTS, Completion, Fence, Lane, Limit, Pace, Stop, stamped
 from .ordering import rest_of_run
+from .overrides import timeout_of
 
 NO_KEYS: Mapping[Fence, Hashable] = MappingProxyType({})
 
@@ -442,7 +443,8 @@ class Pacing:
             for lane in self.lanes.values()
             if lane.running is not None
             and lane.stop not in (Stop.TIMEOUT, Stop.GRACE)  # a thread cannot be cancelled
-            and lane.ran(now) >= self.paces[lane.queue].limit.timeout
+            and lane.ran(now)
+            >= timeout_of(self.paces[lane.queue].limit.timeout, lane.running.message.headers)
         ]
 
     def lapsed(self, now: float) -> list[Lane]:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
+from typing import TypedDict, Unpack
 
 from ..errors import InvalidSettings
 from . import cron as crontab
@@ -32,20 +33,27 @@ WITHOUT_MAX = 400
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400, "weeks": 7 * 86_400}
 
 
+class Bounds(TypedDict, total=False):
+    """What every rule takes. `without` are dates on which it does not run, `jitter` seconds that it may be late."""
+
+    start: datetime | None
+    end: datetime | None
+    jitter: int
+    without: Iterable[date | str]
+
+
+class RuleOptions(Bounds, total=False):
+    """What a rule takes that goes by the clock on the wall of a zone; default: UTC."""
+
+    zone: str
+
+
 # --- As users write them ---------------------------------------------------------------------------------------
 
 
-def cron(
-    expression: str,
-    *,
-    zone: str = "UTC",
-    start: datetime | None = None,
-    end: datetime | None = None,
-    jitter: int = 0,
-    without: Iterable[date | str] = (),
-) -> Rule:
+def cron(expression: str, **options: Unpack[RuleOptions]) -> Rule:
     """A cron expression of 5 fields, or of 6 with the seconds first: `rules.cron` says what may stand in them."""
-    return _rule(crontab.parse(expression), zone, start, end, jitter, without)
+    return _rule(crontab.parse(expression), **options)
 
 
 def every(
@@ -56,58 +64,43 @@ def every(
     days: int = 0,
     weeks: int = 0,
     anchor: datetime | None = None,
-    start: datetime | None = None,
-    end: datetime | None = None,
-    jitter: int = 0,
-    without: Iterable[date | str] = (),
+    **options: Unpack[Bounds],
 ) -> Rule:
     """An interval of whole seconds, whatever clocks show: a day is 24 hours.
 
     It is counted from `anchor`; without one from `start`, else from midnight UTC of 1 January 1970, so that every 15
     minutes means :00, :15, :30 and :45. The dates of `without` are dates in UTC.
     """
+    if "zone" in options:
+        raise InvalidSettings(
+            "every(zone=...) is refused: it goes by elapsed time, which is the same in every zone."
+        )
     length = _length(seconds=seconds, minutes=minutes, hours=hours, days=days, weeks=weeks)
+    start = options.get("start")
     counted = anchor if anchor is not None else start if start is not None else EPOCH
-    return _rule(Every(length, _whole(counted, "anchor")), "UTC", start, end, jitter, without)
+    return _rule(Every(length, _whole(counted, "anchor")), **options)
 
 
-def daily(
-    at: str | time,
-    *,
-    zone: str = "UTC",
-    start: datetime | None = None,
-    end: datetime | None = None,
-    jitter: int = 0,
-    without: Iterable[date | str] = (),
-) -> Rule:
+def daily(at: str | time, **options: Unpack[RuleOptions]) -> Rule:
     """Every day at a local time, `daily("02:30", zone="Europe/Berlin")`."""
-    return _rule(Daily(_time(at)), zone, start, end, jitter, without)
+    return _rule(Daily(_time(at)), **options)
 
 
 def weekly(
     weekdays: str | Iterable[str],
     at: str | time,
-    *,
-    zone: str = "UTC",
-    start: datetime | None = None,
-    end: datetime | None = None,
-    jitter: int = 0,
-    without: Iterable[date | str] = (),
+    **options: Unpack[RuleOptions],
 ) -> Rule:
     """On weekdays at a local time: `weekly("MON,THU", "09:00")`, `weekly("MON-FRI", "09:00")`."""
-    return _rule(Weekly(_weekdays(weekdays), _time(at)), zone, start, end, jitter, without)
+    return _rule(Weekly(_weekdays(weekdays), _time(at)), **options)
 
 
 def monthly(
     day: int | str,
     at: str | time,
     *,
-    zone: str = "UTC",
     short: Short = "last",
-    start: datetime | None = None,
-    end: datetime | None = None,
-    jitter: int = 0,
-    without: Iterable[date | str] = (),
+    **options: Unpack[RuleOptions],
 ) -> Rule:
     """On a day of every month: 1 to 31, `L`, `LW`, `15W`, `TUE#2`.
 
@@ -117,19 +110,15 @@ def monthly(
         raise InvalidSettings(f"monthly(short={short!r}) is refused: use 'last' or 'skip'.")
     named = _month_day(day)
     chosen: Short = short if named in ("29", "30", "31") else "last"
-    return _rule(Monthly(named, _time(at), chosen), zone, start, end, jitter, without)
+    return _rule(Monthly(named, _time(at), chosen), **options)
 
 
 def yearly(
     on: date | str,
     at: str | time,
     *,
-    zone: str = "UTC",
     feb29: Feb29 = "feb28",
-    start: datetime | None = None,
-    end: datetime | None = None,
-    jitter: int = 0,
-    without: Iterable[date | str] = (),
+    **options: Unpack[RuleOptions],
 ) -> Rule:
     """Every year on a date, given as a date (its year does not matter) or as `MM-DD`.
 
@@ -139,17 +128,22 @@ def yearly(
         raise InvalidSettings(f"yearly(feb29={feb29!r}) is refused: use {', '.join(map(repr, FEB29))}.")
     month, day = _month_and_day(on)
     chosen: Feb29 = feb29 if (month, day) == (2, 29) else "feb28"
-    return _rule(Yearly(month, day, _time(at), chosen), zone, start, end, jitter, without)
+    return _rule(Yearly(month, day, _time(at), chosen), **options)
 
 
 def _rule(
     pattern: Pattern,
-    zone: object,
-    start: datetime | None,
-    end: datetime | None,
-    jitter: object,
-    without: Iterable[date | str],
+    zone: object = "UTC",
+    start: datetime | None = None,
+    end: datetime | None = None,
+    jitter: object = 0,
+    without: Iterable[date | str] = (),
+    **others: object,
 ) -> Rule:
+    if others:
+        raise InvalidSettings(
+            f"{', '.join(others)} is refused: a rule takes zone (not every), start, end, jitter and without."
+        )
     if not isinstance(zone, str) or not re.fullmatch(r"[A-Za-z0-9_+/-]{1,64}", zone):
         raise InvalidSettings(f"zone={zone!r} is refused: name an IANA zone such as 'Europe/Berlin'.")
     if isinstance(jitter, bool) or not isinstance(jitter, int) or not 0 <= jitter <= JITTER_MAX:

@@ -18,14 +18,15 @@ CREATED = re.compile(
 )
 
 
-def steps(dialect: Dialect) -> list[tuple[int, str]]:
-    """The migrations of a database as (version, SQL), in order."""
+@lru_cache(maxsize=8)
+def steps(dialect: Dialect) -> tuple[tuple[int, str], ...]:
+    """The migrations of a database as (version, SQL), in order. Read once: a publish may ask for the latest version."""
     found = []
     for file in files("holdfast").joinpath("store", "migrations").iterdir():
         match = STEP.fullmatch(file.name)
         if match and match[2] == dialect:
             found.append((int(match[1]), file.read_text(encoding="utf-8")))
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 @lru_cache(maxsize=8)

@@ -47,6 +47,7 @@ class SqliteStore:
         # The absolute path: a process that changes its working directory keeps its database.
         self.path, self.clock = path if path == ":memory:" else os.path.abspath(path), clock
         self._realpath = None if path == ":memory:" else os.path.realpath(path)
+        self._ours: set[str] = set()  # names under which connections of the caller have this file
         self.engine = SqliteEngine(settings.errors_kept)
         self.in_memory = path == ":memory:"
         self._asks: SimpleQueue[Ask | None]
@@ -222,7 +223,10 @@ class SqliteStore:
         """The file of the connection that runs this, if it is another database. One in memory is never shared."""
         files = yield Statement("pragma database_list")
         file = next((file for _, name, file in files if name == "main"), "")
+        if file in self._ours:  # resolving links costs more than the rest of this
+            return None
         if file and os.path.realpath(file) == self._realpath:
+            self._ours.add(file)
             return None
         return file or "a database in memory"
 

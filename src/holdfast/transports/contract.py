@@ -55,7 +55,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from ..errors import HoldfastError
 from .cloudevents import Binding
@@ -228,6 +228,25 @@ class Connector(SendingConnector, Protocol):
     """A broker that messages can be sent to and received from."""
 
     def receiver(self, source: Source) -> Receiver: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something about a broker that an operator should know, and what to do about it."""
+
+    severity: Literal["error", "warning", "note"]
+    name: str
+    text: str
+    remedy: str
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A connector that can look for unsafe settings at its broker. It sends nothing and changes nothing."""
+
+    async def examine(self, addresses: Collection[str], source: Source | None) -> Sequence[Remark]:
+        """Remarks about the fixed addresses of a destination, or about the source of an inbox; or TransportBroken."""
+        ...
 
 
 # --- For those who write a transport ------------------------------------------------------------------------

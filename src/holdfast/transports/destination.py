@@ -16,12 +16,12 @@ import msgspec
 
 from ..bodies.keys import SEALED, Keys, Unopened, opened
 from ..clock import Clock
-from ..errors import InvalidMessage, InvalidSettings, UsageError
+from ..errors import InvalidMessage, InvalidSettings
 from ..handlers.consumer import Limits
-from ..handlers.context import Context
 from ..handlers.declare import AnyHandler, Handler
 from ..limits.breakers import Breakers
 from ..model import names
+from ..model.endpoint import Endpoint
 from ..model.limits import Breaker, Door, SharedRate
 from ..model.message import Message, Reason
 from ..model.work import Leased
@@ -89,6 +89,12 @@ class Destination:
     def __repr__(self) -> str:
         return f"Destination({self.queue!r}, {self.connector.name}, to={self.to.text!r})"
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """What operators are told of it."""
+        to = self.to.text or "(default exchange)"
+        return Endpoint("destination", self.queue, self.connector.name, f"{to}, key {self.key.text}")
+
     def for_worker(self, clock: Clock) -> Relay:
         return Relay(self, clock)
 
@@ -104,15 +110,6 @@ class Destination:
 
     def limits_with(self, door: Door) -> Limits:
         return replace(self.bounds, door=door)
-
-    def decode(self, text: str) -> Any:
-        raise UsageError(f"Destination {self.queue!r} sends bodies as they are stored.")
-
-    def call(self, leased: Leased, context: Context | None) -> Any:
-        raise UsageError(f"Destination {self.queue!r} is served by a worker's relay.")
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        raise UsageError(f"Destination {self.queue!r} is served by a worker's relay.")
 
     # -- a message for the wire
 

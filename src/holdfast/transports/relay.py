@@ -14,19 +14,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..bodies.keys import Keys
 from ..clock import Clock
 from ..handlers.consumer import Limits
-from ..handlers.context import Context
 from ..limits.breakers import Breaker
+from ..model.endpoint import Endpoint, Standing
 from ..model.message import Reason
 from ..model.work import Leased
 from ..rules.breaker import State
 from ..rules.delivery import Cancelled, Died, Ending, Raised, Returned, Sealed, Unsent, goes_alone
 from ..rules.policy import HandlerPolicy
-from ..rules.reconnect import LONG_AWAY, pause
+from ..rules.reconnect import LONG_AWAY, STEADY, pause
 from ..rules.redact import Masking
 from ..telemetry.logs import Log
 from .contract import (
@@ -83,6 +83,14 @@ class Relay:
         return self._of.queue
 
     @property
+    def endpoint(self) -> Endpoint:
+        return self._of.endpoint
+
+    def standing(self) -> Standing:
+        """How its connection stands, for operators."""
+        return self._line.standing()
+
+    @property
     def is_family(self) -> bool:
         return False
 
@@ -115,24 +123,11 @@ class Relay:
         return True
 
     @property
-    def takes_context(self) -> bool:
-        return False
-
-    @property
     def batch(self) -> int:
         return self._of.batch
 
     def limits(self, queue: str) -> Limits:
         return self._of.limits_with(self._line)
-
-    def decode(self, text: str) -> Any:
-        return self._of.decode(text)
-
-    def call(self, leased: Leased, context: Context | None) -> Any:
-        return self._of.call(leased, context)
-
-    def call_batch(self, queue: str, bodies: Sequence[Any], contexts: Sequence[Context]) -> Any:
-        return self._of.call_batch(queue, bodies, contexts)
 
     def but(self, policy: HandlerPolicy) -> Relay:
         return Relay(self._of.but(policy), self._clock)
@@ -143,7 +138,7 @@ class Relay:
         self, queue: str, runs: Sequence[Sequence[Leased]], ran: Callable[[], float]
     ) -> list[list[Ending]]:
         """Send all, in the order of each run, and answer what became of each."""
-        batch = _Batch(self._of, ran)
+        batch = _Batch(self._of, ran, self._clock.monotonic)
         for run in runs:
             batch.add(run)
         is_alone = len(runs) == 1 and len(runs[0]) == 1 and goes_alone(runs[0][0])
@@ -223,6 +218,8 @@ class _Line:
         self._try_at = float("-inf")
         self._shut_at: float | None = None
         self._back_at: float | None = None
+        self._since, self._tries = clock.monotonic(), 0  # in its state; tries to open it since it broke
+        self._confirmed_at: float | None = None
         self._looked = asyncio.Event()
 
     # -- what the gate asks
@@ -236,9 +233,12 @@ class _Line:
     # -- sending
 
     async def send(self, batch: Sequence[Outgoing], tell: Callable[[int, Fate], None]) -> None:
+        is_confirmed = False
+
         def told(index: int, fate: Fate) -> None:
+            nonlocal is_confirmed
             if isinstance(fate, Confirmed):
-                self._failures = 0
+                self._failures, is_confirmed = 0, True
             tell(index, fate)
 
         self._sending += 1
@@ -246,6 +246,8 @@ class _Line:
             await self.sender.send(batch, told)
         finally:
             self._sending -= 1
+            if is_confirmed:
+                self._confirmed_at = self._clock.monotonic()
             if self.sender.broken() is not None:
                 self._looked.set()
 
@@ -255,6 +257,13 @@ class _Line:
         """Why nothing can be sent; what was said when it could not be opened counts more than that it is not open."""
         broken = self.sender.broken()
         return None if broken is None else self._why or broken
+
+    def standing(self) -> Standing:
+        now, trouble = self._clock.monotonic(), self.trouble()
+        last = None if self._confirmed_at is None else now - self._confirmed_at
+        if trouble is None:
+            return Standing("open", now - self._since, last_age=last)
+        return Standing("broken", now - self._since, trouble.why, self._tries, last)
 
     async def rest(self) -> None:
         self._looked.clear()
@@ -274,6 +283,7 @@ class _Line:
         if self._sending or now < self._try_at:
             return
         self._failures += 1
+        self._tries += 1
         self._try_at = now + pause(self._failures, self._clock.roll())
         try:
             await self.sender.open()
@@ -291,7 +301,10 @@ class _Line:
             self._opened(self._clock.monotonic(), changed)
 
     def _shut(self, now: float, broken: Broken) -> None:
-        self._shut_at = now
+        if now - self._since >= STEADY:
+            self._failures = 0
+        self._shut_at = self._since = now
+        self._tries = 0
         self._try_at = now + pause(self._failures, self._clock.roll())
         if broken.everyone:  # it may pass by itself, and a new connection would not change it
             self._try_at = max(self._try_at, now + OUTAGE)
@@ -307,6 +320,7 @@ class _Line:
         if self._shut_at is None:
             return
         away, self._shut_at, self._why = now - self._shut_at, None, None
+        self._since, self._tries = now, 0
         if away > LONG_AWAY:
             self._back_at = now
         log.info(
@@ -321,8 +335,11 @@ class _Line:
 class _Batch:
     """The messages of one call: what is sent of them, and how each ended."""
 
-    def __init__(self, destination: Destination, ran: Callable[[], float]) -> None:
-        self._of, self._ran = destination, ran
+    def __init__(
+        self, destination: Destination, ran: Callable[[], float], monotonic: Callable[[], float]
+    ) -> None:
+        self._of, self._ran, self._monotonic = destination, ran, monotonic
+        self._begun = monotonic()
         self._endings: list[list[Ending | None]] = []
         self._places: list[tuple[int, int]] = []
         self.outgoing: list[Outgoing] = []
@@ -343,7 +360,7 @@ class _Batch:
 
     def tell(self, index: int, fate: Fate) -> None:
         run, place = self._places[index]
-        self._endings[run][place] = ending_of(fate, self._ran())
+        self._endings[run][place] = ending_of(fate, self._ran(), self._monotonic() - self._begun)
 
     def endings(self, why: str, retry_in: float = 0.0) -> list[list[Ending]]:
         """How each ended; what nobody told is unsent."""
@@ -351,11 +368,11 @@ class _Batch:
         return [[unsent if each is None else each for each in run] for run in self._endings]
 
 
-def ending_of(fate: Fate, ran: float) -> Ending:
-    """What the broker's answer means for a message."""
+def ending_of(fate: Fate, ran: float, took: float) -> Ending:
+    """What the broker's answer means for a message. `took`: seconds until it came."""
     match fate:
         case Confirmed():
-            return Returned(0, (), ran)
+            return Returned(0, (), ran, took=took)
         case Rejected(reason):
             return Raised(Refused(f"The broker refused it: {reason}."), 0, ran)
         case Unroutable(reason):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..bodies.codec import Unreadable as BodyUnreadable
 from ..bodies.keys import SEALED, Unopened, opened
-from ..handlers.consumer import Consumer
+from ..handlers.consumer import BatchConsumer
 from ..handlers.context import Context
 from ..model.work import Leased
 from ..rules import delivery
@@ -31,9 +31,8 @@ class BatchCalls:
     def __init__(self, calls: Calls, pacing: Pacing, endings: Endings) -> None:
         self.calls, self.pacing, self.endings = calls, pacing, endings
 
-    async def run(self, queue: str, lanes: list[Lane]) -> None:
+    async def run(self, queue: str, consumer: BatchConsumer, lanes: list[Lane]) -> None:
         """One message of each lane in one call, as long as there are any. What has failed before is called alone."""
-        consumer = self.calls.consumers[queue]
         while lanes:
             started: list[tuple[Lane, Context, Any]] = []
             alone = next((lane for lane in lanes if lane.waiting and goes_alone(lane.waiting[0])), None)
@@ -63,7 +62,9 @@ class BatchCalls:
                 lanes.append(more)
         self.calls.changed.set()
 
-    async def _call(self, queue: str, consumer: Consumer, started: list[tuple[Lane, Context, Any]]) -> None:
+    async def _call(
+        self, queue: str, consumer: BatchConsumer, started: list[tuple[Lane, Context, Any]]
+    ) -> None:
         """The handler returns one result for all, or a list with one result for each message."""
         bodies = [body for *_, body in started]
         contexts = [context for _, context, _ in started]
@@ -104,7 +105,7 @@ class BatchCalls:
             await self._end(consumer, lane, context, value, is_shared)
 
     async def _end(
-        self, consumer: Consumer, lane: Lane, context: Context, value: Any, is_shared: bool
+        self, consumer: BatchConsumer, lane: Lane, context: Context, value: Any, is_shared: bool
     ) -> None:
         if lane in self.calls.stuck:
             self.calls.stuck.discard(lane)
@@ -126,7 +127,7 @@ class BatchCalls:
             self.endings.end(lane, context.leased, left)
 
 
-def _body(consumer: Consumer, leased: Leased) -> Any:
+def _body(consumer: BatchConsumer, leased: Leased) -> Any:
     text = leased.message.body
     if text.startswith(SEALED):
         text = opened(leased.message, consumer.keys)

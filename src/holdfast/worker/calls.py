@@ -17,12 +17,13 @@ from functools import partial
 from typing import Any
 
 from ..clock import Clock
-from ..handlers.consumer import Consumer, RunConsumer
+from ..handlers.consumer import Consumer, SingleConsumer
 from ..handlers.context import Context
 from ..model.work import Leased
 from ..rules import delivery
 from ..rules.delivery import Ending
 from ..rules.lanes import Lane, Stop
+from ..rules.overrides import timeout_of
 from ..rules.pacing import Pacing
 from ..telemetry import Watch
 from ..telemetry.logs import Log
@@ -31,6 +32,7 @@ from .batches import BatchCalls
 from .board import Board
 from .endings import Endings, named
 from .runs import RunCalls
+from .serving import ByCall
 from .stepping import Suspended, answered, first_step, forget_cancellation
 
 log = Log("holdfast.worker")
@@ -44,6 +46,7 @@ class Calls:
     def __init__(
         self,
         consumers: Mapping[str, Consumer],
+        by_call: ByCall,
         pacing: Pacing,
         endings: Endings,
         clock: Clock,
@@ -53,7 +56,7 @@ class Calls:
         around: Sequence[Around] = (),
     ) -> None:
         self.around = around
-        self.consumers, self.pacing, self.endings = consumers, pacing, endings
+        self.consumers, self.by_call, self.pacing, self.endings = consumers, by_call, pacing, endings
         self.clock, self.changed, self.board, self.watch = clock, changed, board, watch
         self.stuck: set[Lane] = set()  # whose threads have not come back in time
         self.broken: BaseException | None = None  # an error of ours, not of a handler
@@ -72,21 +75,22 @@ class Calls:
         self.unpack()
         batches: dict[str, list[Lane]] = {}
         for lane in self.pacing.starts(self.clock.monotonic()):
-            if self.consumers[lane.queue].batch:
-                batches.setdefault(lane.queue, []).append(lane)
-            else:
+            if lane.queue in self.by_call.singles:
                 self._lanes.append(lane)
+            else:
+                batches.setdefault(lane.queue, []).append(lane)
         if self._lanes:
             self._spawn(self._run())
         for queue, lanes in batches.items():
-            consumer = self.consumers[queue]
-            size = consumer.batch
-            if isinstance(consumer, RunConsumer):
-                for part in self._runs.parts(lanes, size):
-                    self._spawn(self._runs.run(queue, consumer, part))
+            if queue in self.by_call.runs:
+                taker = self.by_call.runs[queue]
+                for part in self._runs.parts(lanes, taker.batch):
+                    self._spawn(self._runs.run(queue, taker, part))
                 continue
+            consumer = self.by_call.batches[queue]
+            size = consumer.batch
             for first in range(0, len(lanes), size):
-                self._spawn(self._batches.run(queue, lanes[first : first + size]))
+                self._spawn(self._batches.run(queue, consumer, lanes[first : first + size]))
 
     def unpack(self) -> None:
         """Make lanes of what has arrived. The user's key functions are called here."""
@@ -113,7 +117,7 @@ class Calls:
         while self._lanes:
             lane: Lane | None = self._lanes.popleft()
             while lane is not None:
-                consumer = self.consumers[lane.queue]
+                consumer = self.by_call.singles[lane.queue]
                 while (leased := self.begin(lane, now := self.clock.monotonic())) is not None:
                     ending = self.endings.before(lane, leased, consumer)
                     if ending is None and consumer.is_async and not consumer.takes_context:
@@ -143,7 +147,7 @@ class Calls:
             self.board.began(leased.message.seq)
         return leased
 
-    async def _call(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
+    async def _call(self, lane: Lane, leased: Leased, consumer: SingleConsumer) -> Ending | None:
         """The handler's ending; None if it is over already: settled in the handler's transaction, or given up."""
         context: Context | None = None
         if consumer.takes_context:
@@ -159,7 +163,7 @@ class Calls:
         return ending
 
     def _step(
-        self, lane: Lane, leased: Leased, consumer: Consumer, context: Context | None
+        self, lane: Lane, leased: Leased, consumer: SingleConsumer, context: Context | None
     ) -> Ending | Suspended:
         """Run a handler to its end or to where it suspends."""
         try:
@@ -197,7 +201,7 @@ class Calls:
         return self.endings.raised(lane, error, context)
 
     async def _call_in_thread(
-        self, lane: Lane, leased: Leased, consumer: Consumer, context: Context | None
+        self, lane: Lane, leased: Leased, consumer: SingleConsumer, context: Context | None
     ) -> Ending | None:
         self.in_thread.add(lane)
         self._runner_stays()
@@ -215,7 +219,7 @@ class Calls:
         return ending
 
     def _call_blocking(
-        self, lane: Lane, leased: Leased, consumer: Consumer, context: Context | None
+        self, lane: Lane, leased: Leased, consumer: SingleConsumer, context: Context | None
     ) -> Ending:
         try:
             call = partial(consumer.call, leased, context)
@@ -253,7 +257,9 @@ class Calls:
         self.stop(lane, Stop.TIMEOUT)
         if lane not in self.in_thread or lane.completing or lane.running is None:
             return False
-        timeout = self.consumers[lane.queue].limits(lane.queue).timeout
+        timeout = timeout_of(
+            self.consumers[lane.queue].limits(lane.queue).timeout, lane.running.message.headers
+        )
         log.error(
             "handler.stuck",
             "A handler of %(queue)s has run for more than %(seconds)g s in a thread that cannot be stopped",

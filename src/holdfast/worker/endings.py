@@ -46,6 +46,7 @@ from ..rules.delivery import (
 )
 from ..rules.fingerprint import fingerprint
 from ..rules.lanes import Lane, Stop
+from ..rules.overrides import policy_of, timeout_of
 from ..rules.pacing import Pacing
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import ROOM, Masking, looked_at
@@ -85,9 +86,9 @@ class Endings:
     def before(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
         """What is decided before any code of the user runs: poison, a deadline that has passed, a cancellation."""
         message = leased.message
-        if is_doubtful(leased) and (ending := unfit(leased, consumer.policy)) is not None:
+        if is_doubtful(leased) and (ending := unfit(leased, _policy(consumer, leased))) is not None:
             if isinstance(ending, StartsSpent):
-                log_poison(leased, consumer.policy.retry.starts_max)
+                log_poison(leased, _policy(consumer, leased).retry.starts_max)
             return ending
         if (deadline := message.deadline) is not None and self.time.now() > deadline:
             return Expired()
@@ -136,6 +137,8 @@ class Endings:
                 return Lost()
             case Stop.TIMEOUT:
                 timeout = consumer.limits(lane.queue).timeout
+                if lane.running is not None:
+                    timeout = timeout_of(timeout, lane.running.message.headers)
                 return ending_of(error, flags, ran) or TimedOut(timeout, flags, ran, error)
             case Stop.CANCELLED:
                 return Cancelled(flags, ran)
@@ -221,6 +224,7 @@ class Endings:
         policy = consumer.policy
         if type(ending) is Returned:  # only failures need the time and a random number
             return conclude(leased, ending, policy, EPOCH, 0.0)
+        policy = policy_of(policy, leased.message.headers)
         now, roll = self.time.now(), self.clock.roll()
         return concluded(leased, ending, policy, consumer.masking, consumer.keys, self.traces, now, roll)
 
@@ -241,6 +245,11 @@ def with_left(settlement: Settlement | None, left: Left) -> Settlement | None:
         emits=(*settlement.emits, *left.emits),
         halt=settlement.halt and left.halts,
     )
+
+
+def _policy(consumer: Consumer, leased: Leased) -> HandlerPolicy:
+    """The policy for this message: a call of an activity may have one of its own."""
+    return policy_of(consumer.policy, leased.message.headers)
 
 
 def _wish(value: Snooze | Dead, context: Context | None, ran: float) -> Ending:

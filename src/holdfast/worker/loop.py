@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
 from ..errors import StoreUnavailable
-from ..handlers.consumer import Attended, Consumer, Declared
+from ..handlers.consumer import Attended
 from ..handlers.registry import Handlers
 from ..limits.gate import Gate
 from ..model.work import Batch, Report
@@ -38,10 +38,12 @@ from .calls import Calls
 from .endings import Endings
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
-from .serving import Serving
+from .periodic import every, until
+from .serving import Serving, served_by
+from .standings import Companion, telling
 from .ticking import Step, Ticking
 from .transactions import Completions
-from .trouble import Trouble
+from .trouble import Trouble, tell_mended
 
 log = Log("holdfast.worker")
 
@@ -50,16 +52,6 @@ ASKS_EVERY = 1.0  # seconds after which a busy worker asks in any case: queues m
 HOUSEKEEPING = 60.0
 ALONE_SHARE = 0.1  # of its time, at most, that a worker in an application spends on suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
-
-
-def _served(handlers: Handlers, queues: Iterable[str] | None, clock: Clock) -> list[Consumer]:
-    """The consumers of the queues that are asked for, each ready for one worker."""
-    wanted = None if queues is None else set(queues)
-    return [
-        each.for_worker(clock) if isinstance(each, Declared) else each
-        for each in handlers
-        if wanted is None or each.queue in wanted
-    ]
 
 
 class Worker:
@@ -83,7 +75,7 @@ class Worker:
         steps: Mapping[str, Step] | None = None,
         watch: Watch | None = None,
         around: Sequence[Around] = (),
-        companions: Sequence[Callable[[asyncio.Event], Coroutine[Any, Any, None]]] = (),
+        companions: Sequence[Companion] = (),
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
@@ -93,7 +85,7 @@ class Worker:
         self.number = 0
         self.started = asyncio.Event()
         self.suspects = False  # a suspect waits for the quarantine
-        served = _served(handlers, queues, clock)
+        served = served_by(handlers, queues, clock)
         self._attended = [each for each in served if isinstance(each, Attended)]
         paces: dict[str, Pace] = {}
         self.gate = Gate(store, clock, paces, settings.lease, quarantine)
@@ -111,7 +103,9 @@ class Worker:
             consumers, self.pacing, self.completions, clock, self.time, board, watch
         )
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
-        self.calls = Calls(consumers, self.pacing, endings, clock, self._changed, board, watch, around)
+        self.calls = Calls(
+            consumers, self.serving.by_call, self.pacing, endings, clock, self._changed, board, watch, around
+        )
         self.trouble = Trouble(clock, self.name)
         self._exchanges = Exchanges(
             store, self.pacing, self.calls, endings, clock, self.serving.meet, landed, self._is_patient, self.trouble
@@ -249,7 +243,7 @@ class Worker:
             report = self._report(asked_at)
             if report is None:
                 self.calls.start()
-                await _until(self._changed, min(ASKS_EVERY, self.gate.pause, self._ticks_in))
+                await until(self._changed, min(ASKS_EVERY, self.gate.pause, self._ticks_in))
                 continue
             try:
                 batch = await self._exchange(report, asked_at)
@@ -362,7 +356,7 @@ class Worker:
             if await self.store.wait(seconds, self._changed):
                 self._due.set()
         else:  # no free capacity: only an ending handler matters
-            await _until(self._changed, seconds)
+            await until(self._changed, seconds)
 
     # -- suspects, in a worker inside an application
 
@@ -404,14 +398,16 @@ class Worker:
     def _beside(self) -> list[Coroutine[Any, Any, None]]:
         timeouts = [each.limits(each.queue).timeout for each in self.serving.consumers.values()]
         step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
-        beside = [_every(step, self._watch, self.trouble)]
+        beside = [every(step, self._watch, self.trouble)]
         beside += [each.attend(self._changed) for each in self._attended]
-        beside += [each(self._stopped) for each in self.companions]
+        beside += [each.run(self._stopped) for each in self.companions]
+        if not (self.quarantine or self.until_idle):
+            beside += telling(self.store, self.clock, self.number, (*self._attended, *self.companions))
         if not self.quarantine:  # the quarantine lives only briefly, and asks all the time
             beside.append(self.store.listen(self._changed, self._due))
-            beside.append(_every(ASKS_EVERY, self._look_for_lapses, self.trouble))
+            beside.append(every(ASKS_EVERY, self._look_for_lapses, self.trouble))
             if self.housekeeping is not None:
-                beside.append(_every(HOUSEKEEPING, self._keep_house, self.trouble))
+                beside.append(every(HOUSEKEEPING, self._keep_house, self.trouble))
         return beside
 
     async def _watch(self) -> float:
@@ -465,36 +461,3 @@ class Worker:
 
     def _is_patient(self) -> bool:
         return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS
-
-
-def tell_mended(mended: sequences.Mended) -> None:
-    """Log what a worker had to repair at its start."""
-    if mended.raised:
-        log.warning(
-            "sequences.raised",
-            "Sequences were behind what is stored, as after a switch-over or a restore, and were raised: %(names)s. In "
-            "%(streams)d streams new messages stood before older ones and were put behind them",
-            names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
-            streams=len(mended.streams),
-        )
-
-
-async def _every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Trouble) -> None:
-    """Do something periodically, also after errors. It returns how long to wait at least before the next time."""
-    wait = 0.0
-    while True:
-        await asyncio.sleep(max(seconds, wait))
-        try:
-            wait = await do()
-        except Exception as error:  # tried again soon; work goes on
-            if isinstance(error, StoreUnavailable) and trouble.since is not None:
-                continue  # logged already
-            what = getattr(do, "__name__", "").strip("_").replace("_", " ")
-            log.warning("beside.failed", "%(what)s failed: %(error)s", what=what, error=error)
-
-
-async def _until(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, at most so many seconds."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

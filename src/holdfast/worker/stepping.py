@@ -9,7 +9,7 @@ from inspect import iscoroutine
 from typing import Any
 
 from ..errors import UsageError
-from ..handlers.consumer import Consumer
+from ..handlers.consumer import SingleConsumer
 from ..handlers.context import Context
 from ..model.work import Leased
 
@@ -44,7 +44,7 @@ def forget_cancellation(task: asyncio.Task[Any]) -> None:
         pass
 
 
-def first_step(consumer: Consumer, leased: Leased, context: Context | None) -> tuple[Any, Any]:
+def first_step(consumer: SingleConsumer, leased: Leased, context: Context | None) -> tuple[Any, Any]:
     """The coroutine and what it waits for; or None and what it returned."""
     coroutine = consumer.call(leased, context)
     try:

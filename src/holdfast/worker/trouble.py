@@ -9,6 +9,7 @@ import threading
 from datetime import datetime
 
 from ..clock import Clock, wall_clock
+from ..store.plans.sequences import Mended
 from ..telemetry.logs import Log
 
 log = Log("holdfast.worker")
@@ -71,4 +72,16 @@ class Trouble:
         return (
             story or "An exchange took longer than the database allows and was done in smaller parts.",
             timeouts,
+        )
+
+
+def tell_mended(mended: Mended) -> None:
+    """Log what a worker had to repair at its start."""
+    if mended.raised:
+        log.warning(
+            "sequences.raised",
+            "Sequences were behind what is stored, as after a switch-over or a restore, and were raised: %(names)s. In "
+            "%(streams)d streams new messages stood before older ones and were put behind them",
+            names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
+            streams=len(mended.streams),
         )

@@ -18,7 +18,8 @@ import psycopg
 from msgspec.structs import replace as replace_struct
 
 from holdfast.bodies.keys import SEALED
-from holdfast.model.alert import Changed, Episode, Over, Raised
+from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode
+from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
 from holdfast.model.work import Delta, Report, Settlement, Want
@@ -32,8 +33,9 @@ from holdfast.store.plans import (
     alerts,
     breakers,
     dead_queries,
+    endpoints,
     engine,
-    instance_states,
+    instance_orders,
     instances,
     keys,
     operator,
@@ -307,9 +309,9 @@ def alert_decide(h: Hands) -> None:
     def judge(found: list[Episode], now: Any) -> Any:
         needs(len(found) == 2, "two alerts")
         on, over = found
-        yield Raised(Episode("poison_candidates", "", now, 3.0, 3.0), 1.0, "poison!", {"count": 3})
-        yield Changed(on, replace(on, value=9.0, peak=9.0, calm_since=now))
-        yield Over(over, 0.0, 1.0, "over")
+        yield AlertRaised(Episode("poison_candidates", "", now, 3.0, 3.0), 1.0, "poison!", {"count": 3})
+        yield AlertChanged(on, replace(on, value=9.0, peak=9.0, calm_since=now))
+        yield AlertOver(over, 0.0, 1.0, "over")
 
     told = h.run(alerts.decide(judge))
     needs(len(told) == 2, "an alert that begins and one that is over")
@@ -338,6 +340,15 @@ def turned(h: Hands, **changes: object) -> Settlement:
         "starts": [{"id": "child", "queue": "c@1", "start": mark, "reply": None, "attributes": None}], **changes,
     }  # fmt: skip
     return replace_struct(done(h.leased("a1")), delta=Delta("turns", (row,)))
+
+
+ORDERS = Endpoint("destination", "orders", "rabbitmq", "shop.events, key {type}")
+
+
+def connection_tell(h: Hands) -> None:
+    h.run(
+        endpoints.tell(h.contents.workers["one"], [("orders", Standing("broken", 1.0, "no route", 3, 2.0))])
+    )
 
 
 def verbs() -> dict[str, Verb]:
@@ -380,8 +391,8 @@ def verbs() -> dict[str, Verb]:
         "instance_begin": lambda h: h.run(
             instances.begin(h.new("new1", queue="q", stream="i"), '{"customer":"17"}')
         ),
-        "instance_suspend": lambda h: h.run(instance_states.suspend("f", "why")),
-        "instance_resume": lambda h: h.run(instance_states.resume("k")),
+        "instance_suspend": lambda h: h.run(instance_orders.suspend("f", "why")),
+        "instance_resume": lambda h: h.run(instance_orders.resume("k", "q")),
         "instance_reopen": lambda h: h.run(instances.reopen("q", "h", h.contents.ids["h1"])),
         "dead_halt": lambda h: h.exchange(dead(h.leased("a1"), on_dead="halt")),
         "give_back": lambda h: h.exchange(given_back(h.leased("a1"))),
@@ -433,6 +444,9 @@ def verbs() -> dict[str, Verb]:
         "queue_unsubscribe": lambda h: h.run(q.unsubscribe("r")),
         "queue_forget": lambda h: h.run(q.forget("nobody")),
         "repair": repair,
+        "endpoint_meet": lambda h: h.run(endpoints.meet([ORDERS])),
+        "connection_tell": connection_tell,
+        "connection_leave": lambda h: h.run(endpoints.leave(h.contents.workers["one"])),
         "prune_history": prune("history"),
         "prune_dedupe": prune("dedupe"),
         "prune_streams": prune("streams"),

@@ -16,9 +16,10 @@ begin
                   m.failures, m.due_at, m.created_at, m.dedupe),
     told as (
         insert into holdfast.history (ended_at, started_at, due_at, id, status, attempts, failures, outcome, queue,
-                                      type, stream, subject)
+                                      type, stream, subject, origin)
         select p_now, p_now - g.ran * interval '1 millisecond', coalesce(g.due_at, g.created_at), g.id,
-               g.status | 4, least(g.attempts, 2147483646) + 1, g.failures, 'done', g.queue, g.type, g.stream, g.subject
+               g.status | 4, least(g.attempts, 2147483646) + 1, g.failures, 'done', g.queue, g.type, g.stream, g.subject,
+               case when ascii(g.dedupe) = 31 then g.dedupe end
           from gone g)
     select array_agg(g.seq), array_agg(g.run), array_agg(g.epoch),
            array_agg(g.type) filter (where g.dedupe is not null),

@@ -59,9 +59,10 @@ begin
                 halt := case when o.halt and m.position is not null then m.id::text end;
             else
                 insert into holdfast.history (ended_at, started_at, due_at, id, status, attempts, failures, outcome,
-                                              queue, type, stream, subject)
+                                              queue, type, stream, subject, origin)
                 values (p_now, p_now - o.ran * interval '1 millisecond', coalesce(m.due_at, m.created_at), m.id, m.status,
-                        m.attempts, m.failures, o.outcome, m.queue, m.type, m.stream, m.subject);
+                        m.attempts, m.failures, o.outcome, m.queue, m.type, m.stream, m.subject,
+                        case when ascii(m.dedupe) = 31 then m.dedupe end);
                 dedupe := m.dedupe;
             end if;
         end if;

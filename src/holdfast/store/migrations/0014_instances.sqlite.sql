@@ -23,7 +23,9 @@ begin
            turn = case when new.row ->> 'begin' is null then new.row ->> 'turn' else 0 end,
            mark = new.row ->> 'mark', result = new.row ->> 'result', poison = new.row ->> 'poison',
            state = case when state = 'suspended' and new.row ->> 'state' = 'running' then state else new.row ->> 'state' end,
-           status = coalesce(new.row ->> 'status', status), trouble = new.row ->> 'trouble',
+           trouble = case when state = 'suspended' and new.row ->> 'state' = 'running' then trouble
+                          else new.row ->> 'trouble' end,
+           status = coalesce(new.row ->> 'status', status),
            attributes = coalesce(new.row ->> 'attributes', attributes),
            entries = case when new.row ->> 'begin' is null then new.row ->> 'entries' else 0 end,
            size = case when new.row ->> 'begin' is null then new.row ->> 'size' else 0 end,

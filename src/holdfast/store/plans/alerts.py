@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from ...model.alert import Changed, Episode, Over, Raised, Verdict
+from ...model.alert import AlertChanged, AlertOver, AlertRaised, Episode, Verdict
 from ..statement import Plan, single, statements
 from ..values import as_id, instant
 from .operator import ago, moment
@@ -25,7 +25,7 @@ sql = statements("alerts")
 COUNT_MAX = 10_001  # beyond this an exact count is not needed
 QUEUES_MAX = 1000
 NEWS = "number episode name subject what at since value threshold text details tries told"
-Decide = Callable[[list[Episode], datetime], Iterable[Verdict]]
+DecideEpisodes = Callable[[list[Episode], datetime], Iterable[Verdict]]
 
 
 # -- measuring
@@ -89,19 +89,19 @@ def episodes() -> Plan[list[Episode]]:
     ]
 
 
-def decide(judge: Decide) -> Plan[list[Raised | Over]]:
+def decide(judge: DecideEpisodes) -> Plan[list[AlertRaised | AlertOver]]:
     """Store what `judge` decides about the episodes, unless another process was faster. Returns the news to send."""
     now = yield from moment()
-    told: list[Raised | Over] = []
+    told: list[AlertRaised | AlertOver] = []
     for verdict in judge((yield from episodes()), now):
         match verdict:
-            case Raised():
+            case AlertRaised():
                 if (yield from _begin(verdict)):
                     told.append(verdict)
-            case Over():
+            case AlertOver():
                 if (yield from _end(verdict, now)):
                     told.append(verdict)
-            case Changed(before, after):
+            case AlertChanged(before, after):
                 yield sql(
                     "alert_change",
                     **_key(before),
@@ -112,7 +112,7 @@ def decide(judge: Decide) -> Plan[list[Raised | Over]]:
     return told
 
 
-def _begin(verdict: Raised) -> Plan[bool]:
+def _begin(verdict: AlertRaised) -> Plan[bool]:
     each = verdict.episode
     since = each.since
     values = {"name": each.name, "subject": each.subject, "since": since, "value": each.value}
@@ -132,7 +132,7 @@ def _begin(verdict: Raised) -> Plan[bool]:
     return True
 
 
-def _end(verdict: Over, now: datetime) -> Plan[bool]:
+def _end(verdict: AlertOver, now: datetime) -> Plan[bool]:
     each = verdict.episode
     if not (yield sql("alert_end", **_key(each))):
         return False

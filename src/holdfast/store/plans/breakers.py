@@ -40,7 +40,7 @@ class Change(NamedTuple):
     done: bool = True
 
 
-Decide = Callable[[BreakerRow, datetime], BreakerRow | None]
+DecideBreaker = Callable[[BreakerRow, datetime], BreakerRow | None]
 
 
 @single
@@ -58,7 +58,7 @@ def known(limit: int) -> Plan[list[tuple[BreakerRow, datetime]]]:
 
 
 @stepwise
-def change(name: str, decide: Decide) -> Plan[Change]:
+def change(name: str, decide: DecideBreaker) -> Plan[Change]:
     """Compare and swap: the result of `decide` is written; if another process was faster, it decides again.
 
     None or the same row: nothing is written, unless it is the first. Each statement may be a transaction of its own.

@@ -13,12 +13,12 @@ from ...model.work import Settlement
 from ..statement import Plan, Statement
 from ..text import load
 from ..values import encode
-from .settling import fence
+from .settling import message_fence
 
 
 def deltas_postgres(settlements: Sequence[Settlement]) -> str | None:
     """The deltas with the leases that they need; None if there are none, which is the usual case."""
-    found = [(fence(each), each.delta) for each in settlements if each.delta is not None]
+    found = [(message_fence(each), each.delta) for each in settlements if each.delta is not None]
     if not found:
         return None
     return encode(

@@ -21,7 +21,7 @@ from .deltas import deltas_postgres
 from .families import found_postgres, looks_postgres
 from .operator_postgres import PostgresOperator
 from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, STREAM, Unread, by_queue, share
-from .settling import Fence, admissible, fence
+from .settling import MessageFence, admissible, message_fence
 
 T = TypeVar("T")
 
@@ -258,11 +258,11 @@ class PostgresEngine:
             "seq": [each.message.seq for each in leased] or None,
             "run": [each.run for each in leased] or None,
             "epoch": [each.run_epoch for each in leased] or None,
-            "ran": [round(s.ran * 1000) for s in done] or None,
+            "ran": [round((s.ran if s.took is None else s.took) * 1000) for s in done] or None,
             "other": encode([_other(s) for s in other]) if other else None,
             "move_from": [run for run, _ in moved] or None,
             "move_to": [following for _, following in moved] or None,
-            "emits": encode([_emit(fence(s), m) for s, m in emits]) if emits else None,
+            "emits": encode([_emit(message_fence(s), m) for s, m in emits]) if emits else None,
             "deltas": deltas_postgres(settlements),
             "keep": self.errors_kept,
         }
@@ -350,7 +350,7 @@ def _other(s: Settlement) -> dict[str, object]:
     }
 
 
-def _emit(by: Fence, m: NewMessage) -> dict[str, object]:
+def _emit(by: MessageFence, m: NewMessage) -> dict[str, object]:
     return {
         "by": by[0],
         "run": by[1],

@@ -78,11 +78,36 @@ def like(text: str, *, ending: bool, limit: int) -> Plan[list[str]]:
     return [str(id) for (id,) in rows]
 
 
+class Count(NamedTuple):
+    """How many instances of a version are in a state, of those that have not ended, and the start of the oldest."""
+
+    queue: str
+    state: str
+    many: int
+    since: datetime
+
+
 @single
-def counts() -> Plan[list[tuple[str, str, int, datetime]]]:
-    """(queue, state, how many, the oldest start) of the instances that have not ended."""
+def counts() -> Plan[list[Count]]:
     rows = yield sql("instance_counts")
-    return [(queue, state, int(count), instant(since)) for queue, state, count, since in rows]
+    return [Count(queue, state, int(count), instant(since)) for queue, state, count, since in rows]
+
+
+class Place(NamedTuple):
+    """An instance that has not ended, and where it stands."""
+
+    id: str
+    queue: str
+    execution: int
+    turn: int
+    state: str
+
+
+@single
+def open_after(queue: str, id: str, *, limit: int) -> Plan[list[Place]]:
+    """Instances that have not ended, behind this one, in the order of (queue, id)."""
+    rows = yield sql("instance_open_after", queue=queue, id=id, limit=limit)
+    return [Place(*row) for row in rows]
 
 
 @single

@@ -33,7 +33,7 @@ TABLES = {
 }
 
 
-class Batch(NamedTuple):
+class Resealed(NamedTuple):
     """The result of a batch. `place`: where to continue; None: there was nothing more."""
 
     place: tuple[Any, ...] | None
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 def reseal(
     bodies: Bodies, after: tuple[Any, ...], marks: dict[str, str], plain: bool, limit: int, seal: Seal
-) -> Plan[Batch]:
+) -> Plan[Resealed]:
     """One batch after a place, in one transaction."""
     rows = yield sql(bodies.read, **_named(after), **marks, plain=plain, limit=limit)
     changed, unopened, width = 0, 0, len(bodies.start)
@@ -55,7 +55,7 @@ def reseal(
         else:
             yield sql(bodies.write, **_named(row[:width]), new=new, old=old)
             changed += 1
-    return Batch(tuple(rows[-1][:width]) if rows else None, changed, unopened)
+    return Resealed(tuple(rows[-1][:width]) if rows else None, changed, unopened)
 
 
 def _named(place: tuple[Any, ...]) -> dict[str, Any]:

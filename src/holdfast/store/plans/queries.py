@@ -37,13 +37,13 @@ STREAM = (
     "queue stream open halted_by halted_at head_id type state claimable_at attempts failures vanished status reason"
     " created_at error failed_at worker until newest_at"
 )
-ENDED = "queue type stream subject outcome ended_at started_at due_at attempts failures status why"
+ENDED = "queue type stream subject outcome ended_at started_at due_at attempts failures status why origin"
 WORKER = "id name started_at seen_at queues asleep stopping leases"
 
 DEATH = "id queue died_at seq type reason last_reason fingerprint worker error body"
 
 BOOLEANS = {"head", "halts", "asleep", "stopping"}
-INSTANTS = {"until", "deadline"}
+INSTANTS = {"until", "deadline", "since"}
 NUMBERS = {
     "status",
     "epoch",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...errors import Refused
 from ..statement import Plan, Verb, single, statements
 from ..values import BEGINNING, as_id, instant
-from . import engine, operator
+from . import endpoints, engine, operator
 from .operator import OrderMoved, advance, ago, end, in_hands
 from .rows import Pruned
 
@@ -125,6 +125,7 @@ def forget_rename(queue: str) -> Plan[str | None]:
 def forget(queue: str) -> Plan[bool]:
     """Remove a queue in which nothing is pending."""
     yield sql("op_queue_streams_forget", queue=queue)
+    yield from endpoints.forget(queue)
     return bool((yield sql("op_queue_forget", queue=queue)))
 
 
@@ -157,6 +158,8 @@ def prune(what: str, age: float | None, limit: int, mark: Any = None) -> Plan[Pr
     elif what == "dedupe":
         params["since"] = mark or BEGINNING
     gone = yield sql(PRUNED[what], **params)
+    if what == "workers":
+        yield from endpoints.prune()
     if (
         what == "dedupe" and len(gone) < limit
     ):  # then those with a window of their own, which end by themselves

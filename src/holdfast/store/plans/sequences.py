@@ -15,7 +15,7 @@ from ..statement import Plan, single, statements
 from .operator import advance
 from .queries import shape, stranded
 
-Decide = Callable[
+DecideSequences = Callable[
     [int, int], int | None
 ]  # of the last number drawn and the highest stored: to which it is raised
 
@@ -49,7 +49,7 @@ def look(*, quick: bool = False) -> Plan[list[Drawn]]:
     return [Drawn(name, sequence, int(last), int(stored)) for name, sequence, last, stored in rows]
 
 
-def mend(decide: Decide, *, quick: bool = False) -> Plan[Mended]:
+def mend(decide: DecideSequences, *, quick: bool = False) -> Plan[Mended]:
     """Raise the sequences that are behind, then put messages that they misplaced where they belong.
 
     `quick`: nothing else is done unless a quick look finds one that is behind.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ...model.work import Settlement
 
-Fence = tuple[int, int, int]
+MessageFence = tuple[int, int, int]
 
 
-def fence(settlement: Settlement) -> Fence:
+def message_fence(settlement: Settlement) -> MessageFence:
     """What a settlement is valid for: this message, under this lease (run and epoch)."""
     leased = settlement.leased
     return (leased.message.seq, leased.run, leased.run_epoch)
@@ -23,8 +23,8 @@ def admissible(settlements: Sequence[Settlement]) -> list[Settlement]:
     heads = {s.leased.run for s in settlements if s.leased.run == s.leased.message.seq}
     if len(heads) == len(settlements):  # mostly each is the head of its run and settled once
         return list(settlements)
-    first: dict[Fence, Settlement] = {}
+    first: dict[MessageFence, Settlement] = {}
     for settlement in settlements:
-        first.setdefault(fence(settlement), settlement)
+        first.setdefault(message_fence(settlement), settlement)
     headed = {(run, epoch) for seq, run, epoch in first if seq == run}
     return [settlement for (_, *lease), settlement in first.items() if tuple(lease) in headed]

@@ -16,7 +16,7 @@ from .breakers import TRIES
 sql = statements("slots")
 
 Holders = list[tuple[int, int, float, tuple[str, ...]]]  # worker, held, lease, queues
-Decide = Callable[[Holders, Mapping[int, float]], Holders | None]
+DecideSlots = Callable[[Holders, Mapping[int, float]], Holders | None]
 _holders = msgspec.json.Decoder(Holders)
 
 
@@ -45,7 +45,7 @@ def ages() -> Plan[dict[int, tuple[float, tuple[str, ...]]]]:
 
 
 @stepwise
-def change(name: str, decide: Decide) -> Plan[bool]:
+def change(name: str, decide: DecideSlots) -> Plan[bool]:
     """Compare and swap the holders of a limit: the result of `decide` is written unless another process was faster.
 
     None or the same: nothing is written. False: others changed it at every try.

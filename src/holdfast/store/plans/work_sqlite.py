@@ -17,27 +17,7 @@ from .rows import ATTEMPTS, EPOCH, ID, POSITION, RUN, SEQ
 AT_2000 = micros(Y2000)
 
 
-class Row(msgspec.Struct, array_like=True):
-    """The types of a row of work: SQLite itself stores any type in any column."""
-
-    seq: int
-    id: UUID
-    queue: str
-    type: str
-    body: str
-    stream: str | None
-    position: int | None
-    subject: str | None
-    headers: str | None
-    status: int
-    attempts: int
-    failures: int
-    vanished: int
-    refunds: int
-    created_at: int
-    due_at: int | None
-    deadline: int | None
-    epoch: int
+COLUMNS = Message.__struct_fields__  # in the order of a row of work
 
 
 def leased(rows: Rows) -> list[Leased]:
@@ -51,11 +31,13 @@ def leased(rows: Rows) -> list[Leased]:
 def _leased_one(row: tuple[Any, ...], run_epoch: int) -> list[Leased]:
     """One row. If it cannot be read: what is needed to settle it, and the reason."""
     try:
-        msgspec.convert(row[: EPOCH + 1], Row)
+        # SQLite itself stores any type in any column.
+        msgspec.convert(dict(zip(COLUMNS, row, strict=False)), Message)
+        msgspec.convert(row[EPOCH], int)
         (found,) = _leased_all([(*row[:RUN], row[SEQ], *row[RUN + 1 :])])
         return [msgspec.structs.replace(found, run=row[RUN], run_epoch=run_epoch)]
     except Exception as error:
-        why = str(error).replace("$[", "column [")
+        why = str(error).replace("`$.", "column `").replace("_raw`", "_at`")
     try:
         id = UUID(as_text(row[ID]))
     except ValueError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InvalidSettings
 from ..cloudevents import AMQP
-from ..contract import Limits, Source
+from ..contract import Limits, Remark, Source, TransportBroken
 from ..secrets import Secret
 from .address import Address
 from .topology import DeadLetters, Exchange, Queue, Topology
@@ -73,6 +73,31 @@ class RabbitMQ:
     @property
     def limits(self) -> Limits:
         return Limits(body_bytes=self.body_bytes, in_flight=self.in_flight)
+
+    async def examine(self, addresses: Collection[str], source: Source | None) -> list[Remark]:
+        """What is missing or unsafe: the exchanges and queues that this connector declares, and those given."""
+        from . import examining
+        from .link import ChannelClosed, Link
+
+        link = Link(self, lambda _: None)
+        await link.open(Topology())
+        try:
+            exchanges = dict.fromkeys(
+                [*addresses, *(each.name for each in self.declare if isinstance(each, Exchange))]
+            )
+            queues = {each.name: each.is_single_active for each in self.declare if isinstance(each, Queue)}
+            if source is not None:
+                queues[source.queue] = source.ordered
+            found: list[Remark] = []
+            for name in exchanges:
+                found += await examining.exchange(link, name)
+            for name, ordered in queues.items():
+                found += await examining.queue(link, name, ordered=ordered)
+            return found
+        except ChannelClosed as ended:
+            raise TransportBroken(f"RabbitMQ could not be examined: {ended.closed.text}.") from None
+        finally:
+            await link.close()
 
     def sender(self, addresses: Collection[str] = ()) -> RabbitSender:
         """For a destination: its exchanges are checked whenever the connection opens."""

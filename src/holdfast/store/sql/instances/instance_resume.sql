@@ -1,2 +1,3 @@
--- A paused or suspended instance goes on. No row: it is neither any more.
-update holdfast.instance set state = 'running', trouble = null where id = :id and state in ('paused', 'suspended') returning id
+-- An instance that is paused or suspended may go on.
+update holdfast.instance set state = 'running', trouble = null
+ where id = :id and state in ('paused', 'suspended') returning id

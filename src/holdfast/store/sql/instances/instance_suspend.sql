@@ -1,2 +1,2 @@
--- An operator holds an instance. No row: it does not run any more.
+-- An operator holds an instance: the turn that runs now is stored, and no other begins.
 update holdfast.instance set state = 'suspended', trouble = :why::text where id = :id and state = 'running' returning id

@@ -1,0 +1,50 @@
+"""What is wrong with instances of orchestrations, for `status` and `doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..model.text import counted
+from ..store.plans import instance_queries
+from .desk import Desk
+from .results import Finding
+from .states import QueueState
+
+
+def flow_problems(desk: Desk, queues: Sequence[QueueState]) -> list[Finding]:
+    """Versions that no live worker has, and instances that are paused."""
+    rows = desk.ask(instance_queries.counts())
+    served = {each.name for each in queues if each.workers}
+    return [*_unserved(rows, served), *_paused(rows)]
+
+
+def _unserved(rows: Sequence[instance_queries.Count], served: set[str]) -> Iterator[Finding]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.queue] = counts.get(row.queue, 0) + row.many
+    for queue, count in counts.items():
+        if queue in served:
+            continue
+        name, _, version = queue.rpartition("@")
+        yield Finding(
+            "warning",
+            "version-without-worker",
+            f"{counted(count, 'instance')} of orchestration {name} {'has' if count == 1 else 'have'} version "
+            f"{version}, and no live worker has {queue}: {'it does' if count == 1 else 'they do'} nothing.",
+            f"Start a worker whose code has version {version}; `holdfast orchestrations list -n {name} -V {version} "
+            "--open` lists them.",
+        )
+
+
+def _paused(rows: Sequence[instance_queries.Count]) -> Iterator[Finding]:
+    for row in rows:
+        if row.state != "paused":
+            continue
+        name, _, version = row.queue.rpartition("@")
+        yield Finding(
+            "warning",
+            "paused-instances",
+            f"{counted(row.many, 'instance')} of {row.queue} {'is' if row.many == 1 else 'are'} paused.",
+            f"`holdfast orchestrations list -n {name} -V {version} --state paused` says why; after a fix "
+            "`holdfast orchestrations resume ID`.",
+        )

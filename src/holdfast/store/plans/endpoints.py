@@ -1,0 +1,89 @@
+"""Destinations and inboxes in the store, for both databases: what they are, and how the workers' connections stand.
+
+Workers tell how things stand for people alone. Nothing of the engine depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from ...model.endpoint import Endpoint, Standing
+from ..statement import Plan, single, statements
+from .operator import moment
+from .queries import Row, queue_pending, shape
+
+sql = statements("endpoints")
+
+ENDPOINT = "queue kind transport address last_at seen_at"
+CONNECTION = "queue number worker state since why tries last_at told_at seen_at"
+LISTED_MAX = 10_000
+WHY_MAX = 500
+COUNT_MAX = 1_000_000
+
+
+def meet(endpoints: Sequence[Endpoint]) -> Plan[None]:
+    """What a worker has, at its start; in the order of their names, as every worker does it."""
+    for each in sorted(endpoints, key=lambda each: each.queue):
+        yield sql(
+            "endpoint_meet",
+            queue=each.queue,
+            kind=each.kind,
+            transport=each.transport,
+            address=each.address[:WHY_MAX],
+        )
+
+
+def tell(worker: int, standings: Sequence[tuple[str, Standing]]) -> Plan[None]:
+    """How connections of a worker stand, by queue. A worker that was forgotten tells nothing."""
+    now = yield from moment()
+    for queue, standing in sorted(standings, key=lambda each: each[0]):
+        last = None if standing.last_age is None else now - timedelta(seconds=standing.last_age)
+        yield sql(
+            "connection_tell",
+            queue=queue,
+            worker=worker,
+            state=standing.state,
+            since=now - timedelta(seconds=standing.age),
+            why=None if standing.why is None else standing.why[:WHY_MAX],
+            tries=standing.tries,
+            last_at=last,
+        )
+        yield sql("endpoint_last", queue=queue, last_at=last)
+
+
+@single
+def leave(worker: int) -> Plan[None]:
+    """A worker ends."""
+    yield sql("connections_drop", worker=worker)
+
+
+@single
+def known(queue: str | None = None) -> Plan[list[Row]]:
+    """Every destination and inbox that a worker has had, or one."""
+    return shape(ENDPOINT, (yield sql("endpoints", queue=queue, limit=LISTED_MAX)))
+
+
+@single
+def connections(queue: str | None = None) -> Plan[list[Row]]:
+    """How the connections of known workers stand."""
+    return shape(CONNECTION, (yield sql("connections", queue=queue, limit=LISTED_MAX)))
+
+
+def facts(queue: str) -> Plan[Row]:
+    """What the queue of an endpoint says: whether it is paused, what waits in it and since when, its dead letters."""
+    (row,) = shape("paused_at paused_why oldest_at", (yield sql("endpoint_queue", queue=queue)))
+    pending, dead = yield from queue_pending(queue, COUNT_MAX)
+    return {**row, "pending": pending, "dead": dead}
+
+
+@single
+def prune() -> Plan[int]:
+    """Forget the connections of workers that are forgotten."""
+    return len((yield sql("connections_prune")))
+
+
+@single
+def forget(queue: str) -> Plan[None]:
+    """Its queue was removed."""
+    yield sql("endpoint_forget", queue=queue)

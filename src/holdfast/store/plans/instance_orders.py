@@ -1,0 +1,81 @@
+"""Orders of operators about instances of orchestrations, as plans for both databases.
+
+Locks are taken in the order of everybody: messages, leases, the instance's row, the stream's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from ...model.message import NewMessage
+from ..statement import Plan, single, statements
+from . import engine, operator
+from .operator import OrderMoved
+
+sql = statements("instances")
+
+
+@single
+def suspend(id: str, why: str) -> Plan[bool]:
+    """Hold an instance. Its turn that runs now is stored. False: it is not running."""
+    return bool((yield sql("instance_suspend", id=id, why=why)))
+
+
+def resume(id: str, queue: str) -> Plan[bool]:
+    """Let an instance go on that is paused or suspended; False: it is neither. Refused while a worker has its message.
+
+    That worker may be about to halt the stream because it saw the old state.
+    """
+    first = yield from operator.hold_first(queue, id)
+    if first is not None:
+        yield from operator.hold(first)
+    if not (yield sql("instance_resume", id=id)):
+        return False
+    yield from lift(queue, id)
+    return True
+
+
+def lift(queue: str, id: str) -> Plan[None]:
+    """Let the stream of an instance go on, if it is halted."""
+    rows = yield operator.sql("op_stream_row", queue=queue, stream=id)
+    if rows:
+        yield from operator.resume(queue, id)
+
+
+def terminate(
+    id: str, queue: str, at: tuple[int, int], result: str, why: str, calls: Sequence[UUID]
+) -> Plan[str | None]:
+    """End an instance that stands at (execution, turn), with its open calls and timers; who waits for it, as JSON.
+
+    OrderMoved if it has moved on.
+    """
+    yield from withdraw(calls)
+    execution, turn = at
+    rows = yield sql("instance_terminate", id=id, execution=execution, turn=turn, result=result, why=why)
+    if not rows:
+        raise OrderMoved
+    yield from lift(queue, id)
+    reply: str | None = rows[0][0]
+    return reply
+
+
+def withdraw(calls: Sequence[UUID]) -> Plan[None]:
+    """End the messages of calls and timers; who runs one is asked to stop."""
+    if not calls:
+        return
+    rows = yield sql("instance_calls", ids=list(calls))
+    seqs = [seq for seq, _ in rows]
+    running = {seq for (seq,) in (yield sql("instance_ask", seqs=seqs))}
+    ended = [seq for seq in seqs if seq not in running]
+    told = [seq for seq, is_call in rows if is_call and seq not in running]
+    yield operator.sql(
+        "op_ended", seqs=told, outcome="cancelled", why="withdrawn: its instance was terminated"
+    )
+    yield operator.sql("op_delete", seqs=ended)
+
+
+def tell(messages: Sequence[NewMessage]) -> Plan[None]:
+    """Messages to other instances, in the same transaction."""
+    if messages:
+        yield from engine.append(list(messages))

@@ -1,0 +1,2 @@
+-- The connections of a worker that ends.
+delete from holdfast.connection where worker = :worker::bigint

@@ -1,0 +1,76 @@
+"""Tells operators how a worker's connections to brokers stand: at once when one breaks or opens, else now and then.
+
+It writes at most once a second, and every ten seconds when nothing changes. If it fails it is tried again: nothing of
+the engine depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from ..clock import Clock
+from ..model.endpoint import Connection, Standing
+from ..store import Store
+from ..store.plans import endpoints
+
+LOOKS_EVERY = 1.0
+TELLS_EVERY = 10.0
+LAST_WORDS = 0.4  # seconds
+
+
+class Companion(Protocol):
+    """What runs beside a worker until it stops: an inbox."""
+
+    async def run(self, stopping: asyncio.Event) -> None: ...
+
+
+def telling(
+    store: Store, clock: Clock, number: int, things: Iterable[object]
+) -> list[Coroutine[Any, Any, None]]:
+    """What tells about those of them that are connections; nothing, if none is."""
+    connections = [each for each in things if isinstance(each, Connection)]
+    return [Standings(store, clock, connections).run(number)] if connections else []
+
+
+class Standings:
+    """How the connections of one worker stand, as it was last told."""
+
+    def __init__(self, store: Store, clock: Clock, connections: Sequence[Connection]) -> None:
+        self._store, self._clock, self._connections = store, clock, connections
+        self._told: dict[str, tuple[float, tuple[object, ...]]] = {}
+        self._is_met = False
+
+    async def run(self, number: int) -> None:
+        """Tell until cancelled; then the worker's rows are removed."""
+        try:
+            while True:
+                with suppress(Exception):  # whatever it is, work goes on, and it is told again soon
+                    await self.tell(number)
+                await asyncio.sleep(LOOKS_EVERY)
+        finally:
+            with suppress(Exception):
+                async with asyncio.timeout(LAST_WORDS):
+                    await self._store.arun(endpoints.leave(number))
+
+    async def tell(self, number: int) -> None:
+        """What has changed since it was last told, or was told long ago."""
+        if not self._is_met:
+            await self._store.arun(endpoints.meet([each.endpoint for each in self._connections]))
+            self._is_met = True
+        now = self._clock.monotonic()
+        news = self._news(now)
+        if news:
+            await self._store.arun(endpoints.tell(number, list(news.items())))
+            self._told.update((queue, (now, each.told)) for queue, each in news.items())
+
+    def _news(self, now: float) -> dict[str, Standing]:
+        found = {}
+        for each in self._connections:
+            queue, standing = each.endpoint.queue, each.standing()
+            at, told = self._told.get(queue, (float("-inf"), ()))
+            if told != standing.told or now - at >= TELLS_EVERY:
+                found[queue] = standing
+        return found
