@@ -34,6 +34,7 @@ from .model.alert import Alert
 from .model.failure import Category, FailureDescription
 from .model.limits import SharedRate, SharedSlots
 from .model.message import Death, Dedupe, Event, Flag, Message, NewMessage, Published, Reason, Trouble
+from .model.schedule import Occurrence, Planned
 from .model.work import Batch, Leased, Outcome, Settlement
 from .operations.letters import DeadLetter
 from .orchestrations.declared import Activity, Orchestration
@@ -42,9 +43,12 @@ from .orchestrations.flow import Flow
 from .orchestrations.journal import JournalUnreadable
 from .orchestrations.outside import InstanceStatus
 from .orchestrations.turns import TurnOverrun
+from .requests.kinds import Answer, Asked, Request, RequestKind, Resolved
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
+from .rules.patterns import Rule
 from .rules.recovery import Recovery
+from .rules.recurrence import cron, daily, every, monthly, weekly, yearly
 from .rules.retry import RetryOptions, RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .worker.embedded import Health, Running
@@ -56,8 +60,10 @@ __all__ = [
     "Activity",
     "ActivityFailed",
     "Alert",
+    "Answer",
     "AnyHandler",
     "ArchiveFailed",
+    "Asked",
     "Batch",
     "BodySealed",
     "Breaker",
@@ -95,9 +101,11 @@ __all__ = [
     "NotFound",
     "NotInTransaction",
     "NotMigrated",
+    "Occurrence",
     "Orchestration",
     "OrchestrationFailed",
     "Outcome",
+    "Planned",
     "PoisonError",
     "PoisonedActivity",
     "PoisonedTurn",
@@ -105,9 +113,13 @@ __all__ = [
     "Reason",
     "Recovery",
     "Refused",
+    "Request",
+    "RequestKind",
+    "Resolved",
     "RetryOptions",
     "RetryPolicy",
     "RetryProfile",
+    "Rule",
     "Running",
     "Settings",
     "SettingsOptions",
@@ -127,4 +139,10 @@ __all__ = [
     "Worker",
     "WrongHandle",
     "__version__",
+    "cron",
+    "daily",
+    "every",
+    "monthly",
+    "weekly",
+    "yearly",
 ]

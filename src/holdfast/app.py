@@ -6,25 +6,31 @@ Its methods are in facade/, by what they are for: declares.py, publishes.py, wor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Unpack
 
 from .alerting.sinks import Sink
 from .bodies.keys import Source, keys_for
 from .by_hand import ByHand
 from .clock import Clock, SystemClock
+from .facade.asks import Asks
 from .facade.declares import Declares
+from .facade.recurs import Recurs
 from .facade.works import Works
 from .handlers.registry import Handlers
 from .limits.breakers import Breakers
 from .model import names
 from .model.message import Reason
+from .model.schedule import Definition, Fired
 from .orchestrations.declaring import Declaring
 from .orchestrations.messages import Pen
 from .orchestrations.outside import Orchestrations
 from .orchestrations.turns import Memory, Place
 from .publishing import Publishing
+from .requests.hooks import Pen as RequestPen
+from .requests.outside import Requests
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .settings import Settings, SettingsOptions
@@ -42,7 +48,7 @@ if TYPE_CHECKING:
     from .telemetry.tracing import Tracing
 
 
-class Holdfast(Declares, Works):
+class Holdfast(Declares, Asks, Recurs, Works):
     """An application's engine: `app = Holdfast("sqlite:///shop.db")`, later `postgresql://...`."""
 
     def __init__(
@@ -74,6 +80,8 @@ class Holdfast(Declares, Works):
         self.keys = keys_for(keys, self.clock)
         self.handlers = Handlers()
         self.inboxes: dict[str, Inbox] = {}
+        self._schedules: dict[str, Definition] = {}  # those in code
+        self._hear_fired: Callable[[Fired], None] | None = None  # in tests
         self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
         self.breakers = Breakers(lambda: self.store)
         self.sheet = Sheet() if metrics else None
@@ -87,6 +95,9 @@ class Holdfast(Declares, Works):
         place = Place(lambda: self.store, lambda: self.clock, self.settings, Pen(self.keys), Memory())
         self.orchestrations = Orchestrations(place, lambda: self.publishing)
         self._declaring = Declaring(self, self.orchestrations)
+        self.requests = Requests(
+            self, lambda: self.store, lambda: self.publishing, self.settings, RequestPen(self.keys)
+        )
 
     def _in_store(self) -> tuple[Publishing, ByHand]:
         """Publishing and working by hand, in the database that this application is in now."""
@@ -133,14 +144,17 @@ class Holdfast(Declares, Works):
         return exposition.text(self.metrics(sheets))
 
     @contextmanager
-    def testing(self, url: str | None = None, *, elsewhere: Iterable[str] = ()) -> Iterator[Drained]:
+    def testing(
+        self, url: str | None = None, *, elsewhere: Iterable[str] = (), at: datetime | str | None = None
+    ) -> Iterator[Drained]:
         """Run this application on a database of its own with a clock that is moved by hand (docs/testing.md).
 
         `with app.testing() as t: ...; t.drain(); t.advance(minutes=5)`. The database is a new SQLite file; on
         PostgreSQL, with `url=`, a new schema that is dropped at the end. A type or queue that no handler of this
-        application has is refused, unless `elsewhere` names it (or a prefix, `billing.*`).
+        application has is refused, unless `elsewhere` names it (or a prefix, `billing.*`). `at`: what the clock shows
+        at first, an aware datetime or a text, "2026-03-28 12:00 Europe/Berlin".
         """
-        with testing(self, url, elsewhere) as drained:
+        with testing(self, url, elsewhere, at) as drained:
             yield drained
 
     @contextmanager

@@ -11,6 +11,7 @@ from .errors import InvalidSettings
 ARCHIVES = ("file", "s3", "gs", "az")
 
 RetryProfile = Literal["patient", "brisk", "api", "steady", "immediate"]  # what they are: rules/retry.py
+REQUESTS_MIN = 86_400.0  # seconds that ended requests are kept at least
 
 
 class SettingsOptions(TypedDict, total=False):
@@ -35,6 +36,7 @@ class SettingsOptions(TypedDict, total=False):
     history: float
     dedupe: float
     audit: float
+    requests: float
     poll_min: float
     poll_max: float
     refunds: int
@@ -78,6 +80,7 @@ class Settings:
     history: float = 7 * 86_400.0
     dedupe: float = 7 * 86_400.0
     audit: float = 90 * 86_400.0
+    requests: float = 30 * 86_400.0
     poll_min: float = 0.002
     poll_max: float = 0.1
     refunds: int = 100
@@ -114,6 +117,11 @@ class Settings:
             raise InvalidSettings(
                 f"heartbeat={self.heartbeat} must be at most half of lease={self.lease}, "
                 "or leases lapse while handlers run."
+            )
+        if self.requests < REQUESTS_MIN:
+            raise InvalidSettings(
+                f"requests={self.requests} must be at least {REQUESTS_MIN:.0f}, a day: hooks look up the requests that "
+                "they are called for."
             )
         if self.poll_min > self.poll_max:
             raise InvalidSettings(f"poll_min={self.poll_min} is above poll_max={self.poll_max}.")

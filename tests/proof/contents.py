@@ -14,6 +14,10 @@
     d1, d2                   dead letters of the streams a and e, which went on; d2 has a dedupe key and was edited
     t1, t2                   timers for the streams a and b, due a minute later
     unrouted                 nobody subscribes to its type yet; its stream is a
+    schedules                three that are due: k1, k2 (into stream a), k3 (of which most is left out); k4 is paused
+    requests                 open: until an hour later, with hooks; due: its deadline has passed and nobody has swept;
+                             slow: its delay is not told yet; late: it has timed out and a late result came;
+                             waits: a result was there before it; and a result that never had a request
     beside the work          an event, an audited order, a turn, and alerts: two are raised, one of them is being told,
                              and a third is over and told
 
@@ -23,7 +27,7 @@ Time stands still: all operations happen at `now`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
@@ -31,10 +35,21 @@ from msgspec.structs import replace
 
 from holdfast.model.alert import AlertOver, AlertRaised, Episode
 from holdfast.model.message import NewMessage
+from holdfast.model.request import Happening
+from holdfast.model.schedule import Note
 from holdfast.model.work import Leased
-from holdfast.store.plans import alerts, audit
+from holdfast.requests import verbs
+from holdfast.requests.hooks import Pen
+from holdfast.requests.verbs import Arrival, Opening
+from holdfast.rules.recurrence import every
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
+from holdfast.settings import Settings
+from holdfast.store.plans import alerts, audit, engine, requests, schedules
 from holdfast.store.plans import dead as dead_letters
 from tests.store.box import Box, dead, done, new
+
+PEN = Pen(None)
 
 
 @dataclass
@@ -82,7 +97,7 @@ def fill(box: Box) -> Contents:
     box.subscribe("s", "odd")
     box.subscribe("m", "moved")
     contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
-    for part in (_dead_letters, _fan_out, _streams, _loose, _beside, _instances):
+    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside, _schedules, _instances):
         part(box, contents)
     contents.seqs = {(contents.names[m.id], m.queue): m.seq for m in box.messages()}
     contents.numbers = {contents.names[d.id]: d.seq for d in box.read("dead")}
@@ -179,6 +194,38 @@ def _instances(box: Box, c: Contents) -> None:
     box.query(halted, by="instance: paused", now=now)
 
 
+def _requests(box: Box, c: Contents) -> None:
+    run = box.store.run
+    run(engine.subscribe({f"grading.{each}": () for each in Happening}))
+    for name, within in (("late", 1), ("open", 3600), ("due", 30), ("slow", 90), ("waits", 3600)):
+        c.ids[f"r_{name}"] = id = uuid5(NAMESPACE_OID, name)
+        if name == "waits":  # as if it had been committed while the result was stored
+            early = Arrival(uuid5(id, "early"), id, None, "1", source=uuid5(id, "source"))
+            run(verbs.resolve([early], PEN, keeps_early=True))
+        soft = 0.5 if name == "slow" else None
+        opening = Opening(id, "grading", None, name, "1", timedelta(seconds=within), None, soft, None)
+        if name == "waits":
+            terms = {
+                "kind": "grading",
+                "variant": None,
+                "type": None,
+                "stream": None,
+                "subject": name,
+                "body": "1",
+            }
+            until = box.now + timedelta(hours=1)
+            times = {"created_at": box.now, "deadline": until, "soft_at": None, "next_at": until}
+            run(requests.open_(id, **terms, **times))
+        else:
+            run(verbs.open_(opening, PEN))
+        if name == "late":
+            box.clock.advance(seconds=2)
+            run(verbs.resolve([Arrival(uuid5(id, "late"), id, None, "1")], PEN))
+    box.query("delete from {message} where queue = 'grading.failed'")  # its hook was called
+    orphan = Arrival(uuid5(NAMESPACE_OID, "orphan"), UUID(int=7), None, "1", source=UUID(int=8))
+    run(verbs.resolve([orphan], PEN, keeps_early=True))
+
+
 def _beside(box: Box, c: Contents) -> None:
     """What is kept and is no work."""
     run = box.store.run
@@ -204,3 +251,17 @@ def _beside(box: Box, c: Contents) -> None:
         c.news = news["number"]
         if news["name"] == "late":
             run(alerts.told(c.news, 1, ["log"], None, None))
+
+
+def _schedules(box: Box, c: Contents) -> None:
+    for name, seconds, options in (
+        ("k1", 40, {"misfire": "all"}),
+        ("k2", 45, {"misfire": "all", "stream": "a"}),
+        ("k3", 10, {"misfire": "latest"}),
+        ("k4", 10, {}),
+    ):
+        made = define(Settings(), name, every(seconds=seconds), "t", {"of": name}, **options)
+        box.store.run(setting.put(made, None))
+    box.store.run(schedules.pause("k4", "why"))
+    box.store.run(schedules.tell_zones("2020a", [], 60.0))
+    box.store.run(schedules.note([("k1", Note("a", "b", 2, "missed"))]))

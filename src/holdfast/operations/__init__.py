@@ -21,6 +21,8 @@ from ..handlers.consumer import Consumer
 from ..inboxes.declared import Inbox
 from ..limits import breakers as limits
 from ..model.message import Death, Trouble
+from ..requests.hooks import Pen
+from ..requests.sweeping import catch_early
 from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
@@ -43,6 +45,7 @@ from .messages import Messages
 from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .queues import Queues
 from .repair import repair
+from .requests import RequestCounts, RequestDossier, RequestLine, RequestResult, RequestsDesk
 from .results import (
     STATES,
     Action,
@@ -69,6 +72,7 @@ from .results import (
     State,
     Stuck,
 )
+from .schedules import Backfilled, LeftOut, Next, ScheduleDossier, Schedules, ScheduleState
 from .states import (
     Blocking,
     Dropped,
@@ -87,6 +91,7 @@ __all__ = [
     "Action",
     "Alerts",
     "Archived",
+    "Backfilled",
     "Blocking",
     "BreakerState",
     "Breakers",
@@ -113,10 +118,12 @@ __all__ = [
     "Imported",
     "InstanceDossier",
     "InstanceState",
+    "LeftOut",
     "Letter",
     "LetterFiles",
     "Many",
     "Messages",
+    "Next",
     "Operations",
     "Orchestrations",
     "Paused",
@@ -127,7 +134,15 @@ __all__ = [
     "Redriven",
     "Rehearsal",
     "Repaired",
+    "RequestCounts",
+    "RequestDossier",
+    "RequestLine",
+    "RequestResult",
+    "RequestsDesk",
     "RetryBacklog",
+    "ScheduleDossier",
+    "ScheduleState",
+    "Schedules",
     "State",
     "Status",
     "StreamOrder",
@@ -180,6 +195,8 @@ class Operations:
         self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
+        self.schedules = Schedules(self._desk)
+        self.requests = RequestsDesk(self._desk)
         self._inboxes = inboxes or {}
         self.destinations = Endpoints(self._desk, self.queues, "destination", self._inboxes)
         self.inboxes = Endpoints(self._desk, self.queues, "inbox", self._inboxes)
@@ -364,6 +381,7 @@ class Operations:
         """How many leases were ended, messages adopted, dead letters redriven by their policies, and archived."""
         desk, settings = self._desk, self._desk.settings
         self.subscriptions.follow()
+        catch_early(desk.store, Pen(desk.keys))
         return (
             desk.command("Leases", engine.recover),
             desk.command("Unrouted messages", engine.adopt, ADOPTED_MAX),

@@ -14,7 +14,15 @@ from .desk import Desk, Tally, log
 
 BATCH = 50
 BATCHES_MAX = 1_000_000
-KINDS = {"message": "pending", "dead": "dead", "death": "edited", "event": "events"}
+KINDS = {
+    "message": "pending",
+    "dead": "dead",
+    "death": "edited",
+    "event": "events",
+    "schedule": "schedules",
+    "request": "requests",
+    "request_result": "results",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,6 +337,8 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
+    notes: int = 0  # on what schedules left out
+    requests: int = 0
     more: bool = False  # the time was too short: more is left to remove
 
 

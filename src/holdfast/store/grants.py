@@ -24,7 +24,18 @@ from .text import DEFAULT_SCHEMA, in_schema
 Access = Literal["worker", "producer", "viewer"]
 ACCESSES: tuple[Access, ...] = get_args(Access)
 
-PRODUCES = ("append", "append_event", "append_one", "append_plain", "ids_taken")
+PRODUCES = (
+    "append",
+    "append_event",
+    "append_one",
+    "append_plain",
+    "ids_taken",
+    "request_extend",
+    "request_hold",
+    "request_open",
+    "request_record",
+    "request_settle",
+)
 COLUMNS = (
     "id",
     "type",

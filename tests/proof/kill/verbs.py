@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from uuid import NAMESPACE_OID, uuid5
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 import psycopg
 from msgspec.structs import replace as replace_struct
@@ -22,11 +22,20 @@ from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode
 from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
+from holdfast.model.schedule import Definition
 from holdfast.model.work import Delta, Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
+from holdfast.requests import verbs as asking
+from holdfast.requests.verbs import Arrival, Opening
 from holdfast.rules.numbers import raised
+from holdfast.rules.recurrence import every
+from holdfast.rules.timeline import occurrence_id
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
+from holdfast.schedules.setting import timeline_of
+from holdfast.schedules.ticker import Ticker
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, Store
 from holdfast.store.plans import (
@@ -40,6 +49,7 @@ from holdfast.store.plans import (
     keys,
     operator,
     queues,
+    schedules,
     sequences,
     slots,
 )
@@ -47,7 +57,7 @@ from holdfast.store.plans import dead as dead_letters
 from holdfast.store.plans.audit import Entry
 from holdfast.store.recognise import recognise
 from holdfast.store.statement import Alone, Bound, Plan, Runnable, Statement, bound
-from tests.proof.contents import Contents
+from tests.proof.contents import PEN, Contents
 from tests.store.box import cancelled, dead, done, failed, given_back, paused, released
 
 Verb = Callable[["Hands"], Any]
@@ -136,7 +146,7 @@ class Hands:
 CLAIM: dict[str, Any] = {"want": [Want("q", 20), Want("r", 20), Want("s", 1)], "total": 50}
 
 
-QUEUES = ("m", "q", "r", "s", "z")
+QUEUES = ("m", "q", "r", "s", "z", "grading.completed", "grading.delayed", "grading.failed")
 
 
 def publish_in_transaction(h: Hands) -> None:
@@ -342,6 +352,30 @@ def turned(h: Hands, **changes: object) -> Settlement:
     return replace_struct(done(h.leased("a1")), delta=Delta("turns", (row,)))
 
 
+# --- Schedules --------------------------------------------------------------------------------------------------------
+
+
+def defined(name: str, seconds: int) -> Definition:
+    return define(Settings(), name, every(seconds=seconds), "t", {"of": name})
+
+
+def tick(h: Hands) -> None:
+    """All that is due fires: messages with and without a stream, rows that go on, and a note."""
+    ticker = Ticker(h.store, h.store.clock, None, tuple)
+    for name in ("k1", "k2", "k3"):
+        row = h.store.read(schedules.get(name))
+        needs(row is not None and row.next_at is not None and row.next_at <= h.contents.now, f"{name} is due")
+        for each in timeline_of(row).occurrences(row.created_at, h.contents.now, 100):
+            h.contents.names[occurrence_id(row.incarnation, each.key)] = f"{name}/{each.key}"
+    ticker._tick()
+
+
+def set_in_transaction(h: Hands) -> None:
+    with h.transaction() as db:
+        recognise(db).run(h.store.bound(setting.put(defined("new", 60), None)))
+        h.business(db)
+
+
 ORDERS = Endpoint("destination", "orders", "rabbitmq", "shop.events, key {type}")
 
 
@@ -349,6 +383,42 @@ def connection_tell(h: Hands) -> None:
     h.run(
         endpoints.tell(h.contents.workers["one"], [("orders", Standing("broken", 1.0, "no route", 3, 2.0))])
     )
+
+
+def ask(h: Hands) -> None:
+    """A request with its message, beside a write of the user's own."""
+    message = h.new("new1")
+    opening = Opening(message.id, "grading", None, "s", "1", timedelta(seconds=60), None, 0.5, message)
+    with h.transaction() as db:
+        h.business(db)
+        recognise(db).run(h.store.bound(asking.open_(opening, PEN)))
+
+
+def resolve(name: str, failed: str | None = None) -> Verb:
+    """A result, beside a write of the user's own."""
+
+    def verb(h: Hands) -> None:
+        id = h.contents.ids[f"r_{name}"]
+        arrival = Arrival(uuid5(id, "new"), id, failed, "1")
+        with h.transaction() as db:
+            h.business(db)
+            recognise(db).run(h.store.bound(asking.resolve([arrival], PEN)))
+
+    return verb
+
+
+def request(name: str, plan: Callable[[UUID], Runnable[Any]]) -> Verb:
+    return lambda h: h.run(plan(h.contents.ids[f"r_{name}"]))
+
+
+def accept(h: Hands) -> None:
+    id = h.contents.ids["r_late"]
+
+    def plan() -> Plan[None]:
+        yield from asking.accept(id, None, "me", PEN)
+        yield from h.desk.note(Entry("requests.accept", target=str(id)))
+
+    h.run(plan())
 
 
 def verbs() -> dict[str, Verb]:
@@ -454,6 +524,18 @@ def verbs() -> dict[str, Verb]:
         "prune_deaths": prune("deaths"),
         "prune_audit": prune("audit"),
         "prune_alerts": prune("alerts"),
+        "prune_notes": prune("notes"),
+        "prune_requests": prune("requests"),
+        "request": ask,
+        "request_resolve": resolve("open"),
+        "request_fail": resolve("open", "no"),
+        "request_resolve_overdue": resolve("due"),
+        "request_resolve_late": resolve("late"),
+        "request_sweep": lambda h: h.run(asking.sweep(PEN)),
+        "request_extend": request("open", lambda id: asking.extend(id, timedelta(seconds=60))),
+        "request_cancel": request("open", lambda id: asking.cancel(id, "why", PEN)),
+        "request_accept": accept,
+        "request_early": request("waits", lambda id: asking.decide_early([id], PEN)),
         "alert_decide": alert_decide,
         "alert_take": alert_take,
         "alert_told": alert_told,
@@ -462,6 +544,16 @@ def verbs() -> dict[str, Verb]:
         "breaker": trip,
         "rate": lambda h: h.run(breakers.take("dependency", 3, 1.0, 5)),
         "slots": hold_slots,
+        "tick": tick,
+        "schedule_set": lambda h: h.run(setting.put(defined("new", 60), None)),
+        "schedule_set_again": lambda h: h.run(setting.put(defined("k1", 70), None)),
+        "schedule_set_in_transaction": set_in_transaction,
+        "schedule_drop": lambda h: h.run(setting.drop("k1")),
+        "schedule_declare": lambda h: h.run(setting.declare([defined("c1", 60), defined("c2", 60)], None)),
+        "schedule_pause": lambda h: h.run(schedules.pause("k2", "why")),
+        "schedule_resume": lambda h: h.run(setting.resume("k4")),
+        "schedule_skip": lambda h: h.run(setting.skip("k1")),
+        "zones_seen": lambda h: h.run(schedules.tell_zones("2026a", ["c1"], 60.0)),
     }
 
 

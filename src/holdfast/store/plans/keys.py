@@ -30,6 +30,9 @@ TABLES = {
     "dead": Bodies("keys_next_dead", "keys_set_dead", (NOBODY, "", 0)),
     "death": Bodies("keys_next_death", "keys_set_death", (NOBODY, "", None, 0)),
     "event": Bodies("keys_next_event", "keys_set_event", ("", 0)),
+    "schedule": Bodies("keys_next_schedule", "keys_set_schedule", ("",)),
+    "request": Bodies("keys_next_request", "keys_set_request", (NOBODY,)),
+    "request_result": Bodies("keys_next_request_result", "keys_set_request_result", (NOBODY,)),
 }
 
 

@@ -10,5 +10,14 @@ select 'death' as place, case when left(body, length(:sealed)) = :sealed then su
   from holdfast.death where body is not null
  union all
 select 'event' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
-  from holdfast.event where body is not null) x
+  from holdfast.event where body is not null
+ union all
+select 'schedule' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
+  from holdfast.schedule where body is not null
+ union all
+select 'request' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
+  from holdfast.request
+ union all
+select 'request_result' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
+  from holdfast.request_result) x
  group by place, key order by place, key

@@ -10,5 +10,14 @@ select 'death' as place, case when substr(body, 1, length(:sealed)) = :sealed an
   from holdfast_death where body is not null
  union all
 select 'event' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
-  from holdfast_event where body is not null) x
+  from holdfast_event where body is not null
+ union all
+select 'schedule' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
+  from holdfast_schedule where body is not null
+ union all
+select 'request' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
+  from holdfast_request
+ union all
+select 'request_result' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
+  from holdfast_request_result) x
  group by place, key order by place, key
