@@ -42,6 +42,7 @@ SHOWN = {
     "doctor deep": "doctor --deep",
     "audit": "audit",
     "messages list": "messages list",
+    "messages list ended": "messages list --ended",
     "messages show": "messages show {retrying}",
     "messages retry": "messages retry {retrying}",
     "messages retry all": "messages retry --all",

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from ..errors import UsageError
+from ..model.failure import STARTS_SPENT
 from ..model.message import Death, Flag, Reason, Trouble
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class Filter:
     redriven: bool | None = None
     held: bool | None = None
     ids: tuple[UUID, ...] | None = None
+    subject: str | None = None  # the whole, or how it begins: Submission/*
 
     def __post_init__(self) -> None:
         for name, value in (("died_before", self.died_before), ("died_after", self.died_after)):
@@ -127,6 +129,11 @@ class Letter:
     error: str | None
     halts: bool
     seq: int = 0
+
+    @property
+    def starts(self) -> int:
+        """How often its handler may have begun: without the attempt that only gave it up."""
+        return self.attempts - (self.error or "").startswith(STARTS_SPENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +221,25 @@ class Content:
     errors: tuple[Trouble, ...]
     deaths: tuple[Death, ...] = ()
     traceback: str | None = None  # the last one
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMessage:
+    """A line of history, with the message that it is about."""
+
+    id: UUID
+    queue: str
+    type: str
+    subject: str | None
+    stream: str | None
+    outcome: str
+    ended_at: datetime
+    started_at: datetime | None
+    due_at: datetime
+    attempts: int
+    failures: int
+    status: int
+    why: str | None
 
 
 @dataclass(frozen=True, slots=True)
