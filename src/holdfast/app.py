@@ -9,12 +9,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from .alerting.sinks import Sink
 from .bodies.keys import Source, keys_for
 from .by_hand import ByHand
 from .clock import Clock, SystemClock
+from .errors import InvalidSettings
+from .facade import configured
 from .facade.asks import Asks
 from .facade.declares import Declares
 from .facade.recurs import Recurs
@@ -98,6 +100,38 @@ class Holdfast(Declares, Asks, Recurs, Works):
         self.requests = Requests(
             self, lambda: self.store, lambda: self.publishing, self.settings, RequestPen(self.keys)
         )
+
+    @classmethod
+    def from_config(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        clock: Clock | None = None,
+        redact: Iterable[Rule] = (),
+        metrics: bool = False,
+        keys: Source | None = None,
+        recovery: Mapping[Reason, Recovery] | None = None,
+        otel: bool | None = None,
+        require_on: bool = False,
+        **settings: Unpack[SettingsOptions],
+    ) -> Self:
+        """The application that a file describes: database, settings, brokers, destinations, inboxes (docs/settings.md).
+
+        It is `path`, or the nearest holdfast.toml or pyproject.toml with `[tool.holdfast]`, from here upwards. What is
+        given here wins over what stands there.
+        """
+        told = configured.find(path)
+        if told is None:
+            raise InvalidSettings(
+                "There is no holdfast.toml, and no pyproject.toml with [tool.holdfast], here or in a folder above."
+            )
+        wanted: SettingsOptions = {**told.settings, **settings}  # type: ignore[typeddict-item]
+        app = cls(
+            told.database(), clock=clock, redact=redact, metrics=metrics, keys=keys, recovery=recovery, otel=otel,
+            require_on=require_on, **wanted,
+        )  # fmt: skip
+        app.configure(told)
+        return app
 
     def _in_store(self) -> tuple[Publishing, ByHand]:
         """Publishing and working by hand, in the database that this application is in now."""

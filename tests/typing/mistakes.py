@@ -328,6 +328,11 @@ async def fulfil(order: Order, flow: Flow) -> int:
     return 1
 
 
+@app.activity(on_dead="halt")  # refused: "answer" or "wait"
+async def waits_for_nobody(order: Order) -> Order:
+    return order
+
+
 @app.activity(retri="api")  # refused: retry
 async def pays(order: Order) -> Order:
     return order
@@ -344,3 +349,6 @@ app.orchestrations.start(fulfil, order, attributes={"customer": 17})  # refused:
 app.orchestrations.start(fulfil, order, atributes={})  # refused: attributes
 fulfil.using(attributes=["customer"])  # refused: a mapping
 app.orchestrations.result("order-1", timout=1.0)  # refused: timeout
+
+Holdfast.from_config(lease="60")  # refused: a number
+app.operations.destinations.pause()  # refused: the name of the destination

@@ -501,6 +501,11 @@ async def renamed(order: Order) -> None: ...
 careful = Holdfast("sqlite:///shop.db", require_on=True)  # accepted: on= is never forgotten
 
 
+@app.activity(on_dead="wait")  # accepted: its instance waits for a redrive
+async def repaired(order: Order) -> float:
+    return 1.0
+
+
 @app.activity(retry="api", timeout=5.0, returns={"ValueError": ValueError})  # accepted: on an application
 async def pay(order: Order) -> Receipt:
     return Receipt(1)
@@ -526,3 +531,9 @@ app.orchestrations.start(
 )  # accepted
 app.orchestrations.cancel(started, "changed my mind")
 print(app.orchestrations.status(started).state, app.orchestrations.result(started, timeout=1.0))
+
+from_file: Holdfast = Holdfast.from_config("holdfast.toml", lease=60.0)
+print(
+    [each.state for each in app.operations.destinations.list()],
+    app.operations.inboxes.test("billing").is_usable,
+)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overload
 
 from ..alerting.sinks import FunctionSink, Listener, Sink, Webhook
-from ..errors import InvalidSettings, UsageError
+from ..errors import HoldfastError, InvalidSettings, UsageError
 from ..handlers.context import Context
 from ..handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare, is_declared_again
 from ..handlers.forms import BatchDeclaration, Declaration, HandlerKeywords
@@ -17,7 +18,7 @@ from ..model.limits import Breaker as BreakerLike
 from ..model.limits import SharedRate, SharedSlots, slots_count
 from ..model.message import Reason
 from ..operations.letters import DeadLetter, hook
-from ..orchestrations.declared import ActivityDeclaration, OrchestrationDeclaration
+from ..orchestrations.declared import ActivityDeclaration, OnDeadLetter, OrchestrationDeclaration
 from ..orchestrations.declaring import ActivityKeywords
 from ..orchestrations.failures import Errors
 from ..rules import aftermath
@@ -31,6 +32,7 @@ from ..settings import RetryProfile
 from ..transports.contract import SendingConnector
 from ..transports.destination import Destination, DestinationKeywords, declare_destination
 from ..worker.around import Around
+from .configured import Configured, options
 from .publishes import Publishes
 
 if TYPE_CHECKING:
@@ -121,14 +123,16 @@ class Declares(Publishes, Protocol):
     # -- orchestrations
 
     def activity(
-        self, *, name: str | None = None, returns: Errors | None = None, **options: Unpack[ActivityKeywords]
-    ) -> ActivityDeclaration:
+        self, *, name: str | None = None, returns: Errors | None = None, on_dead: OnDeadLetter = "answer",
+        **options: Unpack[ActivityKeywords],
+    ) -> ActivityDeclaration:  # fmt: skip
         """Declare the function below as an activity: a handler that orchestrations call and whose result they get.
 
         It has the queue of its name and takes the options of a handler. `returns` names exceptions that calling code
-        gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed.
+        gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed. With
+        `on_dead="wait"` a dead letter is no answer: the instance waits until somebody redrives or discards it.
         """
-        return self._declaring.activity(name, returns or {}, options)
+        return self._declaring.activity(name, returns or {}, on_dead, options)
 
     def orchestration(
         self, *, version: str = "1", name: str | None = None, returns: Errors | None = None,
@@ -212,6 +216,23 @@ class Declares(Publishes, Protocol):
         self.inboxes[name] = made
         return made
 
+    def configure(self, told: Configured) -> None:
+        """Declare the destinations and inboxes of a configuration file. `from_config` does it."""
+        brokers = told.connectors()
+        for name, sends in told.destinations.items():
+            with _named(f"{told.where}.destinations.{name}"):
+                self.destination(
+                    name, brokers[sends.broker], types=sends.types, **options(sends, "broker", "types")
+                )
+        for name, receives in told.inboxes.items():
+            with _named(f"{told.where}.inboxes.{name}"):
+                self.inbox(
+                    name,
+                    brokers[receives.broker],
+                    queue=receives.queue,
+                    **options(receives, "broker", "queue"),
+                )
+
     # -- alerts
 
     def on_alert(self, function: Hear) -> Hear:
@@ -241,3 +262,12 @@ class Declares(Publishes, Protocol):
         if any(each.name == sink.name for each in self._sinks):
             raise InvalidSettings(f"Alerts go to {sink.name} already: give each sink once.")
         self._sinks.append(sink)
+
+
+@contextmanager
+def _named(key: str) -> Iterator[None]:
+    """Errors begin with the key of the file that they are about."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise InvalidSettings(f"{key}: {error}") from None
