@@ -337,6 +337,7 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
+    instances: int = 0  # of orchestrations
     more: bool = False  # the time was too short: more is left to remove
 
 

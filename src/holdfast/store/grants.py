@@ -24,7 +24,9 @@ from .text import DEFAULT_SCHEMA, in_schema
 Access = Literal["worker", "producer", "viewer"]
 ACCESSES: tuple[Access, ...] = get_args(Access)
 
-PRODUCES = ("append", "append_event", "append_one", "append_plain", "ids_taken")
+PRODUCES = (
+    "append", "append_event", "append_one", "append_plain", "begin_instance", "ids_taken", "instance_state",
+)  # fmt: skip
 COLUMNS = (
     "id",
     "type",
