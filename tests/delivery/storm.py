@@ -29,6 +29,8 @@ TABLES = {
     False: "create table {} (id bigserial primary key, stream text not null, n integer not null)",
 }
 
+SENDS = {"shop": "order.placed", "billing": "order.billed"}
+
 
 @dataclass(frozen=True)
 class Course:
@@ -60,6 +62,12 @@ class Service:
     def start(self) -> None:
         target = f"tests.delivery.services:{self.name}"
         self.process = self.lab.start(target=target, broker=self.wire.url, name=self.exchange, log="WARNING")
+
+    def customer(self) -> Holdfast:
+        """The same application in the test, which only publishes."""
+        made = services.service(self.name, SENDS[self.name], self.lab.url, self.wire.url, self.exchange)
+        made.prepare()
+        return made
 
     def kill(self) -> None:
         """Its supervisor and all its workers, at once; a new one starts."""
@@ -99,10 +107,7 @@ class Storm:
             (service, course.at(course.service_kills, at))
             for service, at in zip(self.both, (0.3, 0.7), strict=True)
         ]
-        customer = services.service(
-            "shop", "order.placed", self.shop.lab.url, self.shop.wire.url, self.shop.exchange
-        )
-        customer.prepare()
+        customer = self.shop.customer()
         for service in self.both:
             service.start()
         for batch in range(course.batches):

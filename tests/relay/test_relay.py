@@ -114,6 +114,43 @@ async def test_streams_keep_their_order_through_faults_of_every_kind(lab: Lab) -
         assert numbers(memory, stream) == list(range(20 * len(Fault)))
 
 
+@pytest.mark.covers("C25", "V15")
+@pytest.mark.parametrize("fault", [Fault.REFUSE, Fault.NO_ROUTE, Fault.TOO_LARGE])
+async def test_every_answer_of_the_broker_at_every_index_of_a_run(lab: Lab, fault: Fault) -> None:
+    """Twenty groups of five streams with four messages each; in each group another message has that fate."""
+    app, _ = lab.still()
+    memory = broker()
+    declare(app, memory)
+    groups = [(lane, index) for lane in range(5) for index in range(4)]
+    culprits = {f"g{at}-{lane}{index}" for at, (lane, index) in enumerate(groups)}
+    memory.fail(fault, times=10**6, only=lambda each: each.headers["cloudEvents:subject"] in culprits)
+    memory.confirm_in(reversed)
+    publish(app, [f"g{at}-{lane}" for at in range(len(groups)) for lane in range(5)], 4)
+    app.prepare()
+    await app.worker(until_idle=True).run()
+    found = {row.subject: "sent" for row in lab.rows("history")}
+    found |= {row.subject: f"dead {row.reason}" for row in lab.rows("dead")}
+    found |= {
+        row.subject: f"attempts {row.attempts}, failures {row.failures}, refunds {row.refunds}"
+        for row in lab.rows("message")
+    }
+    wanted = {}
+    for at, (culprit, index) in enumerate(groups):
+        for lane in range(5):
+            for n in range(4):
+                what = "sent"
+                if fault is Fault.TOO_LARGE:
+                    what = f"dead {Reason.PAYLOAD_TOO_LARGE}" if (lane, n) == (culprit, index) else "sent"
+                elif lane == culprit and n >= index:
+                    what = (
+                        "attempts 1, failures 1, refunds 0"
+                        if n == index
+                        else "attempts 0, failures 0, refunds 0"
+                    )
+                wanted[f"g{at}-{lane}{n}"] = what
+    assert found == wanted
+
+
 @pytest.mark.covers("X52")
 async def test_an_unroutable_message_is_retried_for_an_hour_and_then_dead(lab: Lab) -> None:
     app, clock = lab.still()

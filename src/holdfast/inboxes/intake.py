@@ -23,7 +23,7 @@ from ..errors import NotMigrated, StoreUnavailable
 from ..model.endpoint import Connected, Endpoint, Standing
 from ..model.message import NewMessage, Reason, Stillborn
 from ..rules.aftermath import HOOK_QUEUE, news
-from ..rules.reconnect import pause
+from ..rules.reconnect import STEADY, pause
 from ..settings import Settings
 from ..store import Store
 from ..store.moments import moment_of
@@ -111,6 +111,8 @@ class Intake:
             await self.receiver.close()
 
     def _tell_broken(self, error: TransportBroken) -> None:
+        if self._state == "open" and self.clock.monotonic() - self._since >= STEADY:
+            self._failures = 0
         self._become("broken", str(error))
         self._tries += 1
         if self._failures in (0, 5):  # once when it is lost, once when it stays away

@@ -26,7 +26,7 @@ from ..model.work import Leased
 from ..rules.breaker import State
 from ..rules.delivery import Cancelled, Died, Ending, Raised, Returned, Sealed, Unsent, goes_alone
 from ..rules.policy import HandlerPolicy
-from ..rules.reconnect import LONG_AWAY, pause
+from ..rules.reconnect import LONG_AWAY, STEADY, pause
 from ..rules.redact import Masking
 from ..telemetry.logs import Log
 from .contract import (
@@ -301,6 +301,8 @@ class _Line:
             self._opened(self._clock.monotonic(), changed)
 
     def _shut(self, now: float, broken: Broken) -> None:
+        if now - self._since >= STEADY:
+            self._failures = 0
         self._shut_at = self._since = now
         self._tries = 0
         self._try_at = now + pause(self._failures, self._clock.roll())
