@@ -40,6 +40,7 @@ from .orchestrations.flow import Flow
 from .orchestrations.journal import JournalUnreadable
 from .orchestrations.outside import InstanceStatus
 from .orchestrations.turns import TurnOverrun
+from .requests.kinds import Answer, Asked, Request, RequestKind, Resolved
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
 from .rules.recovery import Recovery
@@ -54,8 +55,10 @@ __all__ = [
     "Activity",
     "ActivityFailed",
     "Alert",
+    "Answer",
     "AnyHandler",
     "ArchiveFailed",
+    "Asked",
     "Batch",
     "BodySealed",
     "Breaker",
@@ -101,6 +104,9 @@ __all__ = [
     "Reason",
     "Recovery",
     "Refused",
+    "Request",
+    "RequestKind",
+    "Resolved",
     "RetryOptions",
     "RetryPolicy",
     "RetryProfile",

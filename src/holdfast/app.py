@@ -14,6 +14,7 @@ from .alerting.sinks import Sink
 from .bodies.keys import Source, keys_for
 from .by_hand import ByHand
 from .clock import Clock, SystemClock
+from .facade.asks import Asks
 from .facade.declares import Declares
 from .facade.works import Works
 from .handlers.registry import Handlers
@@ -25,6 +26,8 @@ from .orchestrations.messages import Pen
 from .orchestrations.outside import Orchestrations
 from .orchestrations.turns import Memory, Place
 from .publishing import Publishing
+from .requests.hooks import Pen as RequestPen
+from .requests.outside import Requests
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .settings import Settings, SettingsOptions
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from .telemetry.tracing import Tracing
 
 
-class Holdfast(Declares, Works):
+class Holdfast(Declares, Asks, Works):
     """An application's engine: `app = Holdfast("sqlite:///shop.db")`, later `postgresql://...`."""
 
     def __init__(
@@ -87,6 +90,9 @@ class Holdfast(Declares, Works):
         place = Place(lambda: self.store, lambda: self.clock, self.settings, Pen(self.keys), Memory())
         self.orchestrations = Orchestrations(place, lambda: self.publishing)
         self._declaring = Declaring(self, self.orchestrations)
+        self.requests = Requests(
+            self, lambda: self.store, lambda: self.publishing, self.settings, RequestPen(self.keys)
+        )
 
     def _in_store(self) -> tuple[Publishing, ByHand]:
         """Publishing and working by hand, in the database that this application is in now."""

@@ -89,7 +89,7 @@ class Publishing:
         """Store messages, in one statement."""
         with self._sending(drafts):
             if on is None:
-                self._without_on(drafts)
+                self.refuse_without_on(drafts[0].type, "publish")
                 self.subscribe()
                 published = self.store.run(engine.append(drafts, place=True))
             else:
@@ -106,7 +106,7 @@ class Publishing:
         """Like `publish`, for async code and async connections or sessions."""
         with self._sending(drafts):
             if on is None:
-                self._without_on(drafts)
+                self.refuse_without_on(drafts[0].type, "publish")
                 if not self.is_subscribed:
                     await asyncio.to_thread(self.subscribe)
                 published = await self.store.arun(engine.append(drafts, place=True))
@@ -122,12 +122,12 @@ class Publishing:
 
     # -- what is probably a mistake
 
-    def _without_on(self, drafts: list[NewMessage]) -> None:
-        """A publish in a transaction of its own, where `on=` may have been forgotten."""
+    def refuse_without_on(self, what: str, verb: str) -> None:
+        """A publish in a transaction of its own, where `on=` may have been forgotten. `verb` is what was called."""
         if self.require_on:
             raise UsageError(
-                f"Nothing was stored: {drafts[0].type} was published without on=, and {self.who} has require_on=True. "
-                "Give your connection or session, publish(..., on=session), so that both are committed together."
+                f"Nothing was stored: {what} was published without on=, and {self.who} has require_on=True. "
+                f"Give your connection or session, {verb}(..., on=session), so that both are committed together."
             )
         if self._has_warned_of_blocks:
             return
@@ -136,8 +136,9 @@ class Publishing:
             log.warning(
                 "publish.outside_transaction",
                 "%(type)s was published without on= inside an atomic block of Django on the same database: the message "
-                "stays when the block is rolled back. Write publish(..., on=django.db.connection). Told once.",
-                type=drafts[0].type,
+                "stays when the block is rolled back. Write %(verb)s(..., on=django.db.connection). Told once.",
+                type=what,
+                verb=verb,
             )
 
     def _unknown_queues(self, drafts: list[NewMessage]) -> set[str]:
@@ -160,8 +161,11 @@ class Publishing:
                     queues=", ".join(sorted(there)) or "none",
                 )
 
-    def store_with(self, plan: Callable[[], Runnable[T]], on: object) -> T:
-        """Run another plan that stores messages, as `publish` does: in the caller's transaction or in its own."""
+    def store_with(self, plan: Callable[[], Runnable[T]], on: object, *, verb: str = "publish") -> T:
+        """Run another plan that stores messages, as `publish` does: in the caller's transaction or in its own.
+
+        `verb` is what the caller called, for the texts of errors.
+        """
         if on is None:
             self.subscribe()
             return self.store.run(plan())
@@ -169,9 +173,9 @@ class Publishing:
         made = self._in(handle, plan())
         if not self.is_subscribed and not self.store.has_one_writer:
             self.subscribe()
-        return handle.run(self.store.bound(made), verb="publish")
+        return handle.run(self.store.bound(made), verb=verb)
 
-    async def astore_with(self, plan: Callable[[], Runnable[T]], on: object) -> T:
+    async def astore_with(self, plan: Callable[[], Runnable[T]], on: object, *, verb: str = "apublish") -> T:
         if on is None:
             if not self.is_subscribed:
                 await asyncio.to_thread(self.subscribe)
@@ -180,7 +184,7 @@ class Publishing:
         made = self._in(handle, plan())
         if not self.is_subscribed and not self.store.has_one_writer:
             await asyncio.to_thread(self.subscribe)
-        return await handle.arun(self.store.bound(made), verb="apublish")
+        return await handle.arun(self.store.bound(made), verb=verb)
 
     def _sending(self, drafts: list[NewMessage]) -> AbstractContextManager[object]:
         return _NOTHING if self.tracing is None else self.tracing.sending(drafts)

@@ -11,6 +11,7 @@ from .errors import InvalidSettings
 ARCHIVES = ("file", "s3", "gs", "az")
 
 RetryProfile = Literal["patient", "brisk", "api", "steady", "immediate"]  # what they are: rules/retry.py
+REQUESTS_MIN = 86_400.0  # seconds that ended requests are kept at least
 
 
 class SettingsOptions(TypedDict, total=False):
@@ -38,6 +39,7 @@ class SettingsOptions(TypedDict, total=False):
     instances: float
     journal_events: int
     journal_bytes: int
+    requests: float
     poll_min: float
     poll_max: float
     refunds: int
@@ -82,10 +84,9 @@ class Settings:
     dedupe: float = 7 * 86_400.0
     audit: float = 90 * 86_400.0
     instances: float = 30 * 86_400.0  # of orchestrations, after their end, with their journals
-    journal_events: int = (
-        51_200  # of one execution; there the instance is paused, at a fifth there is a warning
-    )
+    journal_events: int = 51_200  # of one execution; there its instance is paused
     journal_bytes: int = 50 * 1024 * 1024  # the same
+    requests: float = 30 * 86_400.0
     poll_min: float = 0.002
     poll_max: float = 0.1
     refunds: int = 100
@@ -122,6 +123,11 @@ class Settings:
             raise InvalidSettings(
                 f"heartbeat={self.heartbeat} must be at most half of lease={self.lease}, "
                 "or leases lapse while handlers run."
+            )
+        if self.requests < REQUESTS_MIN:
+            raise InvalidSettings(
+                f"requests={self.requests} must be at least {REQUESTS_MIN:.0f}, a day: hooks look up the requests that "
+                "they are called for."
             )
         if self.poll_min > self.poll_max:
             raise InvalidSettings(f"poll_min={self.poll_min} is above poll_max={self.poll_max}.")

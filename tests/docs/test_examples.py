@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import pika
 import pytest
 
 from tests.docs.blocks import ROOT, text_of
+from tests.transports.conftest import rabbitmq, rabbitmq_version
 
+__all__ = ["rabbitmq", "rabbitmq_version"]
 EXAMPLES = sorted(each.name for each in (ROOT / "examples").glob("*.py"))
 
 
@@ -24,6 +29,47 @@ def test_it_runs(example: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
+
+
+def on_broker(example: str, url: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / example)],
+        cwd=folder,
+        env={**os.environ, "RABBITMQ_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "broker: RabbitMQ" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.covers("V14", "V27", "V28", "V31")
+def test_grading_on_a_real_broker(rabbitmq: str, tmp_path: Path) -> None:
+    said = on_broker("grading.py", rabbitmq, tmp_path)
+    assert "submission s0: waiting" in said
+    assert "ticket of vstep: The broker had given it up: rejected" in said
+    assert "ticket of grader: Dead: an empty essay" in said
+    assert "submission s2: graded" in said
+    with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq))) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("vstep.dlx", "direct", durable=True)  # refused if it is another
+        dead = {"x-dead-letter-exchange": "vstep.dlx", "x-dead-letter-routing-key": "grading.dlq"}
+        limit = {"x-delivery-limit": -1} if connection._impl.server_properties["version"] >= "4" else {}
+        channel.queue_declare(
+            "grading.request", durable=True, arguments={"x-queue-type": "quorum", **dead, **limit}
+        )
+        channel.confirm_delivery()
+        channel.basic_publish(
+            "vstep.dlx", "grading.dlq", b"{}", mandatory=True
+        )  # raises if no queue takes it
+        channel.basic_publish("vstep.exchange", "grading.request", b"{}", mandatory=True)
+
+
+def test_orders_on_a_real_broker(rabbitmq: str, tmp_path: Path) -> None:
+    said = on_broker("orders.py", rabbitmq, tmp_path)
+    assert said.count("20 orders, shipped once each and in order") == 3
 
 
 def test_all_are_listed() -> None:

@@ -117,7 +117,7 @@ def test_a_rotation_seals_journals_results_and_status_again(url: str) -> None:
     assert done.changed >= 6
     assert '"key":"old"' not in bodies(both)
     kinds = {each.kind for each in both.app.operations.keys.counts() if each.key == "new"}
-    assert kinds >= {"journals", "results", "status"}
+    assert kinds >= {"journals", "outcomes", "status"}
 
     only = Shop(url, {"keys": [new]})
     waits(only)

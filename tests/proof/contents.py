@@ -14,6 +14,9 @@
     d1, d2                   dead letters of the streams a and e, which went on; d2 has a dedupe key and was edited
     t1, t2                   timers for the streams a and b, due a minute later
     unrouted                 nobody subscribes to its type yet; its stream is a
+    requests                 open: until an hour later, with hooks; due: its deadline has passed and nobody has swept;
+                             slow: its delay is not told yet; late: it has timed out and a late result came;
+                             waits: a result was there before it; and a result that never had a request
     beside the work          an event, an audited order, a turn, and alerts: two are raised, one of them is being told,
                              and a third is over and told
 
@@ -23,7 +26,7 @@ Time stands still: all operations happen at `now`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
@@ -31,10 +34,16 @@ from msgspec.structs import replace
 
 from holdfast.model.alert import AlertOver, AlertRaised, Episode
 from holdfast.model.message import NewMessage
+from holdfast.model.request import Happening
 from holdfast.model.work import Leased
-from holdfast.store.plans import alerts, audit
+from holdfast.requests import verbs
+from holdfast.requests.hooks import Pen
+from holdfast.requests.verbs import Arrival, Opening
+from holdfast.store.plans import alerts, audit, engine, requests
 from holdfast.store.plans import dead as dead_letters
 from tests.store.box import Box, dead, done, new
+
+PEN = Pen(None)
 
 
 @dataclass
@@ -82,7 +91,7 @@ def fill(box: Box) -> Contents:
     box.subscribe("s", "odd")
     box.subscribe("m", "moved")
     contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
-    for part in (_dead_letters, _fan_out, _streams, _loose, _beside):
+    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside):
         part(box, contents)
     contents.seqs = {(contents.names[m.id], m.queue): m.seq for m in box.messages()}
     contents.numbers = {contents.names[d.id]: d.seq for d in box.read("dead")}
@@ -160,6 +169,38 @@ def _loose(box: Box, c: Contents) -> None:
     # Another message has the id of m3, in a queue that nobody takes from.
     box.publish(new("same", id=c.ids["m3"], queue="z", delay=1.0))
     _send(box, c, "unrouted", type="new", stream="a")
+
+
+def _requests(box: Box, c: Contents) -> None:
+    run = box.store.run
+    run(engine.subscribe({f"grading.{each}": () for each in Happening}))
+    for name, within in (("late", 1), ("open", 3600), ("due", 30), ("slow", 90), ("waits", 3600)):
+        c.ids[f"r_{name}"] = id = uuid5(NAMESPACE_OID, name)
+        if name == "waits":  # as if it had been committed while the result was stored
+            early = Arrival(uuid5(id, "early"), id, None, "1", source=uuid5(id, "source"))
+            run(verbs.resolve([early], PEN, keeps_early=True))
+        soft = 0.5 if name == "slow" else None
+        opening = Opening(id, "grading", None, name, "1", timedelta(seconds=within), None, soft, None)
+        if name == "waits":
+            terms = {
+                "kind": "grading",
+                "variant": None,
+                "type": None,
+                "stream": None,
+                "subject": name,
+                "body": "1",
+            }
+            until = box.now + timedelta(hours=1)
+            times = {"created_at": box.now, "deadline": until, "soft_at": None, "next_at": until}
+            run(requests.open_(id, **terms, **times))
+        else:
+            run(verbs.open_(opening, PEN))
+        if name == "late":
+            box.clock.advance(seconds=2)
+            run(verbs.resolve([Arrival(uuid5(id, "late"), id, None, "1")], PEN))
+    box.query("delete from {message} where queue = 'grading.failed'")  # its hook was called
+    orphan = Arrival(uuid5(NAMESPACE_OID, "orphan"), UUID(int=7), None, "1", source=UUID(int=8))
+    run(verbs.resolve([orphan], PEN, keeps_early=True))
 
 
 def _beside(box: Box, c: Contents) -> None:

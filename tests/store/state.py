@@ -45,12 +45,16 @@ COLUMNS = {
     "instance": "id queue start execution turn mark state reply result status trouble entries size started_at "
     "turned_at ended_at",
     "journal": "id execution turn part body",
+    "request": "id kind variant type stream subject body state reason created_at deadline soft_at told_at next_at "
+    "ended_at timed_out_at result received_at accepted_at accepted_by results late",
+    "request_result": "id request received_at standing failed body source",
 }
 TIMES = frozenset(
     {"claimable_at", "created_at", "deadline", "died_at", "due_at", "ended_at", "halted_at", "paused_at"}
 )
 TIMES |= {"held_at", "stored_at", "seen_at", "started_at", "until"}
 TIMES |= {"at", "calm_since", "changed_at", "next_at", "opened_at", "since", "try_at", "turned_at"}
+TIMES |= {"soft_at", "told_at", "timed_out_at", "received_at", "accepted_at"}
 BOOLEANS = frozenset({"asleep", "cancel", "forced", "head", "stopping"})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,11 +23,15 @@ from holdfast.model.ids import new_id
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Delta, Look
 from holdfast.operations import Operations
+from holdfast.requests import verbs
+from holdfast.requests.hooks import Pen
+from holdfast.requests.verbs import Arrival, Opening
 from holdfast.rules import delivery
 from holdfast.settings import Settings
 from holdfast.store import migrate
 from holdfast.store.plans import dead_queries, engine, instances
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.statement import Plan, Statement
 from holdfast.store.text import SYNTAX, Text, compile, load
 from tests.databases import migrated
 from tests.store.box import QUEUE, Box, concluded, dead, done, failed, given_back, names, new
@@ -296,6 +301,7 @@ def test_the_engine_calls_none_of_it(victim: Callable[[str], PostgresStore], pos
     everything(box)
     operate(box)
     turn(box)
+    ask(box)
     store.close()
     with psycopg.connect(postgres_dsn, autocommit=True) as db:
         wait_until_ended(db)
@@ -323,6 +329,27 @@ def turn(box: Box) -> None:
     box.send("x", queue="turns")
     leased = box.claim_one("turns")
     assert box.settle(concluded(leased, delivery.Returned(delta=Delta("turns", (row,))))) == set()
+
+
+def ask(box: Box) -> None:
+    """Requests: asked, given more time, answered, timed out, accepted; the triggers of both tables."""
+    pen = Pen(None)
+    ids = [new_id(), new_id()]
+    for id in ids:
+        opening = Opening(id, "grading", None, None, "1", timedelta(seconds=60), None, 0.5, new("sent"))
+        assert box.store.run(verbs.open_(opening, pen))[0]
+    box.store.run(verbs.extend(ids[0], timedelta(seconds=1)))
+    (answer,) = box.store.run(verbs.resolve([Arrival(new_id(), ids[0], None, "1")], pen))
+    assert answer is not None
+    box.clock.advance(hours=1)
+    assert box.store.run(verbs.sweep(pen)).ended == 1
+    box.store.run(verbs.resolve([Arrival(new_id(), ids[1], None, "1")], pen))
+    box.store.run(verbs.accept(ids[1], None, "anna", pen))
+
+    def resealed() -> Plan[None]:
+        yield Statement("update holdfast.request_result set body = '2'")
+
+    box.store.run(resealed())
 
 
 def wait_until_ended(db: psycopg.Connection[Any]) -> None:

@@ -15,6 +15,7 @@ from ..model.message import Reason
 from ..orchestrations.declaring import Declaring
 from ..orchestrations.outside import Orchestrations
 from ..publishing import Publishing
+from ..requests.outside import Requests
 from ..rules.recovery import Recovery
 from ..rules.redact import Masking
 from ..settings import Settings
@@ -42,6 +43,7 @@ class Parts(Protocol):
     breakers: Breakers
     publishing: Publishing
     orchestrations: Orchestrations
+    requests: Requests
     sheet: Sheet | None
     tracing: Tracing | None
     _by_hand: ByHand

@@ -10,6 +10,7 @@ from typing import Protocol
 from ..by_hand import Reported
 from ..model.message import NewMessage, Reason
 from ..model.work import Batch, Leased, Settlement
+from ..requests import sweeping
 from ..rules import delivery
 from ..telemetry import Watch, together
 from ..telemetry.meter import Meter
@@ -53,7 +54,7 @@ class Works(Publishes, Protocol):
 
         Each step blocks, does a bounded part in one commit and says when it has more to do.
         """
-        return {}
+        return {"requests": sweeping.step(lambda: self.store, self.requests.pen)}
 
     def _intakes(self, queues: Iterable[str] | None) -> list[Companion]:
         """What receives for the inboxes of a worker."""

@@ -21,6 +21,8 @@ from ..handlers.consumer import Consumer
 from ..inboxes.declared import Inbox
 from ..limits import breakers as limits
 from ..model.message import Death, Trouble
+from ..requests.hooks import Pen
+from ..requests.sweeping import catch_early
 from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
@@ -43,6 +45,7 @@ from .messages import Messages
 from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .queues import Queues
 from .repair import repair
+from .requests import RequestCounts, RequestDossier, RequestLine, RequestResult, RequestsDesk
 from .results import (
     STATES,
     Action,
@@ -127,6 +130,11 @@ __all__ = [
     "Redriven",
     "Rehearsal",
     "Repaired",
+    "RequestCounts",
+    "RequestDossier",
+    "RequestLine",
+    "RequestResult",
+    "RequestsDesk",
     "RetryBacklog",
     "State",
     "Status",
@@ -180,6 +188,7 @@ class Operations:
         self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
+        self.requests = RequestsDesk(self._desk)
         self._inboxes = inboxes or {}
         self.destinations = Endpoints(self._desk, self.queues, "destination", self._inboxes)
         self.inboxes = Endpoints(self._desk, self.queues, "inbox", self._inboxes)
@@ -364,6 +373,7 @@ class Operations:
         """How many leases were ended, messages adopted, dead letters redriven by their policies, and archived."""
         desk, settings = self._desk, self._desk.settings
         self.subscriptions.follow()
+        catch_early(desk.store, Pen(desk.keys))
         return (
             desk.command("Leases", engine.recover),
             desk.command("Unrouted messages", engine.adopt, ADOPTED_MAX),

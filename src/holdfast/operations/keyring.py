@@ -16,9 +16,16 @@ from .desk import Desk, Tally, log
 BATCH = 50
 BATCHES_MAX = 1_000_000
 KINDS = {
-    "message": "pending", "dead": "dead", "death": "edited", "event": "events",
-    "journal": "journals", "result": "results", "status": "status",
-}  # fmt: skip
+    "message": "pending",
+    "dead": "dead",
+    "death": "edited",
+    "event": "events",
+    "journal": "journals",
+    "result": "outcomes",
+    "status": "status",
+    "request": "requests",
+    "request_result": "results",
+}
 
 
 @dataclass(frozen=True, slots=True)

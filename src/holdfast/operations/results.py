@@ -338,6 +338,7 @@ class Housekept:
     audit: int = 0
     alerts: int = 0
     instances: int = 0  # of orchestrations
+    requests: int = 0
     more: bool = False  # the time was too short: more is left to remove
 
 

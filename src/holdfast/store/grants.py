@@ -25,8 +25,19 @@ Access = Literal["worker", "producer", "viewer"]
 ACCESSES: tuple[Access, ...] = get_args(Access)
 
 PRODUCES = (
-    "append", "append_event", "append_one", "append_plain", "begin_instance", "ids_taken", "instance_state",
-)  # fmt: skip
+    "append",
+    "append_event",
+    "append_one",
+    "append_plain",
+    "begin_instance",
+    "ids_taken",
+    "instance_state",
+    "request_extend",
+    "request_hold",
+    "request_open",
+    "request_record",
+    "request_settle",
+)
 COLUMNS = (
     "id",
     "type",

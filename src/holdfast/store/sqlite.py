@@ -48,7 +48,7 @@ class SqliteStore:
         self.path, self.clock = path if path == ":memory:" else os.path.abspath(path), clock
         self._realpath = None if path == ":memory:" else os.path.realpath(path)
         self._ours: set[str] = set()  # names under which connections of the caller have this file
-        self.engine = SqliteEngine(settings.errors_kept)
+        self.engine = SqliteEngine(settings.errors_kept, self.now)
         self.in_memory = path == ":memory:"
         self._asks: SimpleQueue[Ask | None]
         self._thread: threading.Thread | None

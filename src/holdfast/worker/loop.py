@@ -301,6 +301,7 @@ class Worker:
             and not report.want
             and not report.looks
             and told is None
+            and not last  # a step of the tick did something in the last turn: is there still nothing?
             and now - self._asked_at < ASKS_EVERY
         ):
             return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from uuid import NAMESPACE_OID, uuid5
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 import psycopg
 from msgspec.structs import replace as replace_struct
@@ -26,6 +26,8 @@ from holdfast.model.work import Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
+from holdfast.requests import verbs as asking
+from holdfast.requests.verbs import Arrival, Opening
 from holdfast.rules.numbers import raised
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, Store
@@ -45,7 +47,7 @@ from holdfast.store.plans import dead as dead_letters
 from holdfast.store.plans.audit import Entry
 from holdfast.store.recognise import recognise
 from holdfast.store.statement import Alone, Bound, Plan, Runnable, Statement, bound
-from tests.proof.contents import Contents
+from tests.proof.contents import PEN, Contents
 from tests.store.box import cancelled, dead, done, failed, given_back, released
 
 Verb = Callable[["Hands"], Any]
@@ -134,7 +136,7 @@ class Hands:
 CLAIM: dict[str, Any] = {"want": [Want("q", 20), Want("r", 20), Want("s", 1)], "total": 50}
 
 
-QUEUES = ("m", "q", "r", "s", "z")
+QUEUES = ("m", "q", "r", "s", "z", "grading.completed", "grading.delayed", "grading.failed")
 
 
 def publish_in_transaction(h: Hands) -> None:
@@ -338,6 +340,42 @@ def connection_tell(h: Hands) -> None:
     )
 
 
+def ask(h: Hands) -> None:
+    """A request with its message, beside a write of the user's own."""
+    message = h.new("new1")
+    opening = Opening(message.id, "grading", None, "s", "1", timedelta(seconds=60), None, 0.5, message)
+    with h.transaction() as db:
+        h.business(db)
+        recognise(db).run(h.store.bound(asking.open_(opening, PEN)))
+
+
+def resolve(name: str, failed: str | None = None) -> Verb:
+    """A result, beside a write of the user's own."""
+
+    def verb(h: Hands) -> None:
+        id = h.contents.ids[f"r_{name}"]
+        arrival = Arrival(uuid5(id, "new"), id, failed, "1")
+        with h.transaction() as db:
+            h.business(db)
+            recognise(db).run(h.store.bound(asking.resolve([arrival], PEN)))
+
+    return verb
+
+
+def request(name: str, plan: Callable[[UUID], Runnable[Any]]) -> Verb:
+    return lambda h: h.run(plan(h.contents.ids[f"r_{name}"]))
+
+
+def accept(h: Hands) -> None:
+    id = h.contents.ids["r_late"]
+
+    def plan() -> Plan[None]:
+        yield from asking.accept(id, None, "me", PEN)
+        yield from h.desk.note(Entry("requests.accept", target=str(id)))
+
+    h.run(plan())
+
+
 def verbs() -> dict[str, Verb]:
     o, q = operator, queues
     return {
@@ -432,6 +470,17 @@ def verbs() -> dict[str, Verb]:
         "prune_deaths": prune("deaths"),
         "prune_audit": prune("audit"),
         "prune_alerts": prune("alerts"),
+        "prune_requests": prune("requests"),
+        "request": ask,
+        "request_resolve": resolve("open"),
+        "request_fail": resolve("open", "no"),
+        "request_resolve_overdue": resolve("due"),
+        "request_resolve_late": resolve("late"),
+        "request_sweep": lambda h: h.run(asking.sweep(PEN)),
+        "request_extend": request("open", lambda id: asking.extend(id, timedelta(seconds=60))),
+        "request_cancel": request("open", lambda id: asking.cancel(id, "why", PEN)),
+        "request_accept": accept,
+        "request_early": request("waits", lambda id: asking.decide_early([id], PEN)),
         "alert_decide": alert_decide,
         "alert_take": alert_take,
         "alert_told": alert_told,

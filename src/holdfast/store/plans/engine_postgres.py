@@ -20,6 +20,7 @@ from ..values import as_id, encode
 from .deltas import deltas_postgres
 from .families import found_postgres, looks_postgres
 from .operator_postgres import PostgresOperator
+from .requests_postgres import PostgresRequests
 from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, STREAM, Unread, by_queue, share
 from .settling import MessageFence, admissible, message_fence
 
@@ -72,7 +73,11 @@ class PostgresEngine:
     def __init__(self, schema: str = DEFAULT_SCHEMA, errors_kept: int = 10) -> None:
         self.schema = schema
         self.errors_kept = errors_kept
-        self._parts = {"engine": self, "operator": PostgresOperator(schema, errors_kept)}
+        self._parts = {
+            "engine": self,
+            "operator": PostgresOperator(schema, errors_kept),
+            "requests": PostgresRequests(),
+        }
 
     def bind(self, query: Query, now: datetime | None) -> Statement:
         params: dict[str, object] = {"now": now, **query.params}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -18,6 +18,7 @@ from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode,
 from .deltas import apply_sqlite
 from .families import NEVER, look_sqlite
 from .operator_sqlite import SqliteOperator
+from .requests_sqlite import SqliteRequests
 from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
 from .settling import admissible
 from .tallies_sqlite import Budget, Stream, count_left
@@ -44,9 +45,13 @@ class SqliteEngine:
 
     dialect: Dialect = "sqlite"
 
-    def __init__(self, errors_kept: int = 10) -> None:
+    def __init__(self, errors_kept: int = 10, time: Callable[[], int] | None = None) -> None:
         self.errors_kept = errors_kept
-        self._parts = {"engine": self, "operator": SqliteOperator(self, errors_kept)}
+        self._parts = {
+            "engine": self,
+            "operator": SqliteOperator(self, errors_kept),
+            "requests": SqliteRequests(time),
+        }
         self.appliers: dict[str, str] = {}  # of deltas, beside those in sql/: name -> statement
 
     def bind(self, query: Query, now: int) -> Statement:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...errors import Refused
 from ..statement import Plan, Verb, single, statements
 from ..values import BEGINNING, as_id, instant
-from . import endpoints, engine, operator
+from . import endpoints, engine, operator, requests
 from .operator import OrderMoved, advance, ago, end, in_hands
 from .rows import Pruned
 
@@ -154,6 +154,9 @@ def prune(what: str, age: float | None, limit: int, mark: Any = None) -> Plan[Pr
     if what == "history":
         pruned: Pruned = yield Verb("operator", "prune_history", (before, limit, mark))
         return pruned
+    if what == "requests":
+        assert before is not None
+        return (yield from requests.prune(before, limit))
     if what == "streams":
         params["queue"], params["name"] = mark or ("", "")
     elif what == "dedupe":

@@ -19,5 +19,11 @@ select 'result' as place, case when left(result, length(:sealed)) = :sealed then
   from holdfast.instance where result is not null
  union all
 select 'status' as place, case when left(status, length(:sealed)) = :sealed then substring(status from '"key":"([^"]*)"') end as key
-  from holdfast.instance where status is not null) x
+  from holdfast.instance where status is not null
+ union all
+select 'request' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
+  from holdfast.request
+ union all
+select 'request_result' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
+  from holdfast.request_result) x
  group by place, key order by place, key

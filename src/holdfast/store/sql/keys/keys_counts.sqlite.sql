@@ -19,5 +19,11 @@ select 'result' as place, case when substr(result, 1, length(:sealed)) = :sealed
   from holdfast_instance where result is not null
  union all
 select 'status' as place, case when substr(status, 1, length(:sealed)) = :sealed and json_valid(status) then json_extract(status, '$.key') end as key
-  from holdfast_instance where status is not null) x
+  from holdfast_instance where status is not null
+ union all
+select 'request' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
+  from holdfast_request
+ union all
+select 'request_result' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
+  from holdfast_request_result) x
  group by place, key order by place, key

@@ -1,0 +1,44 @@
+"""Requests with deadlines, as values: where one stands, and what became of a result that came in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+TIMEOUT = "TIMEOUT"  # the reason of a request whose deadline has passed
+CANCELLED = "CANCELLED"  # and of one that was cancelled without a word
+
+
+class RequestState(StrEnum):
+    """Where a request stands. Stored by these names."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Standing(StrEnum):
+    """What a result means for its request. Stored by these names, and never changed."""
+
+    DECISIVE = "decisive"  # the first one, in time: it has ended the request
+    LATE = "late"  # it came behind the deadline; it changes nothing unless an operator accepts it
+    DUPLICATE = "duplicate"  # the request had been ended by something else; it changes nothing
+    EARLY = "early"  # it came before the request was committed; it counts when the request is there
+
+
+class Happening(StrEnum):
+    """What an application can be told about a request, once each. Each is a hook of its kind."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DELAYED = "delayed"
+
+
+def hook_queue(kind: str, happening: Happening) -> str:
+    """The queue of a hook: that of the handler with this name."""
+    return f"{kind}.{happening}"
+
+
+def hook_type(happening: Happening) -> str:
+    """The type of the message that calls a hook."""
+    return f"holdfast/request.{happening}"

@@ -1,0 +1,2 @@
+-- Another text for the same body, if it is still the one that was read.
+update holdfast.request_result set body = :new where id = :a::uuid and body = :old

@@ -1,0 +1,1 @@
+select kind, count(*) from holdfast.request where state = 'open' group by kind

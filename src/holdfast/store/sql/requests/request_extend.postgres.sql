@@ -1,0 +1,1 @@
+select holdfast.request_extend(:id::uuid, :deadline::timestamptz, :soft_at::timestamptz, :next_at::timestamptz)

@@ -1,0 +1,1 @@
+select name from holdfast.queue where name = any (:names::text[])

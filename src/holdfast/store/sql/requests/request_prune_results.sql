@@ -1,0 +1,1 @@
+delete from holdfast.request_result where request = any (:ids::uuid[])

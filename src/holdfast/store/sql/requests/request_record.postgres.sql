@@ -1,0 +1,1 @@
+select r from holdfast.request_record(:rows::json) r

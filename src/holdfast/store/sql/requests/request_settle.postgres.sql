@@ -1,0 +1,1 @@
+select holdfast.request_settle(:rows::json)
