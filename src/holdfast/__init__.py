@@ -32,6 +32,7 @@ from .model.alert import Alert
 from .model.failure import Category, FailureDescription
 from .model.limits import SharedRate, SharedSlots
 from .model.message import Death, Dedupe, Event, Flag, Message, NewMessage, Published, Reason, Trouble
+from .model.schedule import Occurrence, Planned
 from .model.work import Batch, Leased, Outcome, Settlement
 from .operations.letters import DeadLetter
 from .orchestrations.declared import Activity, Orchestration
@@ -43,7 +44,9 @@ from .orchestrations.turns import TurnOverrun
 from .requests.kinds import Answer, Asked, Request, RequestKind, Resolved
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
+from .rules.patterns import Rule
 from .rules.recovery import Recovery
+from .rules.recurrence import cron, daily, every, monthly, weekly, yearly
 from .rules.retry import RetryOptions, RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .worker.embedded import Health, Running
@@ -96,9 +99,11 @@ __all__ = [
     "NotFound",
     "NotInTransaction",
     "NotMigrated",
+    "Occurrence",
     "Orchestration",
     "OrchestrationFailed",
     "Outcome",
+    "Planned",
     "PoisonError",
     "Published",
     "Reason",
@@ -110,6 +115,7 @@ __all__ = [
     "RetryOptions",
     "RetryPolicy",
     "RetryProfile",
+    "Rule",
     "Running",
     "Settings",
     "SettingsOptions",
@@ -129,4 +135,10 @@ __all__ = [
     "Worker",
     "WrongHandle",
     "__version__",
+    "cron",
+    "daily",
+    "every",
+    "monthly",
+    "weekly",
+    "yearly",
 ]

@@ -16,8 +16,13 @@ from holdfast import Holdfast
 from holdfast.clock import MovableClock
 from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import Reason
+from holdfast.model.schedule import Note
 from holdfast.model.work import Outcome
-from holdfast.store.plans import endpoints
+from holdfast.rules.recurrence import daily, every, yearly
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
+from holdfast.settings import Settings
+from holdfast.store.plans import endpoints, schedules
 from holdfast.transports import MemoryBroker
 from tests.operations import world as worlds
 from tests.operations.world import NOON
@@ -66,6 +71,21 @@ def relaying(clock: MovableClock) -> Holdfast:
     shop.inbox("partners", memory, queue="shop.partners")
     shop.prepare()
     return shop
+
+
+def recurring(world: worlds.World) -> None:
+    """Schedules: one in a zone, of which something was left out; one that is paused; birthdays."""
+    run = world.store.run
+    rules = {
+        "nightly": daily("02:30", zone="Europe/Berlin"),
+        "sweep": every(minutes=15),
+        "birthday/17": yearly("1990-03-14", "09:00", zone="America/New_York"),
+        "birthday/18": yearly("02-29", "09:00", zone="Asia/Tokyo"),
+    }
+    for name, rule in rules.items():
+        run(setting.put(define(Settings(), name, rule, "report.due", {"of": name}), None))
+    run(schedules.note([("nightly", Note("2026-03-01", "2026-03-03", 3, "not the latest"))]))
+    world.operations.by("anna").schedules.pause("sweep", why="the disk is full")
 
 
 def brokers(world: worlds.World, worker: int) -> None:
@@ -129,6 +149,7 @@ def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, M
     shop.close()
     clock.advance(seconds=20)
     brokers(world, world.worker("web-3:99"))
+    recurring(world)
     world.store.close()
     with sqlite3.connect(folder / FILE) as database:
         database.execute("pragma wal_checkpoint(truncate)")

@@ -42,6 +42,7 @@ SHOWN = {
     "doctor deep": "doctor --deep",
     "audit": "audit",
     "messages list": "messages list",
+    "messages list ended": "messages list --ended",
     "messages show": "messages show {retrying}",
     "messages retry": "messages retry {retrying}",
     "messages retry all": "messages retry --all",
@@ -111,13 +112,27 @@ SHOWN = {
     "inboxes test": "inboxes test partners",
     "inboxes pause": "inboxes pause partners",
     "inboxes resume": "inboxes resume partners",
+    "schedules list": "schedules list",
+    "schedules list paused": "schedules list --state paused",
+    "schedules show": "schedules show nightly",
+    "schedules next": "schedules next nightly -n 3",
+    "schedules explain": "schedules explain @daily --zone Europe/Berlin -n 2",
+    "schedules why": "schedules why sweep",
+    "schedules why occurrence": "schedules why nightly 2026-03-02",
+    "schedules pause": "schedules pause nightly --why paint",
+    "schedules pause many": "schedules pause --prefix birthday/",
+    "schedules resume": "schedules resume sweep",
+    "schedules skip": "schedules skip nightly",
+    "schedules backfill": "schedules backfill sweep 2026-01-01 2026-01-02 --rehearse",
+    "schedules drop": "schedules drop nightly --yes",
+    "schedules unknown": "schedules show weekly",
     "keys list": "keys list",
     "keys rotate": "keys rotate",
     "wrong id": "messages park 12",
     "ambiguous id": "messages show 01a1e164",
 }
 # Played elsewhere, or different each time: a story, a process, a secret, times that were measured.
-ELSEWHERE = {"demo", "worker", "keys new", "metrics"}
+ELSEWHERE = {"demo", "worker", "keys new", "metrics", "schedules trigger"}
 
 
 @dataclass

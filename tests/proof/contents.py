@@ -14,6 +14,7 @@
     d1, d2                   dead letters of the streams a and e, which went on; d2 has a dedupe key and was edited
     t1, t2                   timers for the streams a and b, due a minute later
     unrouted                 nobody subscribes to its type yet; its stream is a
+    schedules                three that are due: k1, k2 (into stream a), k3 (of which most is left out); k4 is paused
     requests                 open: until an hour later, with hooks; due: its deadline has passed and nobody has swept;
                              slow: its delay is not told yet; late: it has timed out and a late result came;
                              waits: a result was there before it; and a result that never had a request
@@ -35,11 +36,16 @@ from msgspec.structs import replace
 from holdfast.model.alert import AlertOver, AlertRaised, Episode
 from holdfast.model.message import NewMessage
 from holdfast.model.request import Happening
+from holdfast.model.schedule import Note
 from holdfast.model.work import Leased
 from holdfast.requests import verbs
 from holdfast.requests.hooks import Pen
 from holdfast.requests.verbs import Arrival, Opening
-from holdfast.store.plans import alerts, audit, engine, requests
+from holdfast.rules.recurrence import every
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
+from holdfast.settings import Settings
+from holdfast.store.plans import alerts, audit, engine, requests, schedules
 from holdfast.store.plans import dead as dead_letters
 from tests.store.box import Box, dead, done, new
 
@@ -91,7 +97,7 @@ def fill(box: Box) -> Contents:
     box.subscribe("s", "odd")
     box.subscribe("m", "moved")
     contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
-    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside):
+    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside, _schedules):
         part(box, contents)
     contents.seqs = {(contents.names[m.id], m.queue): m.seq for m in box.messages()}
     contents.numbers = {contents.names[d.id]: d.seq for d in box.read("dead")}
@@ -228,3 +234,17 @@ def _beside(box: Box, c: Contents) -> None:
         c.news = news["number"]
         if news["name"] == "late":
             run(alerts.told(c.news, 1, ["log"], None, None))
+
+
+def _schedules(box: Box, c: Contents) -> None:
+    for name, seconds, options in (
+        ("k1", 40, {"misfire": "all"}),
+        ("k2", 45, {"misfire": "all", "stream": "a"}),
+        ("k3", 10, {"misfire": "latest"}),
+        ("k4", 10, {}),
+    ):
+        made = define(Settings(), name, every(seconds=seconds), "t", {"of": name}, **options)
+        box.store.run(setting.put(made, None))
+    box.store.run(schedules.pause("k4", "why"))
+    box.store.run(schedules.tell_zones("2020a", [], 60.0))
+    box.store.run(schedules.note([("k1", Note("a", "b", 2, "missed"))]))

@@ -45,6 +45,11 @@ COLUMNS = {
     "instance": "id queue start execution turn mark state reply result status trouble entries size started_at "
     "turned_at ended_at",
     "journal": "id execution turn part body",
+    "schedule": "name origin digest rule type body headers stream subject queue misfire overlap cap version max_late "
+    "grace zones next_key next_at last_key last_at last_id fired left_out paused_at paused_why error declared_at "
+    "created_at changed_at",
+    "schedule_note": "name noted_at first_key last_key count why",
+    "zone_data": "version seen_at",
     "request": "id kind variant type stream subject body state reason created_at deadline soft_at told_at next_at "
     "ended_at timed_out_at result received_at accepted_at accepted_by results late",
     "request_result": "id request received_at standing failed body source",
@@ -54,6 +59,7 @@ TIMES = frozenset(
 )
 TIMES |= {"held_at", "stored_at", "seen_at", "started_at", "until"}
 TIMES |= {"at", "calm_since", "changed_at", "next_at", "opened_at", "since", "try_at", "turned_at"}
+TIMES |= {"declared_at", "last_at", "noted_at"}
 TIMES |= {"soft_at", "told_at", "timed_out_at", "received_at", "accepted_at"}
 BOOLEANS = frozenset({"asleep", "cancel", "forced", "head", "stopping"})
 

@@ -27,6 +27,9 @@ from holdfast.requests import verbs
 from holdfast.requests.hooks import Pen
 from holdfast.requests.verbs import Arrival, Opening
 from holdfast.rules import delivery
+from holdfast.rules.recurrence import every
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
 from holdfast.settings import Settings
 from holdfast.store import migrate
 from holdfast.store.plans import dead_queries, engine, instances
@@ -439,6 +442,8 @@ def publish_as_a_user(box: Box) -> None:
 def operate(box: Box) -> None:
     """What operators ask, where conditions are put together."""
     found = Operations(box.store)
+    box.store.run(setting.put(define(Settings(), "x", every(seconds=60), "order.placed", {}), None))
+    found.schedules.trigger("x")
     found.doctor()
     assert "hijacked" not in str(found.status())
     wanted: dict[str, Any] = {

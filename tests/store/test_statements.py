@@ -17,6 +17,7 @@ STORE = Path(statement.__file__).parent
 SQL = STORE / "sql"
 # Files that are no statement alone: how the store puts them together.
 COMPOSED = {
+    "op_ended_find": ("op_ended_find", " where true", "op_subject"),
     "op_dead_groups": ("op_dead_found", " where true", "op_dead_text", ")", "op_dead_groups"),
     "op_find": ("op_delivery", "", "op_find"),
     "op_show": ("op_delivery", "", "op_show"),

@@ -344,3 +344,6 @@ app.orchestrations.start(fulfil, order, attributes={"customer": 17})  # refused:
 app.orchestrations.start(fulfil, order, atributes={})  # refused: attributes
 fulfil.using(attributes=["customer"])  # refused: a mapping
 app.orchestrations.result("order-1", timout=1.0)  # refused: timeout
+
+Holdfast.from_config(lease="60")  # refused: a number
+app.operations.destinations.pause()  # refused: the name of the destination

@@ -526,3 +526,9 @@ app.orchestrations.start(
 )  # accepted
 app.orchestrations.cancel(started, "changed my mind")
 print(app.orchestrations.status(started).state, app.orchestrations.result(started, timeout=1.0))
+
+from_file: Holdfast = Holdfast.from_config("holdfast.toml", lease=60.0)
+print(
+    [each.state for each in app.operations.destinations.list()],
+    app.operations.inboxes.test("billing").is_usable,
+)

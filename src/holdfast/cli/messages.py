@@ -27,15 +27,19 @@ def list_(
     target: Target,
     oldest: Annotated[bool, typer.Option("--oldest", help="The oldest first.")] = False,
     limit: Limit = 50,
+    ended: Annotated[bool, typer.Option("--ended", help="Those that have ended, of a --subject.")] = False,
 ) -> None:
-    """Pending messages, the newest first."""
+    """Pending messages, the newest first; or how those of a subject ended."""
+    if ended:
+        _list_ended(filter, target, not oldest, limit)
+        return
     with target.operations() as found:
         at, deliveries = found.now(), found.messages.find(filter.made(), newest=not oldest, limit=limit)
     if target.json:
         show.document(deliveries)
         return
     show.table(
-        ("id", "queue", "type", "state", "stream", "attempts", "claimable", "reason"),
+        ("id", "queue", "type", "state", "stream", "subject", "attempts", "claimable", "reason"),
         (
             (
                 e.id,
@@ -43,6 +47,7 @@ def list_(
                 e.type,
                 e.state,
                 e.stream,
+                e.subject,
                 e.attempts or None,
                 e.claimable_at,
                 e.reason if e.has_failed else None,
@@ -51,7 +56,36 @@ def list_(
         ),
         "No pending message matches.",
         at=at,
-        spare=("claimable", "stream", "reason", "attempts"),
+        spare=("claimable", "stream", "reason", "attempts", "subject"),
+    )
+
+
+def _list_ended(filter: MessageFilter, target: Target, newest: bool, limit: int) -> None:
+    with target.operations() as found:
+        at, lines = found.now(), found.messages.ended(filter.made(), newest=newest, limit=limit)
+    if target.json:
+        show.document(lines)
+        return
+    show.table(
+        ("id", "queue", "type", "subject", "outcome", "ended", "attempts", "failures", "stream", "why"),
+        (
+            (
+                e.id,
+                e.queue,
+                e.type,
+                e.subject,
+                e.outcome,
+                e.ended_at,
+                e.attempts,
+                e.failures or None,
+                e.stream,
+                e.why,
+            )
+            for e in lines
+        ),
+        "No message of this subject has ended lately.",
+        at=at,
+        spare=("why", "stream", "failures", "attempts"),
     )
 
 

@@ -21,6 +21,7 @@ from . import (
     overview,
     queues,
     running,
+    schedules,
     streams,
     subscriptions,
 )
@@ -88,6 +89,7 @@ for name, group in (
     ("queues", queues.app),
     ("orchestrations", orchestrations.app),
     ("subscriptions", subscriptions.app),
+    ("schedules", schedules.app),
     ("breakers", breakers.app),
     ("destinations", endpoints.destinations),
     ("inboxes", endpoints.inboxes),

@@ -10,7 +10,7 @@ import typer
 from ..errors import UsageError
 from . import show
 from .completing import queues as complete_queues
-from .target import APP_VARIABLE, AppOption, NamedTarget, Order, chosen
+from .target import APP_VARIABLE, AppOption, NamedTarget, Order, chosen, configured_target
 
 
 def demo(
@@ -147,9 +147,13 @@ def worker(
     app: AppOption = None,
 ) -> None:
     """Run the handlers of an application until it is stopped."""
-    name, _ = chosen(app, None, target) if target or app or os.environ.get(APP_VARIABLE) else (None, None)
+    named = target or app or os.environ.get(APP_VARIABLE)
+    name, _ = chosen(app, None, target) if named else configured_target()
     if name is None:
-        raise UsageError(f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}.")
+        raise UsageError(
+            f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}; or write "
+            'app = "MODULE:APP" under [tool.holdfast] in pyproject.toml.'
+        )
     from ..processes.loading import load_app
     from ..processes.supervisor import run_worker
     from ..telemetry.logs import configure

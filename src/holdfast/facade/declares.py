@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overload
 
 from ..alerting.sinks import FunctionSink, Listener, Sink, Webhook
-from ..errors import InvalidSettings, UsageError
+from ..errors import HoldfastError, InvalidSettings, UsageError
 from ..handlers.context import Context
 from ..handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare, is_declared_again
 from ..handlers.forms import BatchDeclaration, Declaration, HandlerKeywords
@@ -31,6 +32,7 @@ from ..settings import RetryProfile
 from ..transports.contract import SendingConnector
 from ..transports.destination import Destination, DestinationKeywords, declare_destination
 from ..worker.around import Around
+from .configured import Configured, options
 from .publishes import Publishes
 
 if TYPE_CHECKING:
@@ -212,6 +214,23 @@ class Declares(Publishes, Protocol):
         self.inboxes[name] = made
         return made
 
+    def configure(self, told: Configured) -> None:
+        """Declare the destinations and inboxes of a configuration file. `from_config` does it."""
+        brokers = told.connectors()
+        for name, sends in told.destinations.items():
+            with _named(f"{told.where}.destinations.{name}"):
+                self.destination(
+                    name, brokers[sends.broker], types=sends.types, **options(sends, "broker", "types")
+                )
+        for name, receives in told.inboxes.items():
+            with _named(f"{told.where}.inboxes.{name}"):
+                self.inbox(
+                    name,
+                    brokers[receives.broker],
+                    queue=receives.queue,
+                    **options(receives, "broker", "queue"),
+                )
+
     # -- alerts
 
     def on_alert(self, function: Hear) -> Hear:
@@ -241,3 +260,12 @@ class Declares(Publishes, Protocol):
         if any(each.name == sink.name for each in self._sinks):
             raise InvalidSettings(f"Alerts go to {sink.name} already: give each sink once.")
         self._sinks.append(sink)
+
+
+@contextmanager
+def _named(key: str) -> Iterator[None]:
+    """Errors begin with the key of the file that they are about."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise InvalidSettings(f"{key}: {error}") from None

@@ -12,6 +12,7 @@ from ..bodies import codec
 from ..bodies.drafts import Draft
 from ..errors import UsageError
 from ..model.message import Dedupe, NewMessage, Published
+from ..model.schedule import Occurrence, occurrence_of
 from ..model.work import Delta, Leased
 
 C = TypeVar("C")
@@ -133,6 +134,11 @@ class Context:
     @property
     def headers(self) -> dict[str, Any]:
         return codec.decode_headers(self.leased.message.headers)
+
+    @property
+    def occurrence(self) -> Occurrence | None:
+        """Which occurrence of a schedule this message is; None: it does not come from one."""
+        return occurrence_of(self.headers)
 
     @property
     def idempotency_key(self) -> str:

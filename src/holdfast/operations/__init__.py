@@ -57,6 +57,7 @@ from .results import (
     Dossier,
     Emptied,
     Ended,
+    EndedMessage,
     Filter,
     Finding,
     Group,
@@ -72,6 +73,7 @@ from .results import (
     State,
     Stuck,
 )
+from .schedules import Backfilled, LeftOut, Next, ScheduleDossier, Schedules, ScheduleState
 from .states import (
     Blocking,
     Dropped,
@@ -90,6 +92,7 @@ __all__ = [
     "Action",
     "Alerts",
     "Archived",
+    "Backfilled",
     "Blocking",
     "BreakerState",
     "Breakers",
@@ -106,6 +109,7 @@ __all__ = [
     "Dropped",
     "Emptied",
     "Ended",
+    "EndedMessage",
     "EndpointState",
     "Endpoints",
     "Filter",
@@ -116,10 +120,12 @@ __all__ = [
     "Imported",
     "InstanceDossier",
     "InstanceState",
+    "LeftOut",
     "Letter",
     "LetterFiles",
     "Many",
     "Messages",
+    "Next",
     "Operations",
     "Orchestrations",
     "Paused",
@@ -136,6 +142,9 @@ __all__ = [
     "RequestResult",
     "RequestsDesk",
     "RetryBacklog",
+    "ScheduleDossier",
+    "ScheduleState",
+    "Schedules",
     "State",
     "Status",
     "StreamOrder",
@@ -188,6 +197,7 @@ class Operations:
         self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
+        self.schedules = Schedules(self._desk)
         self.requests = RequestsDesk(self._desk)
         self._inboxes = inboxes or {}
         self.destinations = Endpoints(self._desk, self.queues, "destination", self._inboxes)

@@ -23,6 +23,7 @@ KINDS = {
     "journal": "journals",
     "result": "outcomes",
     "status": "status",
+    "schedule": "schedules",
     "request": "requests",
     "request_result": "results",
 }

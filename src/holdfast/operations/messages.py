@@ -17,7 +17,7 @@ from ..store.statement import Plan
 from . import from_rows
 from .desk import Desk, Tally, as_id, log, needed, said, spoken
 from .naming import named
-from .results import Changed, Delivery, Dossier, Filter, Many
+from .results import Changed, Delivery, Dossier, EndedMessage, Filter, Many
 
 BATCH = 500
 MANY_MAX = 1_000_000  # messages in one command: every loop has a limit
@@ -36,6 +36,28 @@ class Messages:
             return [each for each in self._of(wanted.id) if _matches(each, wanted)][:limit]
         return self._found(wanted, None, "newest" if newest else "oldest", limit)
 
+    def ended(self, filter: Filter, *, newest: bool = True, limit: int = 50) -> list[EndedMessage]:
+        """How messages with a subject ended, those that ended last first. Without a subject there is no index."""
+        wanted = _checked(filter)
+        if wanted.subject is None:
+            raise UsageError(
+                "Messages that have ended are found by their subject (--subject), or one by its id: "
+                "`holdfast messages show ID`."
+            )
+        if wanted.state is not None or wanted.reason is not None:
+            raise UsageError("Messages that have ended have neither a state nor a reason: leave them out.")
+        rows = self._desk.ask(
+            queries.ended(
+                newest=newest,
+                limit=limit,
+                subject=wanted.subject,
+                queue=wanted.queue,
+                type=wanted.type,
+                stream=wanted.stream,
+            )
+        )
+        return [from_rows.ended_message(row) for row in rows]
+
     def _of(self, id: UUID) -> list[Delivery]:
         pending, _, _ = self._desk.ask(queries.show(id))
         return [from_rows.delivery(row) for row in pending]
@@ -48,6 +70,7 @@ class Messages:
                 queue=wanted.queue,
                 type=wanted.type,
                 stream=wanted.stream,
+                subject=wanted.subject,
                 reason=wanted.reason,
                 states=states,
                 order=order,
@@ -224,11 +247,20 @@ def _checked(filter: Filter) -> Filter:
     return filter
 
 
+def _subject(wanted: Filter, subject: str | None) -> str | None:
+    """The subject that is asked for, or the message's own if it begins as asked."""
+    asked = wanted.subject
+    if asked is not None and asked.endswith("*") and (subject or "").startswith(asked[:-1]):
+        return subject
+    return asked
+
+
 def _matches(each: Delivery, wanted: Filter) -> bool:
     pairs = (
         (wanted.queue, each.queue),
         (wanted.type, each.type),
         (wanted.stream, each.stream),
+        (_subject(wanted, each.subject), each.subject),
         (wanted.state, each.state),
         (wanted.reason, each.reason),
     )

@@ -45,6 +45,7 @@ class Filter:
     redriven: bool | None = None
     held: bool | None = None
     ids: tuple[UUID, ...] | None = None
+    subject: str | None = None  # the whole, or how it begins: Submission/*
 
     def __post_init__(self) -> None:
         for name, value in (("died_before", self.died_before), ("died_after", self.died_after)):
@@ -217,6 +218,25 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedMessage:
+    """A line of history, with the message that it is about."""
+
+    id: UUID
+    queue: str
+    type: str
+    subject: str | None
+    stream: str | None
+    outcome: str
+    ended_at: datetime
+    started_at: datetime | None
+    due_at: datetime
+    attempts: int
+    failures: int
+    status: int
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Dossier:
     """Everything that is known about a message."""
 
@@ -338,6 +358,7 @@ class Housekept:
     audit: int = 0
     alerts: int = 0
     instances: int = 0  # of orchestrations
+    notes: int = 0  # on what schedules left out
     requests: int = 0
     more: bool = False  # the time was too short: more is left to remove
 

@@ -162,6 +162,7 @@ def difference(left: dict[str, Any], before: dict[str, Any], after: dict[str, An
 
 ORDINARY = (
     "publish_keys", "publish_in_transaction", "claim", "done_move", "done_emit", "complete", "recover", "redrive_many",
+    "tick",
 )  # fmt: skip
 
 

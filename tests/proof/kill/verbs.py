@@ -22,6 +22,7 @@ from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode
 from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
+from holdfast.model.schedule import Definition
 from holdfast.model.work import Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
@@ -29,6 +30,12 @@ from holdfast.operations.messages import Messages
 from holdfast.requests import verbs as asking
 from holdfast.requests.verbs import Arrival, Opening
 from holdfast.rules.numbers import raised
+from holdfast.rules.recurrence import every
+from holdfast.rules.timeline import occurrence_id
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
+from holdfast.schedules.setting import timeline_of
+from holdfast.schedules.ticker import Ticker
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, Store
 from holdfast.store.plans import (
@@ -40,6 +47,7 @@ from holdfast.store.plans import (
     keys,
     operator,
     queues,
+    schedules,
     sequences,
     slots,
 )
@@ -331,6 +339,30 @@ def take_turn(h: Hands) -> None:
     needs(h.run(alerts.take_turn("alerts", 60.0)), "a turn")
 
 
+# --- Schedules --------------------------------------------------------------------------------------------------------
+
+
+def defined(name: str, seconds: int) -> Definition:
+    return define(Settings(), name, every(seconds=seconds), "t", {"of": name})
+
+
+def tick(h: Hands) -> None:
+    """All that is due fires: messages with and without a stream, rows that go on, and a note."""
+    ticker = Ticker(h.store, h.store.clock, None, tuple)
+    for name in ("k1", "k2", "k3"):
+        row = h.store.read(schedules.get(name))
+        needs(row is not None and row.next_at is not None and row.next_at <= h.contents.now, f"{name} is due")
+        for each in timeline_of(row).occurrences(row.created_at, h.contents.now, 100):
+            h.contents.names[occurrence_id(row.incarnation, each.key)] = f"{name}/{each.key}"
+    ticker._tick()
+
+
+def set_in_transaction(h: Hands) -> None:
+    with h.transaction() as db:
+        recognise(db).run(h.store.bound(setting.put(defined("new", 60), None)))
+        h.business(db)
+
+
 ORDERS = Endpoint("destination", "orders", "rabbitmq", "shop.events, key {type}")
 
 
@@ -470,6 +502,7 @@ def verbs() -> dict[str, Verb]:
         "prune_deaths": prune("deaths"),
         "prune_audit": prune("audit"),
         "prune_alerts": prune("alerts"),
+        "prune_notes": prune("notes"),
         "prune_requests": prune("requests"),
         "request": ask,
         "request_resolve": resolve("open"),
@@ -489,6 +522,16 @@ def verbs() -> dict[str, Verb]:
         "breaker": trip,
         "rate": lambda h: h.run(breakers.take("dependency", 3, 1.0, 5)),
         "slots": hold_slots,
+        "tick": tick,
+        "schedule_set": lambda h: h.run(setting.put(defined("new", 60), None)),
+        "schedule_set_again": lambda h: h.run(setting.put(defined("k1", 70), None)),
+        "schedule_set_in_transaction": set_in_transaction,
+        "schedule_drop": lambda h: h.run(setting.drop("k1")),
+        "schedule_declare": lambda h: h.run(setting.declare([defined("c1", 60), defined("c2", 60)], None)),
+        "schedule_pause": lambda h: h.run(schedules.pause("k2", "why")),
+        "schedule_resume": lambda h: h.run(setting.resume("k4")),
+        "schedule_skip": lambda h: h.run(setting.skip("k1")),
+        "zones_seen": lambda h: h.run(schedules.tell_zones("2026a", ["c1"], 60.0)),
     }
 
 

@@ -19,6 +19,7 @@ from ..text import DEFAULT_SCHEMA, Dialect, load
 from ..values import as_id, encode
 from .deltas import deltas_postgres
 from .families import found_postgres, looks_postgres
+from .firing import PostgresSchedules
 from .operator_postgres import PostgresOperator
 from .requests_postgres import PostgresRequests
 from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, STREAM, Unread, by_queue, share
@@ -76,6 +77,7 @@ class PostgresEngine:
         self._parts = {
             "engine": self,
             "operator": PostgresOperator(schema, errors_kept),
+            "schedules": PostgresSchedules(),
             "requests": PostgresRequests(),
         }
 

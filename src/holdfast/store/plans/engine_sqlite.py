@@ -17,6 +17,7 @@ from ..text import Dialect, load
 from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode, for_sqlite, when
 from .deltas import apply_sqlite
 from .families import NEVER, look_sqlite
+from .firing import SqliteSchedules
 from .operator_sqlite import SqliteOperator
 from .requests_sqlite import SqliteRequests
 from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
@@ -50,6 +51,7 @@ class SqliteEngine:
         self._parts = {
             "engine": self,
             "operator": SqliteOperator(self, errors_kept),
+            "schedules": SqliteSchedules(),
             "requests": SqliteRequests(time),
         }
         self.appliers: dict[str, str] = {}  # of deltas, beside those in sql/: name -> statement

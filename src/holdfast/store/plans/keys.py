@@ -33,6 +33,7 @@ TABLES = {
     "journal": Bodies("keys_next_journal", "keys_set_journal", ("", 0, 0, 0), of_messages=False),
     "result": Bodies("keys_next_result", "keys_set_result", ("",), of_messages=False),
     "status": Bodies("keys_next_status", "keys_set_status", ("",), of_messages=False),
+    "schedule": Bodies("keys_next_schedule", "keys_set_schedule", ("",)),
     "request": Bodies("keys_next_request", "keys_set_request", (NOBODY,)),
     "request_result": Bodies("keys_next_request_result", "keys_set_request_result", (NOBODY,)),
 }

@@ -139,6 +139,7 @@ PRUNED = {
     "audit": "op_prune_audit",
     "alerts": "op_prune_alerts",
     "instances": "op_prune_instances",
+    "notes": "op_prune_notes",
 }
 
 

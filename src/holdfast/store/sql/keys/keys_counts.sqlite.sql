@@ -21,6 +21,9 @@ select 'result' as place, case when substr(result, 1, length(:sealed)) = :sealed
 select 'status' as place, case when substr(status, 1, length(:sealed)) = :sealed and json_valid(status) then json_extract(status, '$.key') end as key
   from holdfast_instance where status is not null
  union all
+select 'schedule' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
+  from holdfast_schedule where body is not null
+ union all
 select 'request' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
   from holdfast_request
  union all
