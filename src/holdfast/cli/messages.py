@@ -119,6 +119,7 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
 def numbered(each: object) -> list[tuple[str, Any]]:
     """Everything about a message except its error, with the number that tells it from others with its id."""
     told = show.fields(each)
+    told["attempts"] = getattr(each, "starts", told["attempts"])
     return [("number", told["seq"]), *((n, value) for n, value in told.items() if n not in ("seq", "error"))]
 
 

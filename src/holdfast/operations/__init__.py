@@ -256,6 +256,7 @@ class Operations:
         oldest = min((each.oldest_at for each in queues if each.oldest_at is not None), default=None)
         blocked = self.streams.blocked(limit=SHOWN)
         breakers = incident.tripped(desk, queues, self.breakers.list())
+        causes = incident.causes(desk, queues)
         return Status(
             at=at,
             queues=tuple(queues),
@@ -270,7 +271,7 @@ class Operations:
             unrouted=tuple(unrouted),
             breakers=tuple(breakers),
             paused=tuple(incident.paused(desk, queues)),
-            causes=tuple(incident.causes(desk, queues)),
+            causes=tuple(causes),
             problems=tuple(
                 incident.problems(
                     at,
@@ -279,6 +280,8 @@ class Operations:
                     blocked,
                     unrouted,
                     breakers,
+                    causes,
+                    incident.deaths(desk, at, queues),
                     self.poison_count(),
                     flow_problems(desk, queues),
                     len(desk.handlers) > 0,

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from ..errors import UsageError
+from ..model.failure import STARTS_SPENT
 from ..model.message import Death, Flag, Reason, Trouble
 
 T = TypeVar("T")
@@ -128,6 +129,11 @@ class Letter:
     error: str | None
     halts: bool
     seq: int = 0
+
+    @property
+    def starts(self) -> int:
+        """How often its handler may have begun: without the attempt that only gave it up."""
+        return self.attempts - (self.error or "").startswith(STARTS_SPENT)
 
 
 @dataclass(frozen=True, slots=True)
