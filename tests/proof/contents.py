@@ -97,7 +97,7 @@ def fill(box: Box) -> Contents:
     box.subscribe("s", "odd")
     box.subscribe("m", "moved")
     contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
-    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside, _schedules):
+    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside, _schedules, _instances):
         part(box, contents)
     contents.seqs = {(contents.names[m.id], m.queue): m.seq for m in box.messages()}
     contents.numbers = {contents.names[d.id]: d.seq for d in box.read("dead")}
@@ -175,6 +175,23 @@ def _loose(box: Box, c: Contents) -> None:
     # Another message has the id of m3, in a queue that nobody takes from.
     box.publish(new("same", id=c.ids["m3"], queue="z", delay=1.0))
     _send(box, c, "unrouted", type="new", stream="a")
+
+
+def _instances(box: Box, c: Contents) -> None:
+    """Instances whose messages are streams of queue q: running, paused, and ended by a dead letter."""
+    row = (
+        "insert into {instance} (id, queue, start, mark, state, poison, started_at, ended_at)"
+        " values (:id, 'q', :start, :start, :state, :poison, :now, :ended)"
+    )
+    now, some = box.store.now(), str(uuid5(NAMESPACE_OID, "start"))
+    dead = str(c.ids["h1"])
+    for id, state, poison, ended in (
+        ("a", "running", None, None), ("f", "running", None, None), ("k", "paused", None, None),
+        ("h", "failed", dead, now),
+    ):  # fmt: skip
+        box.query(row, id=id, start=some, state=state, poison=poison, now=now, ended=ended)
+    halted = "insert into {stream} (queue, name, open, halted_by, halted_at) values ('q', 'k', 0, :by, :now)"
+    box.query(halted, by="instance: paused", now=now)
 
 
 def _requests(box: Box, c: Contents) -> None:

@@ -43,7 +43,7 @@ COLUMNS = {
     "error",
     "turn": "name next_at",
     "instance": "id queue start execution turn mark state reply result status trouble entries size started_at "
-    "turned_at ended_at",
+    "turned_at ended_at poison attributes",
     "journal": "id execution turn part body",
     "schedule": "name origin digest rule type body headers stream subject queue misfire overlap cap version max_late "
     "grace zones next_key next_at last_key last_at last_id fired left_out paused_at paused_why error declared_at "
@@ -138,7 +138,7 @@ def _value(name: str, column: str, value: Any) -> Any:
         return bool(value)
     if column == "errors":
         return [{**error, "at": datetime.fromisoformat(error["at"])} for error in json.loads(value)]
-    if column == "id" and name != "worker":
+    if column == "id" and name not in ("worker", "instance", "journal"):
         return UUID(value)
     return value
 

@@ -42,6 +42,13 @@ COUNTED = (  # by worker processes
     Family("holdfast_failures_total", "counter", "Attempts that failed, by reason.", ("queue", "type", "reason")),
     Family("holdfast_deaths_total", "counter", "Messages that became dead letters, by reason.",
            ("queue", "type", "reason")),
+    Family("holdfast_poison_detected_total", "counter",
+           "Messages found to be poison: started as often as allowed, or unreadable. Of orchestrations also any turn "
+           "that ended its instance.", ("type",)),
+    Family("holdfast_orchestration_failures_total", "counter", "Instances of orchestrations that failed, by category.",
+           ("category",)),
+    Family("holdfast_activity_failures_total", "counter", "Calls of activities that failed for good, by category.",
+           ("category",)),
     Family("holdfast_handler_seconds", "histogram", "How long handlers ran.", ("queue", "type"), SECONDS),
     Family("holdfast_wait_seconds", "histogram", "From when a message was due until its first attempt began.",
            ("queue",), LONG),

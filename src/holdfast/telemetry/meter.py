@@ -8,8 +8,11 @@ from contextvars import copy_context
 from dataclasses import dataclass
 
 from ..clock import Clock, DatabaseTime
+from ..errors import PoisonedActivity
+from ..model.failure import Category, category_of
 from ..model.message import Reason
-from ..model.work import Batch, Leased, Outcome, Report, Settlement
+from ..model.replies import kind_of
+from ..model.work import Batch, Delta, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
 from .sheet import Sheet
 
@@ -55,10 +58,13 @@ class Meter:
     def end(self, leased: Leased, settlement: Settlement | None) -> None:
         places = self._of(leased)
         if settlement is not None and settlement.outcome is Outcome.DONE:
-            self.sheet.add([(places.done, 1.0), *observed(places.seconds, SECONDS, settlement.ran)])
+            changes = [(places.done, 1.0), *observed(places.seconds, SECONDS, settlement.ran)]
+            if settlement.delta is not None:
+                changes += self._instance(settlement.delta)
+            self.sheet.add(changes)
             return
         outcome = "lost" if settlement is None else settlement.outcome.value
-        changes: list[Change] = [(self.sheet.place("holdfast_attempts_total", *places.labels, outcome), 1.0)]
+        changes = [(self.sheet.place("holdfast_attempts_total", *places.labels, outcome), 1.0)]
         if settlement is not None:
             changes += self._failed(places, settlement)
         self.sheet.add(changes)
@@ -73,7 +79,31 @@ class Meter:
         if settlement.outcome is Outcome.DEAD:
             reason = reason_name(settlement.reason or Reason.UNKNOWN)
             changes.append((self.sheet.place("holdfast_deaths_total", *places.labels, reason), 1.0))
+            changes += self._poison(settlement)
         return changes
+
+    def _poison(self, settlement: Settlement) -> list[Change]:
+        """What a death is to orchestrations, and whether it is poison."""
+        message, place = settlement.leased.message, self.sheet.place
+        if settlement.delta is not None:
+            detected = place("holdfast_poison_detected_total", "orchestration")
+            return [(detected, 1.0), *self._instance(settlement.delta)]
+        is_activity = isinstance(kind_of(message.type, message.headers), PoisonedActivity)
+        changes: list[Change] = []
+        if settlement.poison:
+            kind = "activity" if is_activity else "message"
+            changes.append((place("holdfast_poison_detected_total", kind), 1.0))
+        if is_activity:
+            category = category_of(settlement.last_reason or settlement.reason or Reason.UNKNOWN)
+            if settlement.poison:
+                category = Category.POISON
+            changes.append((place("holdfast_activity_failures_total", category), 1.0))
+        return changes
+
+    def _instance(self, delta: Delta) -> list[Change]:
+        """Instances of orchestrations that failed with this settlement."""
+        failed = [str(row["category"]) for row in delta.rows if "category" in row]
+        return [(self.sheet.place("holdfast_orchestration_failures_total", each), 1.0) for each in failed]
 
     def completed(self, leased: Leased, ran: float) -> None:
         places = self._of(leased)

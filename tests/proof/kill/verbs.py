@@ -23,7 +23,7 @@ from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
 from holdfast.model.schedule import Definition
-from holdfast.model.work import Report, Settlement, Want
+from holdfast.model.work import Delta, Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
@@ -44,6 +44,8 @@ from holdfast.store.plans import (
     dead_queries,
     endpoints,
     engine,
+    instance_orders,
+    instances,
     keys,
     operator,
     queues,
@@ -56,7 +58,7 @@ from holdfast.store.plans.audit import Entry
 from holdfast.store.recognise import recognise
 from holdfast.store.statement import Alone, Bound, Plan, Runnable, Statement, bound
 from tests.proof.contents import PEN, Contents
-from tests.store.box import cancelled, dead, done, failed, given_back, released
+from tests.store.box import cancelled, dead, done, failed, given_back, paused, released
 
 Verb = Callable[["Hands"], Any]
 
@@ -339,6 +341,17 @@ def take_turn(h: Hands) -> None:
     needs(h.run(alerts.take_turn("alerts", 60.0)), "a turn")
 
 
+def turned(h: Hands, **changes: object) -> Settlement:
+    """A turn of an instance: the end of a message, a row of the journal, the next state, in one settlement."""
+    mark = str(uuid5(NAMESPACE_OID, "mark"))
+    row = {
+        "id": "a", "execution": 0, "turn": 1, "part": 0, "body": "{}", "begin": None, "state": "running",
+        "mark": mark, "entries": 1, "size": 2, "result": None, "status": None, "timers": [], "calls": [],
+        "starts": [{"id": "child", "queue": "c@1", "start": mark, "reply": None, "attributes": None}], **changes,
+    }  # fmt: skip
+    return replace_struct(done(h.leased("a1")), delta=Delta("turns", (row,)))
+
+
 # --- Schedules --------------------------------------------------------------------------------------------------------
 
 
@@ -442,6 +455,15 @@ def verbs() -> dict[str, Verb]:
         "again": lambda h: h.exchange(failed(h.leased("a1")), failed(h.leased("u1"))),
         "aside": lambda h: h.exchange(failed(h.leased("a1"), ordering="available")),
         "dead": lambda h: h.exchange(dead(h.leased("a1")), dead(h.leased("u1"))),
+        "pause": lambda h: h.exchange(paused(h.leased("a1"))),
+        "turn": lambda h: h.exchange(turned(h)),
+        "turn_pause": lambda h: h.exchange(turned(h, body=None, state="paused", trouble="changed")),
+        "instance_begin": lambda h: h.run(
+            instances.begin(h.new("new1", queue="q", stream="i"), '{"customer":"17"}')
+        ),
+        "instance_suspend": lambda h: h.run(instance_orders.suspend("f", "why")),
+        "instance_resume": lambda h: h.run(instance_orders.resume("k", "q")),
+        "instance_reopen": lambda h: h.run(instances.reopen("q", "h", h.contents.ids["h1"])),
         "dead_halt": lambda h: h.exchange(dead(h.leased("a1"), on_dead="halt")),
         "give_back": lambda h: h.exchange(given_back(h.leased("a1"))),
         "release": lambda h: h.exchange(released(h.leased("a1"))),
@@ -545,7 +567,7 @@ def finish(h: Hands) -> list[tuple[str, str | None, int | None, str]]:
     h.run(engine.subscribe({"q": ["new"], "z": ["new"]}))
     for queue in QUEUES:
         h.run(queues.unpause(queue))
-    for name in "abefghnpxy":
+    for name in "abefghiknpxy":
         for queue in QUEUES:
             try:
                 h.run(operator.resume(queue, name))
