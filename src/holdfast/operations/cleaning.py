@@ -34,6 +34,7 @@ def kept(settings: Settings) -> dict[str, float | None]:
         "audit": settings.audit,
         "alerts": settings.history,
         "instances": settings.instances,
+        "outages": settings.audit,
         "notes": settings.history,
         "requests": settings.requests,
     }
