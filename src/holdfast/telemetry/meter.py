@@ -8,10 +8,12 @@ from contextvars import copy_context
 from dataclasses import dataclass
 
 from ..clock import Clock, DatabaseTime
+from ..model.endpoint import EndpointKind
 from ..model.message import Reason
 from ..model.work import Batch, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
 from .sheet import Sheet
+from .wire import ReceivedBatch, SentBatch
 
 TYPES_MAX = 300  # pairs of queue and type that are counted separately, in one process
 OTHER = "(other)"
@@ -87,6 +89,39 @@ class Meter:
         if batch.lost:
             changes.append((self._lost, len(batch.lost)))
         self.sheet.add(changes)
+
+    # -- brokers
+
+    def sent(self, batch: SentBatch) -> None:
+        place = self.sheet.place
+        changes: list[Change] = [
+            (place("holdfast_sends_total", batch.destination, fate), float(count))
+            for fate, count in batch.fates.items()
+        ]
+        if batch.confirmed:
+            seconds = place("holdfast_confirm_seconds", batch.destination)
+            for each in batch.confirmed:
+                changes += observed(seconds, SECONDS, each)
+        self.sheet.add(changes)
+
+    def received(self, batch: ReceivedBatch) -> None:
+        place = self.sheet.place
+        refused = sum(batch.refused.values())
+        told = {"stored": batch.stored, "duplicate": batch.duplicates, "refused": refused}
+        changes: list[Change] = [
+            (place("holdfast_received_total", batch.inbox, result), float(count))
+            for result, count in told.items()
+            if count
+        ]
+        changes += [
+            (place("holdfast_receive_refused_total", batch.inbox, reason), float(count))
+            for reason, count in batch.refused.items()
+        ]
+        self.sheet.add(changes)
+
+    def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
+        result = "opened" if is_open else "failed"
+        self.sheet.add([(self.sheet.place("holdfast_connects_total", kind, name, result), 1.0)])
 
     def _of(self, leased: Leased) -> Places:
         """After this many types only the queue is counted, since publishers may invent any number of types."""
