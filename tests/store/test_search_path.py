@@ -449,6 +449,7 @@ def operate(box: Box) -> None:
         "text": "no",
         "died_before": box.now, "died_after": box.now, "here_before": box.now, "until": box.now, "redrives_below": 3,
         "ids": [new().id], "place": (1, 1, str(new().id), "q"), "redriven": True, "held": True, "halts": False,
+        "awaited": False,
     }  # fmt: skip
     assert wanted.keys() == {*dead_queries.CONDITIONS, *dead_queries.CHOICES, "text"}
     assert box.store.run(dead_queries.letters(**wanted)) == []

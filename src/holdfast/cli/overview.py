@@ -200,7 +200,7 @@ def print_workers(answer: Status) -> None:
         (
             (
                 e.name,
-                e.seen_at,
+                min(e.seen_at, answer.at),  # a worker may be seen while the page is made
                 "silent" if not e.is_alive else "stopping" if e.stopping else "alive",
                 e.leases or None,
                 ", ".join(e.queues),

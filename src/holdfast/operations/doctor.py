@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import NotMigrated
+from ..rules.alert import length
 from ..store.installed import compare, other, words
 from ..store.plans import alerts, queries
 from ..store.plans import dead_queries as letters
@@ -138,7 +139,8 @@ def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
     oldest = desk.ask(letters.keys(limit=1, order=letters.AGE))
     age = max([0.0, *((status.at - each["since_at"]).total_seconds() for each in oldest)])
     too_much = status.dead > settings.dead_count or age > settings.dead_age
-    kept = f"{status.dead} dead letters are kept, the oldest for {age / 86_400:.1f} days"
+    are = "dead letter is" if status.dead == 1 else "dead letters are"
+    kept = f"{status.dead:,} {are} kept, the oldest for {length(age)}"
     limits = f"{settings.dead_count:,} and {settings.dead_age / 86_400:g} days are the limits"
     if not too_much:
         archive = (
@@ -248,7 +250,7 @@ def _troubles(desk: Desk) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "statement-timeout",
-                f"Worker {row['name']} met {row['timeouts']} statement timeouts, and had its last trouble {said}",
+                f"Worker {row['name']} met {row['timeouts']} statement timeouts, and reported {said}",
                 "The database is too slow for a whole exchange: look at its load, its locks and its vacuum, or give "
                 "it more time with a longer `lease` (a statement may take two of them).",
             )
@@ -261,7 +263,10 @@ def _troubles(desk: Desk) -> Iterator[Finding]:
             )
         else:
             yield Finding(
-                "note", "worker-waited", f"Worker {row['name']} {said}", "Nothing, if you know that moment."
+                "note",
+                "worker-waited",
+                f"Worker {row['name']} reported {said}",
+                "Nothing is to be done: it has gone on by itself. Look at the database if you do not know of this.",
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from ..errors import UsageError
+from ..model.failure import STARTS_SPENT
 from ..model.message import Death, Flag, Reason, Trouble
 
 T = TypeVar("T")
@@ -129,6 +130,11 @@ class Letter:
     halts: bool
     seq: int = 0
 
+    @property
+    def starts(self) -> int:
+        """How often its handler may have begun: without the attempt that only gave it up."""
+        return self.attempts - (self.error or "").startswith(STARTS_SPENT)
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -219,7 +225,11 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class EndedMessage:
-    """A line of history, with the message that it is about."""
+    """A line of history, with the message that it is about.
+
+    `lateness`: seconds between due and the start of its last attempt; None: it was never started. `outage`: the number
+    of the one in which it was late, if it was due before somebody was back.
+    """
 
     id: UUID
     queue: str
@@ -234,6 +244,8 @@ class EndedMessage:
     failures: int
     status: int
     why: str | None
+    lateness: float | None = None
+    outage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +369,7 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
+    outages: int = 0
     notes: int = 0  # on what schedules left out
     requests: int = 0
     more: bool = False  # the time was too short: more is left to remove

@@ -36,6 +36,9 @@ START, TIMER, SIGNAL, CANCEL, WAKE = (
 EARLY = "holdfast/signals"  # the queue of signals to instances that have not started
 
 
+KNOWN = frozenset((START, TIMER, SIGNAL, CANCEL, WAKE, ANSWER))  # what may stand in the stream of an instance
+
+
 class StartBody(msgspec.Struct, frozen=True, omit_defaults=True):
     input: str | None = None
     parent: str | None = None

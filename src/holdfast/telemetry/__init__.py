@@ -11,6 +11,7 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import Protocol
 
+from ..model.drain import DrainSummary
 from ..model.endpoint import EndpointKind
 from ..model.work import Batch, Leased, Report, Settlement
 from .wire import ReceivedBatch, SentBatch
@@ -47,6 +48,10 @@ class Watch(Protocol):
         """A try to connect to a broker has ended."""
         ...
 
+    def drained(self, drained: DrainSummary) -> None:
+        """Nothing is due any more, after this."""
+        ...
+
 
 class Several:
     """Several watches as one."""
@@ -71,6 +76,10 @@ class Several:
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
         for watch in self.watches:
             watch.exchanged(report, batch, seconds)
+
+    def drained(self, drained: DrainSummary) -> None:
+        for watch in self.watches:
+            watch.drained(drained)
 
     def sent(self, batch: SentBatch) -> None:
         for watch in self.watches:

@@ -20,6 +20,7 @@ import msgspec
 
 from ..clock import Clock, wall_clock
 from ..errors import InvalidSettings
+from ..model.drain import DrainSummary
 from ..model.endpoint import EndpointKind
 from ..model.ids import new_id
 from ..model.message import NewMessage
@@ -191,6 +192,9 @@ class Tracing:
 
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
         self._operation.record(seconds, _about("exchange", "receive", None))
+
+    def drained(self, drained: DrainSummary) -> None:
+        """Spans and OpenTelemetry's own metrics have nothing for it."""
 
     # -- brokers
 
