@@ -109,6 +109,18 @@ def repair(
         show.plain("Nothing to repair: every sequence is ahead of what is stored.")
 
 
+def named_app(target: str | None, app: str | None) -> str:
+    """The application that a worker runs: given, by a variable, or in a configuration file."""
+    named = target or app or os.environ.get(APP_VARIABLE)
+    name, _ = chosen(app, None, target) if named else configured_target()
+    if name is None:
+        raise UsageError(
+            f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}; or write "
+            'app = "MODULE:APP" under [tool.holdfast] in pyproject.toml.'
+        )
+    return name
+
+
 def worker(
     target: Annotated[
         str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
@@ -144,16 +156,19 @@ def worker(
         str | None,
         typer.Option("--log-level", help="The lowest level that is logged; else $HOLDFAST_LOG_LEVEL."),
     ] = None,
+    until_idle: Annotated[
+        bool,
+        typer.Option("--until-idle", help="Work until nothing is due, print the summary, and exit with 0."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --until-idle: the summary as JSON.")] = False,
     app: AppOption = None,
 ) -> None:
-    """Run the handlers of an application until it is stopped."""
-    named = target or app or os.environ.get(APP_VARIABLE)
-    name, _ = chosen(app, None, target) if named else configured_target()
-    if name is None:
-        raise UsageError(
-            f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}; or write "
-            'app = "MODULE:APP" under [tool.holdfast] in pyproject.toml.'
-        )
+    """Run the handlers of an application until it is stopped, or with --until-idle until nothing is due."""
+    if json and not until_idle:
+        raise UsageError("--json goes with --until-idle, whose answer is the summary; logs: --log json.")
+    if until_idle and (processes > 1 or metrics is not None):
+        raise UsageError("--until-idle works in one process and ends: leave out --processes and --metrics.")
+    name = named_app(target, app)
     from ..processes.loading import load_app
     from ..processes.supervisor import run_worker
     from ..telemetry.logs import configure
@@ -165,6 +180,11 @@ def worker(
             f"No handler of {name} has the queue {', '.join(unknown)}; its queues: {', '.join(there) or 'none'}."
         )
     configure(log, log_level)  # after the import of the application, which may configure logging itself
+    if until_idle:
+        from .draining import drain
+
+        drain(found, queue, json)
+        return
     raise typer.Exit(
         run_worker(found, name, processes=processes, queues=queue, metrics=metrics, metrics_open=metrics_open)
     )

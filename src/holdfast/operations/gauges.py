@@ -88,6 +88,7 @@ def survey(operations: Any) -> list[Sample]:
         _one("holdfast_unrouted", float(sum(each.count for each in operations.unrouted()))),
         Sample("holdfast_workers", ("alive",), (float(alive),)),
         Sample("holdfast_workers", ("silent",), (float(len(workers) - alive),)),
+        _one("holdfast_outage", float(operations.outages.is_open())),
     ]
     for what, seconds in operations.overdue().items():
         samples.append(Sample("holdfast_housekeeping_lag_seconds", (what,), (seconds,)))
@@ -96,6 +97,13 @@ def survey(operations: Any) -> list[Sample]:
             Sample("holdfast_breaker_state", (breaker.name, state.value), (float(breaker.state is state),))
             for state in State
         ]
+    for group in (operations.destinations, operations.inboxes):
+        for each in group.list():
+            found = Counter(connection.state for connection in each.connections)
+            samples += [
+                Sample("holdfast_connections", (each.kind, each.name, state), (float(found[state]),))
+                for state in ("open", "broken", "held")
+            ]
     return samples
 
 

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 from ..clock import Clock, DatabaseTime
 from ..errors import PoisonedActivity
+from ..model.drain import DrainSummary
+from ..model.endpoint import EndpointKind
 from ..model.failure import Category, category_of
 from ..model.message import Reason
 from ..model.replies import kind_of
 from ..model.work import Batch, Delta, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
 from .sheet import Sheet
+from .wire import ReceivedBatch, SentBatch
 
 TYPES_MAX = 300  # pairs of queue and type that are counted separately, in one process
 OTHER = "(other)"
@@ -31,18 +34,20 @@ class Places:
     done: int
     seconds: int
     wait: int
+    late: int
 
 
 class Meter:
     """A watch that counts on a sheet."""
 
-    def __init__(self, sheet: Sheet, clock: Clock) -> None:
-        self.sheet, self.clock = sheet, clock
+    def __init__(self, sheet: Sheet, clock: Clock, late: float = 300.0) -> None:
+        self.sheet, self.clock, self.late = sheet, clock, late
         self._time = DatabaseTime(clock)
         self._places: dict[tuple[str, str], Places] = {}
         self._exchange = sheet.place("holdfast_exchange_seconds")
         self._claimed = sheet.place("holdfast_claimed_messages")
         self._lost = sheet.place("holdfast_leases_lost_total")
+        self._drain = sheet.place("holdfast_drain_seconds")
 
     def begin(self, *leased: Leased) -> Variables:
         changes: list[Change] = []
@@ -52,6 +57,8 @@ class Meter:
             if each.attempt == 1 and self._time.is_known:
                 waited = self._time.since(each.message.due_at or each.message.created_at)
                 changes += observed(places.wait, LONG, max(0.0, waited))
+                if waited > self.late:
+                    changes.append((places.late, 1.0))
         self.sheet.add(changes)
         return copy_context()
 
@@ -118,6 +125,43 @@ class Meter:
             changes.append((self._lost, len(batch.lost)))
         self.sheet.add(changes)
 
+    def drained(self, drained: DrainSummary) -> None:
+        if drained.processed or drained.failed:
+            self.sheet.add(observed(self._drain, LONG, drained.seconds))
+
+    # -- brokers
+
+    def sent(self, batch: SentBatch) -> None:
+        place = self.sheet.place
+        changes: list[Change] = [
+            (place("holdfast_sends_total", batch.destination, fate), float(count))
+            for fate, count in batch.fates.items()
+        ]
+        if batch.confirmed:
+            seconds = place("holdfast_confirm_seconds", batch.destination)
+            for each in batch.confirmed:
+                changes += observed(seconds, SECONDS, each)
+        self.sheet.add(changes)
+
+    def received(self, batch: ReceivedBatch) -> None:
+        place = self.sheet.place
+        refused = sum(batch.refused.values())
+        told = {"stored": batch.stored, "duplicate": batch.duplicates, "refused": refused}
+        changes: list[Change] = [
+            (place("holdfast_received_total", batch.inbox, result), float(count))
+            for result, count in told.items()
+            if count
+        ]
+        changes += [
+            (place("holdfast_receive_refused_total", batch.inbox, reason), float(count))
+            for reason, count in batch.refused.items()
+        ]
+        self.sheet.add(changes)
+
+    def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
+        result = "opened" if is_open else "failed"
+        self.sheet.add([(self.sheet.place("holdfast_connects_total", kind, name, result), 1.0)])
+
     def _of(self, leased: Leased) -> Places:
         """After this many types only the queue is counted, since publishers may invent any number of types."""
         pair = (leased.message.queue, leased.message.type)
@@ -136,6 +180,7 @@ class Meter:
             done=place("holdfast_attempts_total", *labels, Outcome.DONE.value),
             seconds=place("holdfast_handler_seconds", *labels),
             wait=place("holdfast_wait_seconds", labels[0]),
+            late=place("holdfast_late_total", labels[0]),
         )
 
 

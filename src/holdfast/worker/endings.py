@@ -54,6 +54,7 @@ from ..rules.traces import Place, Told
 from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .board import Board
+from .lateness import Lateness, named
 from .traces import Traces, error_of, place_of
 from .transactions import Completions
 
@@ -79,6 +80,9 @@ class Endings:
         self.clock, self.time, self.board, self.watch = clock, time, board, watch
         self.traces, self.told = Traces(), Told()
         self.hear: Heard | None = None  # in tests of applications
+        # What ended: in its handler's transaction; without being done; as a failure.
+        self.completed = self.others = self.failures = 0
+        self.lateness = Lateness(time)
         self._starts: dict[
             str, int
         ] = {}  # by the consumer's name: the smallest limit of attempts of any failure
@@ -94,6 +98,8 @@ class Endings:
             return Expired()
         if lane.stop is Stop.CANCELLED:
             return Cancelled()
+        if (message.due_raw or message.created_raw) < self.lateness.before_raw:
+            self.lateness.tell(leased)
         if log.tells(logging.INFO):
             log.info(
                 "message.started",
@@ -159,6 +165,7 @@ class Endings:
                     **named(leased), error=type(ending.error).__name__, traceback=self.traces.bare(ending.error),
                 )  # fmt: skip
             self.forget([leased.message.seq])
+            self.completed += 1
             if self.watch is not None:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
             if self.hear is not None:
@@ -175,6 +182,9 @@ class Endings:
         settlement = self.concluded(leased, ending)
         if left is not None:
             settlement = with_left(settlement, left)
+        if type(ending) is not Returned and settlement is not None:
+            self.others += 1
+            self.failures += settlement.failed
         if settlement is None:
             self.forget([leased.message.seq])
         elif settlement.error is not None:
@@ -359,15 +369,3 @@ def log_failure(
 
 def _reason(settlement: Settlement) -> Reason:
     return settlement.last_reason or settlement.reason or Reason.UNKNOWN
-
-
-def named(leased: Leased) -> dict[str, Any]:
-    """The fields of a log record about a message. Never its body, headers or dedupe key."""
-    message = leased.message
-    return {
-        "message_id": message.id,
-        "type": message.type,
-        "queue": message.queue,
-        "stream": message.stream,
-        "attempt": leased.attempt,
-    }

@@ -22,6 +22,7 @@ from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode
 from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
+from holdfast.model.outage import Began, Ended, WentOn
 from holdfast.model.schedule import Definition
 from holdfast.model.work import Delta, Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
@@ -48,6 +49,7 @@ from holdfast.store.plans import (
     instances,
     keys,
     operator,
+    outages,
     queues,
     schedules,
     sequences,
@@ -337,6 +339,28 @@ def alert_told(h: Hands) -> None:
     needs(told, "news that was taken once")
 
 
+def register(h: Hands) -> None:
+    """A worker comes after a time without one: the outage that was left open ends, another begins."""
+
+    def decide(_: Any, now: Any) -> Began:
+        return Began("absent", now, now, now, now)
+
+    _, found, has_begun = h.run(outages.arrive("four", ["q"], 300.0, decide))
+    needs(has_begun and found is not None and found.number == 3, "an outage that begins")
+
+
+def outage_goes_on(h: Hands) -> None:
+    verdict = h.run(
+        outages.look(300.0, 30.0, lambda open, *_: open and WentOn(open, open.back_at, open.began_at))
+    )
+    needs(verdict is not None, "an outage that is open")
+
+
+def outage_ends(h: Hands) -> None:
+    verdict = h.run(outages.look(300.0, 30.0, lambda open, *_: open and Ended(open, h.contents.now)))
+    needs(verdict is not None, "an outage that is open")
+
+
 def take_turn(h: Hands) -> None:
     needs(h.run(alerts.take_turn("alerts", 60.0)), "a turn")
 
@@ -474,10 +498,13 @@ def verbs() -> dict[str, Verb]:
         "renew": renew,
         "recover": lambda h: h.run(engine.recover()),
         "report_death": report_death,
-        "register": lambda h: h.run(engine.register_worker("four", ["q"])),
+        "register": register,
         "announce_stop": lambda h: h.run(engine.announce_stop(h.contents.workers["one"])),
         "note_trouble": lambda h: h.run(engine.note_trouble(h.contents.workers["one"], "It waited.", 1)),
-        "retire": lambda h: h.run(engine.retire_worker(h.contents.workers["three"])),
+        "retire": lambda h: h.run(outages.leave(h.contents.workers["three"])),
+        "retire_dead": lambda h: h.run(outages.leave(h.contents.workers["three"], died=True)),
+        "outage_goes_on": outage_goes_on,
+        "outage_ends": outage_ends,
         "subscribe": lambda h: h.run(engine.subscribe({"q": ["new"], "z": ["new"]})),
         "order_cancel": about("a4", o.cancel),
         "order_cancel_leased": about("g1", o.cancel),
@@ -524,6 +551,7 @@ def verbs() -> dict[str, Verb]:
         "prune_deaths": prune("deaths"),
         "prune_audit": prune("audit"),
         "prune_alerts": prune("alerts"),
+        "prune_outages": prune("outages"),
         "prune_notes": prune("notes"),
         "prune_requests": prune("requests"),
         "request": ask,
