@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,13 +17,14 @@ from holdfast import Holdfast
 from holdfast.clock import MovableClock
 from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import Reason
+from holdfast.model.outage import Began, Ended
 from holdfast.model.schedule import Note
 from holdfast.model.work import Outcome
 from holdfast.rules.recurrence import daily, every, yearly
 from holdfast.schedules import setting
 from holdfast.schedules.defining import define
 from holdfast.settings import Settings
-from holdfast.store.plans import endpoints, schedules
+from holdfast.store.plans import endpoints, outages, schedules
 from holdfast.transports import MemoryBroker
 from tests.operations import world as worlds
 from tests.operations.world import NOON
@@ -147,6 +149,7 @@ def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, M
         "mail-server", why="the mail server is being moved", seconds=600.0
     )
     shop.close()
+    outage(world)
     clock.advance(seconds=20)
     brokers(world, world.worker("web-3:99"))
     recurring(world)
@@ -155,6 +158,17 @@ def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, M
         database.execute("pragma wal_checkpoint(truncate)")
     names = Names(ready, waiting, first, deaths[0], deaths[3], done)
     return folder / FILE, names, clock
+
+
+def outage(world: worlds.World) -> None:
+    """Two hours ago nobody worked for half an hour; what was due then has died since."""
+    back = NOON - timedelta(hours=2)
+    down = back - timedelta(minutes=30)
+    began = Began("absent", down + timedelta(minutes=10), down, back, down + timedelta(minutes=10))
+    world.store.run(outages.look(300.0, 30.0, lambda *_: began))
+    world.store.run(
+        outages.look(300.0, 30.0, lambda open, *_: open and Ended(open, back + timedelta(seconds=9)))
+    )
 
 
 def copied(source: Path, folder: Path) -> None:

@@ -19,7 +19,7 @@
                              slow: its delay is not told yet; late: it has timed out and a late result came;
                              waits: a result was there before it; and a result that never had a request
     beside the work          an event, an audited order, a turn, and alerts: two are raised, one of them is being told,
-                             and a third is over and told
+                             and a third is over and told; an outage that is over and one that is open
 
 Time stands still: all operations happen at `now`.
 """
@@ -35,6 +35,7 @@ from msgspec.structs import replace
 
 from holdfast.model.alert import AlertOver, AlertRaised, Episode
 from holdfast.model.message import NewMessage
+from holdfast.model.outage import Began, Ended
 from holdfast.model.request import Happening
 from holdfast.model.schedule import Note
 from holdfast.model.work import Leased
@@ -45,7 +46,7 @@ from holdfast.rules.recurrence import every
 from holdfast.schedules import setting
 from holdfast.schedules.defining import define
 from holdfast.settings import Settings
-from holdfast.store.plans import alerts, audit, engine, requests, schedules
+from holdfast.store.plans import alerts, audit, engine, outages, requests, schedules
 from holdfast.store.plans import dead as dead_letters
 from tests.store.box import Box, dead, done, new
 
@@ -97,7 +98,7 @@ def fill(box: Box) -> Contents:
     box.subscribe("s", "odd")
     box.subscribe("m", "moved")
     contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
-    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside, _schedules):
+    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside, _schedules, _instances):
         part(box, contents)
     contents.seqs = {(contents.names[m.id], m.queue): m.seq for m in box.messages()}
     contents.numbers = {contents.names[d.id]: d.seq for d in box.read("dead")}
@@ -177,6 +178,23 @@ def _loose(box: Box, c: Contents) -> None:
     _send(box, c, "unrouted", type="new", stream="a")
 
 
+def _instances(box: Box, c: Contents) -> None:
+    """Instances whose messages are streams of queue q: running, paused, and ended by a dead letter."""
+    row = (
+        "insert into {instance} (id, queue, start, mark, state, poison, started_at, ended_at)"
+        " values (:id, 'q', :start, :start, :state, :poison, :now, :ended)"
+    )
+    now, some = box.store.now(), str(uuid5(NAMESPACE_OID, "start"))
+    dead = str(c.ids["h1"])
+    for id, state, poison, ended in (
+        ("a", "running", None, None), ("f", "running", None, None), ("k", "paused", None, None),
+        ("h", "failed", dead, now),
+    ):  # fmt: skip
+        box.query(row, id=id, start=some, state=state, poison=poison, now=now, ended=ended)
+    halted = "insert into {stream} (queue, name, open, halted_by, halted_at) values ('q', 'k', 0, :by, :now)"
+    box.query(halted, by="instance: paused", now=now)
+
+
 def _requests(box: Box, c: Contents) -> None:
     run = box.store.run
     run(engine.subscribe({f"grading.{each}": () for each in Happening}))
@@ -215,6 +233,9 @@ def _beside(box: Box, c: Contents) -> None:
     entry = audit.Entry("dead_letters.redrive", "q", count=2)
     c.audited = run(audit.write("somebody", entry))
     run(alerts.take_turn("alerts", 10.0))
+    for _ in range(2):  # one outage is over, one is open
+        run(outages.look(300.0, 30.0, lambda *_: Began("absent", c.now, c.now, c.now, c.now)))
+        run(outages.look(300.0, 30.0, lambda open, *_: Ended(open, c.now) if open.number == 1 else None))
     event = "insert into {event} (stream, version, id, type, created_at, body) values ('e', 1, :id, 't', :now, '1')"
     box.query("insert into {event_stream} (name, version) values ('e', 1)")
     box.query(event, id=str(uuid5(NAMESPACE_OID, "event")), now=box.store.now())

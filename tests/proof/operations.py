@@ -18,7 +18,7 @@ from holdfast.store.plans.operator import OrderMoved
 from holdfast.store.statement import Plan, Runnable, Statement
 from tests.proof.session import Body, Operation, Quiet, Restart
 from tests.proof.world import World
-from tests.store.box import cancelled, dead, done, failed, given_back, released
+from tests.store.box import cancelled, dead, done, failed, given_back, paused, released
 
 TAKEN_OVER = "a lease was taken over while it was being settled"
 SERIALIZE = "could not serialize access"
@@ -369,6 +369,7 @@ def operations() -> dict[str, Operation]:
         Operation("hold_stream", hold_stream),
         Operation("again", settle(some(failed, "a1")), RACE, SETTLE),
         Operation("again_now", settle(some(failed, "a1", retry="immediate")), RACE, SETTLE),
+        Operation("pause", settle(some(paused, "a1")), RACE, SETTLE),
         Operation("aside", settle(some(failed, "a1", ordering="available", retry="immediate")), RACE, SETTLE),
         Operation("aside_move", settle(some(failed, "a1", ordering="available"), "a2"), RACE, SETTLE),
         Operation("dead", settle(some(dead, "a1")), RACE, SETTLE),

@@ -328,6 +328,11 @@ async def fulfil(order: Order, flow: Flow) -> int:
     return 1
 
 
+@app.activity(on_dead="halt")  # refused: "answer" or "wait"
+async def waits_for_nobody(order: Order) -> Order:
+    return order
+
+
 @app.activity(retri="api")  # refused: retry
 async def pays(order: Order) -> Order:
     return order

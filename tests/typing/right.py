@@ -501,6 +501,11 @@ async def renamed(order: Order) -> None: ...
 careful = Holdfast("sqlite:///shop.db", require_on=True)  # accepted: on= is never forgotten
 
 
+@app.activity(on_dead="wait")  # accepted: its instance waits for a redrive
+async def repaired(order: Order) -> float:
+    return 1.0
+
+
 @app.activity(retry="api", timeout=5.0, returns={"ValueError": ValueError})  # accepted: on an application
 async def pay(order: Order) -> Receipt:
     return Receipt(1)

@@ -1,4 +1,4 @@
-"""`holdfast messages`: pending messages."""
+"""`holdfast messages`: pending messages, and those that have ended."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import typer
 from ..errors import UsageError
 from . import show
 from .completing import ids as complete_ids
-from .filters import ID_HELP, All, Id, Limit, MessageFilter, Number, Queue, Why, meant
+from .filters import ID_HELP, All, Id, Limit, MessageFilter, Number, Queue, Why, meant, moment, seconds
 from .options import command
 from .target import Order, Target
 
 if TYPE_CHECKING:
-    from ..operations import Content, Operations
+    from datetime import datetime
 
-app = typer.Typer(help="Pending messages: find, show, retry, park, cancel them.", no_args_is_help=True)
+    from ..operations import Content, EndedMessage, Operations
+
+app = typer.Typer(
+    help="Messages: find, show, retry, park, cancel them; which were late, which are stuck.",
+    no_args_is_help=True,
+)
 
 Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 
@@ -26,13 +31,35 @@ def list_(
     filter: MessageFilter,
     target: Target,
     oldest: Annotated[bool, typer.Option("--oldest", help="The oldest first.")] = False,
-    limit: Limit = 50,
-    ended: Annotated[bool, typer.Option("--ended", help="Those that have ended, of a --subject.")] = False,
+    ended: Annotated[
+        bool,
+        typer.Option("--ended", help="Those that have ended: of a --subject, --late, or --since a moment."),
+    ] = False,
+    late: Annotated[
+        str | None,
+        typer.Option(
+            "--late", metavar="LENGTH", help="With --ended: those that began later than 5m, latest first."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="With --ended: those that ended after a moment, or 2h ago.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most: else 50, with --ended 100."),
+    ] = None,
 ) -> None:
-    """Pending messages, the newest first; or how those of a subject ended."""
+    """Pending messages, the newest first; with --ended those that have ended."""
     if ended:
-        _list_ended(filter, target, not oldest, limit)
+        if oldest and late is not None:
+            raise UsageError("--late shows the latest first: --oldest does not go with it.")
+        _list_ended(filter, target, late, since, not oldest, limit or 100)
         return
+    if late is not None or since is not None:
+        raise UsageError(
+            "--late and --since go with --ended; `holdfast messages stuck` shows what waits too long."
+        )
+    limit = limit or 50
     with target.operations() as found:
         at, deliveries = found.now(), found.messages.find(filter.made(), newest=not oldest, limit=limit)
     if target.json:
@@ -60,11 +87,18 @@ def list_(
     )
 
 
-def _list_ended(filter: MessageFilter, target: Target, newest: bool, limit: int) -> None:
+def _list_ended(
+    filter: MessageFilter, target: Target, late: str | None, since: str | None, newest: bool, limit: int
+) -> None:
+    allowed, after = None if late is None else seconds(late), moment(since, "--since")
     with target.operations() as found:
-        at, lines = found.now(), found.messages.ended(filter.made(), newest=newest, limit=limit)
+        at = found.now()
+        lines = found.messages.ended(filter.made(), late=allowed, since=after, newest=newest, limit=limit)
     if target.json:
         show.document(lines)
+        return
+    if late is not None:
+        _show_late(lines, at)
         return
     show.table(
         ("id", "queue", "type", "subject", "outcome", "ended", "attempts", "failures", "stream", "why"),
@@ -83,9 +117,68 @@ def _list_ended(filter: MessageFilter, target: Target, newest: bool, limit: int)
             )
             for e in lines
         ),
-        "No message of this subject has ended lately.",
+        "No message that has ended matches.",
         at=at,
         spare=("why", "stream", "failures", "attempts"),
+    )
+
+
+@command(app)
+def stuck(
+    target: Target,
+    older: Annotated[
+        str, typer.Option("--older", metavar="LENGTH", help="Due longer ago than this: 90s, 10m, 2h, 7d.")
+    ] = "1h",
+    queue: Queue = None,
+    limit: Limit = 50,
+) -> None:
+    """Messages that were due long ago and are neither handled nor in hand, the oldest first."""
+    length = seconds(older)
+    with target.operations() as found:
+        listed = found.messages.stuck(older=length, queue=queue, limit=limit)
+    if target.json:
+        show.document([{**show.fields(e.delivery), "due_at": e.due_at, "age": e.age} for e in listed])
+        return
+    show.table(
+        ("id", "queue", "type", "state", "due for", "attempts", "error"),
+        (
+            (
+                e.delivery.id,
+                e.delivery.queue,
+                e.delivery.type,
+                e.delivery.state,
+                show.age(e.age),
+                e.delivery.attempts or None,
+                e.delivery.error,
+            )
+            for e in listed
+        ),
+        f"No message was due longer ago than {older} and is still pending.",
+        spare=("type", "attempts"),
+    )
+
+
+def _show_late(lines: list[EndedMessage], at: datetime) -> None:
+    show.table(
+        ("id", "queue", "type", "subject", "due", "started", "late", "attempts", "outcome", "outage"),
+        (
+            (
+                e.id,
+                e.queue,
+                e.type,
+                e.subject,
+                e.due_at,
+                e.started_at,
+                show.age(e.lateness),
+                e.attempts,
+                e.outcome,
+                e.outage,
+            )
+            for e in lines
+        ),
+        "No message that has ended began so late.",
+        at=at,
+        spare=("attempts", "started", "subject", "outcome", "type"),
     )
 
 

@@ -18,6 +18,7 @@ from . import (
     keys,
     messages,
     orchestrations,
+    outages,
     overview,
     queues,
     running,
@@ -104,5 +105,6 @@ for name, group in (
     ("inboxes", endpoints.inboxes),
     ("keys", keys.app),
     ("alerts", alerts.app),
+    ("outages", outages.app),
 ):
     app.add_typer(group, name=name)

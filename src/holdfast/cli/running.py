@@ -144,9 +144,18 @@ def worker(
         str | None,
         typer.Option("--log-level", help="The lowest level that is logged; else $HOLDFAST_LOG_LEVEL."),
     ] = None,
+    until_idle: Annotated[
+        bool,
+        typer.Option("--until-idle", help="Work until nothing is due, print the summary, and exit with 0."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --until-idle: the summary as JSON.")] = False,
     app: AppOption = None,
 ) -> None:
-    """Run the handlers of an application until it is stopped."""
+    """Run the handlers of an application until it is stopped, or with --until-idle until nothing is due."""
+    if json and not until_idle:
+        raise UsageError("--json goes with --until-idle, whose answer is the summary; logs: --log json.")
+    if until_idle and (processes > 1 or metrics is not None):
+        raise UsageError("--until-idle works in one process and ends: leave out --processes and --metrics.")
     named = target or app or os.environ.get(APP_VARIABLE)
     name, _ = chosen(app, None, target) if named else configured_target()
     if name is None:
@@ -165,6 +174,11 @@ def worker(
             f"No handler of {name} has the queue {', '.join(unknown)}; its queues: {', '.join(there) or 'none'}."
         )
     configure(log, log_level)  # after the import of the application, which may configure logging itself
+    if until_idle:
+        from .draining import drain
+
+        drain(found, queue, json)
+        return
     raise typer.Exit(
         run_worker(found, name, processes=processes, queues=queue, metrics=metrics, metrics_open=metrics_open)
     )

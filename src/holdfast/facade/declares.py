@@ -18,7 +18,7 @@ from ..model.limits import Breaker as BreakerLike
 from ..model.limits import SharedRate, SharedSlots, slots_count
 from ..model.message import Reason
 from ..operations.letters import DeadLetter, hook
-from ..orchestrations.declared import ActivityDeclaration, OrchestrationDeclaration
+from ..orchestrations.declared import ActivityDeclaration, OnDeadLetter, OrchestrationDeclaration
 from ..orchestrations.declaring import ActivityKeywords
 from ..orchestrations.failures import Errors
 from ..rules import aftermath
@@ -123,14 +123,16 @@ class Declares(Publishes, Protocol):
     # -- orchestrations
 
     def activity(
-        self, *, name: str | None = None, returns: Errors | None = None, **options: Unpack[ActivityKeywords]
-    ) -> ActivityDeclaration:
+        self, *, name: str | None = None, returns: Errors | None = None, on_dead: OnDeadLetter = "answer",
+        **options: Unpack[ActivityKeywords],
+    ) -> ActivityDeclaration:  # fmt: skip
         """Declare the function below as an activity: a handler that orchestrations call and whose result they get.
 
         It has the queue of its name and takes the options of a handler. `returns` names exceptions that calling code
-        gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed.
+        gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed. With
+        `on_dead="wait"` a dead letter is no answer: the instance waits until somebody redrives or discards it.
         """
-        return self._declaring.activity(name, returns or {}, options)
+        return self._declaring.activity(name, returns or {}, on_dead, options)
 
     def orchestration(
         self, *, version: str = "1", name: str | None = None, returns: Errors | None = None,

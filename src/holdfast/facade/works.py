@@ -40,7 +40,7 @@ class Works(Publishes, Protocol):
 
         self.orchestrations.place.memory.is_embedded = embedded
         sheet = sheet or self.sheet
-        watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock)]
+        watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock, self.settings.late)]
         if self.tracing is not None:
             watches.append(self.tracing)
         alone = quarantine or until_idle

@@ -71,6 +71,7 @@ class Gate:
         self.catch_ups: dict[str, list[Recovering]] = {}
         self.worker = 0  # its number, by which slots are held
         self.is_leaving = False  # unused slots are given back
+        self.waits = False  # a worker that ends when nothing is due waits for tokens and slots
         self._sharing: dict[str, list[str]] = {}  # name of slots -> the queues that use them
         self._drains = (
             (SUSPECTS,) if quarantine else ()
@@ -190,6 +191,8 @@ class Gate:
         """Whether nothing of a queue may be asked for, and a look would not change that now."""
         if self.refuses(queue, now) or (queue in self.doors and not self.doors[queue].is_open()):
             return True
+        if self.waits:
+            return False
         if any(not hand.has(now) and not hand.need(now) for hand in self._hands(queue, now)):
             return True
         name = self.slots.get(queue)

@@ -21,6 +21,7 @@ from ..handlers.consumer import Consumer
 from ..inboxes.declared import Inbox
 from ..limits import breakers as limits
 from ..model.message import Death, Trouble
+from ..model.outage import Outage
 from ..requests.hooks import Pen
 from ..requests.sweeping import catch_early
 from ..rules.housekeeping import Rest
@@ -41,8 +42,10 @@ from .flow_problems import flow_problems
 from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
+from .late import StuckMessage
 from .messages import Messages
 from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
+from .outages import Outages
 from .queues import Queues
 from .repair import repair
 from .requests import RequestCounts, RequestDossier, RequestLine, RequestResult, RequestsDesk
@@ -128,6 +131,8 @@ __all__ = [
     "Next",
     "Operations",
     "Orchestrations",
+    "Outage",
+    "Outages",
     "Paused",
     "QueueState",
     "Queues",
@@ -151,6 +156,7 @@ __all__ = [
     "StreamState",
     "Streams",
     "Stuck",
+    "StuckMessage",
     "Subscription",
     "Subscriptions",
     "Told",
@@ -189,6 +195,7 @@ class Operations:
         self._desk = Desk(store, settings or Settings(), handlers, keys, who)
         self.keys = Keyring(self._desk)
         self.alerts = Alerts(self._desk, sinks)
+        self.outages = Outages(self._desk)
         self.messages = Messages(self._desk)
         self.dead = DeadLetters(self._desk)
         self.files = LetterFiles(self._desk)

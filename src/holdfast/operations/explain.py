@@ -8,6 +8,7 @@ from uuid import UUID
 from ..errors import BodySealed
 from ..model.message import Reason
 from ..model.text import counted
+from ..model.work import INSTANCE
 from ..store.plans import queries
 from ..store.plans.operator import moment
 from ..store.plans.rows import TIMER
@@ -120,6 +121,12 @@ def _behind(each: Delivery, stream: StreamState | None, at: datetime) -> str:
         if stream.halted_by.startswith(OPERATOR):
             because = stream.halted_by.removeprefix(OPERATOR)
             return f"Waits: stream {stream.stream} is halted by an operator {since} ({because}); resume the stream."
+        if stream.halted_by.startswith(INSTANCE):
+            state = stream.halted_by.removeprefix(INSTANCE)
+            return (
+                f"Waits: instance {stream.stream} is {state} {since}; `holdfast why {stream.stream}` says why, "
+                f"`holdfast orchestrations resume {stream.stream}` lets it go on."
+            )
         return (
             f"Waits: stream {stream.stream} is halted by dead letter {stream.halted_by} {since}; "
             "redrive that message or resume the stream."

@@ -95,7 +95,7 @@ def ended(row: Mapping[str, Any], id: UUID) -> Ended:
 
 
 def ended_message(row: Mapping[str, Any]) -> EndedMessage:
-    return _made(EndedMessage, row)
+    return _made(EndedMessage, {**row, "lateness": None, "outage": None})  # operations/late.py adds them
 
 
 def origin(id: UUID, stored: str | None) -> str | None:

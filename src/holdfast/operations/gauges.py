@@ -88,6 +88,7 @@ def survey(operations: Any) -> list[Sample]:
         _one("holdfast_unrouted", float(sum(each.count for each in operations.unrouted()))),
         Sample("holdfast_workers", ("alive",), (float(alive),)),
         Sample("holdfast_workers", ("silent",), (float(len(workers) - alive),)),
+        _one("holdfast_outage", float(operations.outages.is_open())),
     ]
     for what, seconds in operations.overdue().items():
         samples.append(Sample("holdfast_housekeeping_lag_seconds", (what,), (seconds,)))

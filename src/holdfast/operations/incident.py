@@ -13,6 +13,7 @@ from uuid import UUID
 
 from ..model.message import Reason
 from ..model.text import counted
+from ..model.work import INSTANCE
 from ..rules.breaker import State
 from ..rules.fingerprint import fingerprint
 from ..store.plans import audit, queries
@@ -377,6 +378,13 @@ def _stream(at: datetime, stream: StreamState) -> Finding | None:
     waits = waiting(stream.waiting)
     if stream.halted_by is not None:
         since = f" since {clock(stream.halted_at, at)}" if stream.halted_at is not None else ""
+        if stream.halted_by.startswith(INSTANCE):
+            id, state = stream.stream, stream.halted_by.removeprefix(INSTANCE)
+            return _warning(
+                "halted-stream",
+                f"Instance {id} of {stream.queue} is {state}{since}; {waits}.",
+                f"`holdfast why {id}` says why, `holdfast orchestrations resume {id}` lets it go on.",
+            )
         return _warning(
             "halted-stream",
             f"{who} is halted{since} by {stream.halted_by}; {waits}.",

@@ -1,8 +1,9 @@
-"""Pending messages: find, show, retry, park, cancel them, or make them dead letters."""
+"""Messages: find, show, retry, park, cancel them, or make them dead letters; those that ended, late or not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from . import from_rows
 from .desk import Desk, Tally, as_id, log, needed, said, spoken
+from .late import StuckMessage, ended, stuck
 from .naming import named
 from .results import Changed, Delivery, Dossier, EndedMessage, Filter, Many
 
@@ -36,27 +38,28 @@ class Messages:
             return [each for each in self._of(wanted.id) if _matches(each, wanted)][:limit]
         return self._found(wanted, None, "newest" if newest else "oldest", limit)
 
-    def ended(self, filter: Filter, *, newest: bool = True, limit: int = 50) -> list[EndedMessage]:
-        """How messages with a subject ended, those that ended last first. Without a subject there is no index."""
-        wanted = _checked(filter)
-        if wanted.subject is None:
-            raise UsageError(
-                "Messages that have ended are found by their subject (--subject), or one by its id: "
-                "`holdfast messages show ID`."
-            )
-        if wanted.state is not None or wanted.reason is not None:
-            raise UsageError("Messages that have ended have neither a state nor a reason: leave them out.")
-        rows = self._desk.ask(
-            queries.ended(
-                newest=newest,
-                limit=limit,
-                subject=wanted.subject,
-                queue=wanted.queue,
-                type=wanted.type,
-                stream=wanted.stream,
-            )
-        )
-        return [from_rows.ended_message(row) for row in rows]
+    def ended(
+        self,
+        filter: Filter | None = None,
+        *,
+        late: float | None = None,
+        since: datetime | None = None,
+        newest: bool = True,
+        limit: int = 100,
+    ) -> list[EndedMessage]:
+        """Messages that have ended, as long as the history is kept, those that ended last first.
+
+        `late`: only those that began more than so many seconds after they were due, the latest first.
+        `since`: only those that ended after it. By a subject in the filter they are found quickly.
+        """
+        wanted = _checked(filter or Filter())
+        return ended(self._desk, wanted, late=late, since=since, newest=newest, limit=limit)
+
+    def stuck(
+        self, *, older: float = 3600.0, queue: str | None = None, limit: int = 50
+    ) -> list[StuckMessage]:
+        """Pending messages that were due more than so many seconds ago and are not in hand, the oldest first."""
+        return stuck(self._desk, older=older, queue=queue, limit=limit)
 
     def _of(self, id: UUID) -> list[Delivery]:
         pending, _, _ = self._desk.ask(queries.show(id))

@@ -225,7 +225,11 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class EndedMessage:
-    """A line of history, with the message that it is about."""
+    """A line of history, with the message that it is about.
+
+    `lateness`: seconds between due and the start of its last attempt; None: it was never started. `outage`: the number
+    of the one in which it was late, if it was due before somebody was back.
+    """
 
     id: UUID
     queue: str
@@ -240,6 +244,8 @@ class EndedMessage:
     failures: int
     status: int
     why: str | None
+    lateness: float | None = None
+    outage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +369,8 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
+    instances: int = 0  # of orchestrations
+    outages: int = 0
     notes: int = 0  # on what schedules left out
     requests: int = 0
     more: bool = False  # the time was too short: more is left to remove

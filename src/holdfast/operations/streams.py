@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from ..errors import NotFound
+from ..model.work import INSTANCE
 from ..store.plans import audit, operator, queries
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
@@ -70,7 +71,7 @@ class Streams:
         return next((each for each in order.messages if each.position is not None), None)
 
     def _halter(self, state: StreamState) -> results.Letter | None:
-        if state.halted_by is None or state.halted_by.startswith(OPERATOR):
+        if state.halted_by is None or state.halted_by.startswith((OPERATOR, INSTANCE)):
             return None
         id = as_id(state.halted_by)
         _, dead, _ = self._desk.ask(queries.show(id))

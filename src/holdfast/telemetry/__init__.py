@@ -11,6 +11,7 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import Protocol
 
+from ..model.drain import DrainSummary
 from ..model.work import Batch, Leased, Report, Settlement
 
 
@@ -31,6 +32,10 @@ class Watch(Protocol):
 
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
         """Results were handed in, and work was handed out."""
+        ...
+
+    def drained(self, drained: DrainSummary) -> None:
+        """Nothing is due any more, after this."""
         ...
 
 
@@ -57,6 +62,10 @@ class Several:
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
         for watch in self.watches:
             watch.exchanged(report, batch, seconds)
+
+    def drained(self, drained: DrainSummary) -> None:
+        for watch in self.watches:
+            watch.drained(drained)
 
 
 def together(watches: Sequence[Watch]) -> Watch | None:

@@ -20,6 +20,7 @@ import msgspec
 
 from ..clock import Clock
 from ..errors import InvalidSettings
+from ..model.drain import DrainSummary
 from ..model.ids import new_id
 from ..model.message import NewMessage
 from ..model.work import Batch, Leased, Outcome, Report, Settlement
@@ -186,6 +187,9 @@ class Tracing:
 
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
         self._operation.record(seconds, _about("exchange", "receive", None))
+
+    def drained(self, drained: DrainSummary) -> None:
+        """Spans and OpenTelemetry's own metrics have nothing for it."""
 
     def flush(self) -> None:
         """Flush the SDK, if there is one, before the process exits without cleanup."""

@@ -191,9 +191,6 @@ EXEMPT = {
     "leases_free": "locks for a look and writes nothing",
     # Not killed here yet: each is one statement in a transaction of other verbs, and tests/orchestrations/test_storm.py
     # kills workers at random.
-    "apply_turns": "the delta of a turn, inside of settle",
-    "instance_begin": "beside the start message of an instance",
-    "instance_trouble": "a remark for people",
     "rename_add": "beside the subscriptions of a worker",
     "op_rename_forget": "beside the subscriptions that an operator drops",
 }

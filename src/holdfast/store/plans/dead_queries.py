@@ -47,6 +47,7 @@ CHOICES = {
         False: "not exists (select 1 from holdfast.stream s where s.queue = d.queue and s.name = d.stream"
         " and s.halted_by = cast(d.id as text) and s.halted_at = d.died_at)"
     },
+    "awaited": {False: """(d.headers is null or d.headers not like '%"holdfast-on-dead":"wait"%')"""},
 }
 
 Place = tuple[int, int, str, str]  # where a letter stands among the others: position, seq, id, queue

@@ -347,6 +347,7 @@ def _other(s: Settlement) -> dict[str, object]:
         "started": s.started,
         "aside": s.aside,
         "halt": s.halt,
+        "pause": s.pause,
         "reason": s.reason,
         "last_reason": s.last_reason,
         "error": s.error,

@@ -263,6 +263,7 @@ class SqliteEngine:
                     reason=s.reason,
                     claimable_at=now + round(s.delay * 1_000_000),
                     removed=int(removed),
+                    paused=int(s.pause is not None),
                     **counters,
                 )
             case Outcome.DEAD:
@@ -294,7 +295,7 @@ class SqliteEngine:
                 streams,
                 message,
                 removed=removed,
-                halt=str(message.id) if s.halt and s.outcome is Outcome.DEAD else None,
+                halt=str(message.id) if s.halt and s.outcome is Outcome.DEAD else s.pause,
             )
 
     def _with_error(self, errors: str | None, s: Settlement, now: int) -> str:

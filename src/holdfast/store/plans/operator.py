@@ -169,10 +169,17 @@ def end(seqs: Sequence[int], outcome: str) -> Plan[None]:
     yield sql("op_delete", seqs=listed)
 
 
-def answer(seqs: Sequence[int], error: str, reason: Reason) -> Plan[None]:
-    """Answer the orchestrations that wait for these messages, in the same transaction."""
+def answer(seqs: Sequence[int], error: str, reason: Reason, *, letters: bool = False) -> Plan[None]:
+    """Answer the orchestrations that wait for these messages, in the same transaction.
+
+    `letters`: they become dead letters; an instance that waits for whoever redrives them (`on_dead="wait"`) waits on.
+    """
     rows = yield sql("op_replies", seqs=list(seqs))
-    found = (replies.failed(as_id(id), headers, f"ended/{reason}", error, reason) for id, headers in rows)
+    found = (
+        replies.failed(as_id(id), headers, f"ended/{reason}", error, reason)
+        for id, headers in rows
+        if not (letters and replies.waits_for_letter(headers))
+    )
     answers = [each for each in found if each is not None]
     if answers:
         yield from engine.append(answers)
@@ -183,7 +190,7 @@ def poison(seq: int, why: str, fingerprint: str | None = None) -> Plan[Held]:
     held = yield from hold(seq)
     if held.queue is None or held.queue == TIMER:
         raise Refused(f"Message {held.id} is in no queue yet, so it cannot be poison: cancel it instead.")
-    yield from answer([seq], f"PoisonMessage: {why}", Reason.POISON_MESSAGE)
+    yield from answer([seq], f"PoisonMessage: {why}", Reason.POISON_MESSAGE, letters=True)
     yield Verb("operator", "bury", (seq, held.errors, why, fingerprint))
     yield sql("op_delete", seqs=[seq])
     yield from let_go(held)

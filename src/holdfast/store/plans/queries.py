@@ -175,13 +175,30 @@ def find(
 
 
 @single
-def ended(*, newest: bool = True, limit: int = 50, **wanted: Any) -> Plan[list[Row]]:
-    """Lines of history that match; of `wanted` a subject must be one: by nothing else they can be found quickly."""
+def ended(
+    *,
+    newest: bool = True,
+    limit: int = 50,
+    late: float | None = None,
+    since: datetime | None = None,
+    **wanted: Any,
+) -> Plan[list[Row]]:
+    """Lines of history that match. By a subject they are found quickly; by anything else the history is read.
+
+    `late`: those that began more than so many seconds after they were due, the latest first.
+    """
     params = {name: value for name, value in wanted.items() if value is not None}
     conditions = ["true", *(CONDITIONS[name] for name in params if name != "subject")]
     behind = by_subject(params, conditions)
+    order = f"d.ended_at {'desc' if newest else ''}, d.id"
+    if since is not None:
+        params["since"] = since
+        conditions.append("d.ended_at >= :since::timestamptz")
+    if late is not None:
+        params["late"] = late
+        behind, order = (*behind, "queries/op_ended_late"), "d.started_at - d.due_at desc, d.id"
     where = Text(f" where {' and '.join(conditions)}")
-    tail = Text(f" order by d.ended_at {'desc' if newest else ''}, d.id limit {int(limit)}")
+    tail = Text(f" order by {order} limit {int(limit)}")
     rows = yield Query(("queries/op_ended_find", where, *behind, tail), params)
     return shape(ENDED_FOUND, rows)
 
@@ -190,6 +207,14 @@ def ended(*, newest: bool = True, limit: int = 50, **wanted: Any) -> Plan[list[R
 def poison_candidates(attempts: int, limit: int) -> Plan[list[Row]]:
     """Failed messages with at least so many attempts that will be retried, most attempts first."""
     rows = yield Query((*FOUND, "queries/op_poison"), {"attempts": attempts, "limit": limit})
+    return shape(DELIVERY, rows)
+
+
+@single
+def stuck(before: datetime, at: datetime, queue: str | None, limit: int) -> Plan[list[Row]]:
+    """Messages that were due before a moment and are not in hand now, the oldest first."""
+    params = {"before": before, "at": at, "queue": queue, "limit": limit}
+    rows = yield Query((*FOUND, "queries/op_stuck"), params)
     return shape(DELIVERY, rows)
 
 
