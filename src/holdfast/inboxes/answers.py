@@ -61,8 +61,11 @@ def answering(
     return Answering(**msgspec.structs.asdict(message), arrival=arrival)
 
 
-def received(messages: Sequence[NewMessage], pen: Pen) -> Plan[None]:
-    """Store messages and the results that they bring. The rows of requests are locked before dedupe keys are taken."""
+def received(messages: Sequence[NewMessage], pen: Pen) -> Plan[int]:
+    """Store messages and the results that they bring; how many of them had come before.
+
+    The rows of requests are locked before dedupe keys are taken.
+    """
     brought = {id(each): each.arrival for each in messages if isinstance(each, Answering) and each.arrival}
     held: dict[UUID, Held] = yield from requests.hold(each.request for each in brought.values())
     at = yield from requests.moment()
@@ -75,13 +78,18 @@ def received(messages: Sequence[NewMessage], pen: Pen) -> Plan[None]:
         return not is_taken or any(names.matches(each, message.type) for each in patterns)
 
     kept = [each for each in messages if is_stored(each)]
-    again = set()
+    again: set[int] = set()
     if kept:
         published = yield from engine.append(kept)
         again = {id(each) for each, answer in zip(kept, published, strict=True) if answer.duplicate}
-    arrivals = [each for key, each in brought.items() if key not in again]
+    arrivals = {key: each for key, each in brought.items() if key not in again}
     if arrivals:
-        yield from verbs.judged(arrivals, held, at, pen, keeps_early=True)
+        judged = yield from verbs.judged(list(arrivals.values()), held, at, pen, keeps_early=True)
+        stored = {id(each) for each in kept}
+        again |= {
+            key for key, found in zip(arrivals, judged, strict=True) if found is None and key not in stored
+        }
+    return len(again)
 
 
 def returned(message: NewMessage, *, keeps_key: bool) -> NewMessage:
