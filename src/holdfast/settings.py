@@ -36,6 +36,9 @@ class SettingsOptions(TypedDict, total=False):
     history: float
     dedupe: float
     audit: float
+    instances: float
+    journal_events: int
+    journal_bytes: int
     requests: float
     poll_min: float
     poll_max: float
@@ -83,6 +86,9 @@ class Settings:
     history: float = 7 * 86_400.0
     dedupe: float = 7 * 86_400.0
     audit: float = 90 * 86_400.0
+    instances: float = 30 * 86_400.0  # of orchestrations, after their end, with their journals
+    journal_events: int = 51_200  # of one execution; there its instance is paused
+    journal_bytes: int = 50 * 1024 * 1024  # the same
     requests: float = 30 * 86_400.0
     poll_min: float = 0.002
     poll_max: float = 0.1

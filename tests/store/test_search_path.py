@@ -324,9 +324,11 @@ def turn(box: Box) -> None:
     start = NewMessage(new_id(), "holdfast.start", "{}", stream="one", queue="q@1")
     assert box.store.run(instances.begin(start))
     assert not box.store.run(instances.begin(start))
+    assert box.store.run(instances.queue_of("one")) == ("q@1", "running")
     row = {
         "id": "one", "execution": 0, "turn": 1, "part": 0, "body": "{}", "begin": "{}", "state": "running",
         "mark": str(new_id()), "entries": 1, "size": 2, "result": None, "status": None, "timers": [str(new_id())],
+        "calls": [str(new_id())],
         "starts": [{"id": "two", "queue": "q@1", "start": str(new_id()), "reply": None}],
     }  # fmt: skip
     box.send("x", queue="turns")

@@ -369,6 +369,7 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
+    instances: int = 0  # of orchestrations
     outages: int = 0
     notes: int = 0  # on what schedules left out
     requests: int = 0

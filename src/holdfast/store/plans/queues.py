@@ -138,6 +138,7 @@ PRUNED = {
     "workers": "op_prune_workers",
     "audit": "op_prune_audit",
     "alerts": "op_prune_alerts",
+    "instances": "op_prune_instances",
     "outages": "op_prune_outages",
     "notes": "op_prune_notes",
 }
@@ -169,6 +170,9 @@ def prune(what: str, age: float | None, limit: int, mark: Any = None) -> Plan[Pr
     gone = yield sql(PRUNED[what], **params)
     if what == "workers":
         yield from endpoints.prune()
+    elif what == "instances" and gone:
+        yield sql("op_prune_journals", ids=[id for (id,) in gone])
+        return Pruned(len(gone), True, None)  # how many a batch takes depends on their journals
     if (
         what == "dedupe" and len(gone) < limit
     ):  # then those with a window of their own, which end by themselves
