@@ -78,8 +78,8 @@ PARTS = {
         "bugs planted in a copy of the sources", ("tests/proof/test_planted.py",), postgres=("new",)
     ),
     "recurrence": Part(
-        "occurrences around every clock change of every time zone",
-        ("tests/rules/test_clock_changes.py",),
+        "occurrences around every clock change of every time zone; schedules after outages, their workers killed",
+        ("tests/rules/test_clock_changes.py", "tests/schedules"),
         postgres=("new",),
     ),
     "models": Part("the TLA+ models, intact and broken"),

@@ -14,6 +14,7 @@ from holdfast.bodies.keys import new_key
 from holdfast.errors import InvalidMessage
 from holdfast.rules.tick import LIMIT
 from holdfast.schedules import ticker
+from holdfast.store.plans import schedules
 from tests.schedules.desk import Desk, at
 
 
@@ -316,3 +317,17 @@ def _execute(desk: Desk, sql: str) -> None:
         yield Statement(sql.format(table))
 
     desk.app.store.run(plan())
+
+
+@pytest.mark.covers("B44", "B43")
+def test_what_two_ticks_decide_about_one_row_is_stored_once(desk: Desk) -> None:
+    """The second writer finds another version, and nothing of what it decided is stored."""
+    desk.app.set_schedule("x", daily("06:00"), "due")
+    desk.later(days=3)
+    first = desk.ticker()
+    steps = first._decide(desk.app.store.read(schedules.due([], True, 500, 10**6)))
+    assert len(steps[0].fires) == 3
+    assert desk.tick().did == 1
+    late = desk.app.store.run(schedules.apply(steps))
+    assert (late.moved, late.fires) == (0, ())
+    assert (len(desk.messages()), desk.row("x").fired) == (3, 3)

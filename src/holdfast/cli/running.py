@@ -109,6 +109,18 @@ def repair(
         show.plain("Nothing to repair: every sequence is ahead of what is stored.")
 
 
+def named_app(target: str | None, app: str | None) -> str:
+    """The application that a worker runs: given, by a variable, or in a configuration file."""
+    named = target or app or os.environ.get(APP_VARIABLE)
+    name, _ = chosen(app, None, target) if named else configured_target()
+    if name is None:
+        raise UsageError(
+            f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}; or write "
+            'app = "MODULE:APP" under [tool.holdfast] in pyproject.toml.'
+        )
+    return name
+
+
 def worker(
     target: Annotated[
         str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
@@ -156,13 +168,7 @@ def worker(
         raise UsageError("--json goes with --until-idle, whose answer is the summary; logs: --log json.")
     if until_idle and (processes > 1 or metrics is not None):
         raise UsageError("--until-idle works in one process and ends: leave out --processes and --metrics.")
-    named = target or app or os.environ.get(APP_VARIABLE)
-    name, _ = chosen(app, None, target) if named else configured_target()
-    if name is None:
-        raise UsageError(
-            f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}; or write "
-            'app = "MODULE:APP" under [tool.holdfast] in pyproject.toml.'
-        )
+    name = named_app(target, app)
     from ..processes.loading import load_app
     from ..processes.supervisor import run_worker
     from ..telemetry.logs import configure

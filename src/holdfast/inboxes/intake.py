@@ -12,6 +12,7 @@ Nothing is acknowledged before it is stored, and nothing is ever discarded:
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import TypeVar
@@ -29,7 +30,10 @@ from ..store import Store
 from ..store.moments import moment_of
 from ..store.plans import dead, engine, queries
 from ..store.statement import Plan
+from ..telemetry import Watch
 from ..telemetry.logs import Log
+from ..telemetry.meter import reason_name
+from ..telemetry.wire import ReceivedBatch
 from ..transports.contract import Incoming, Receiver, TransportBroken
 from .declared import Inbox
 from .reading import SENDER_ID, Reader, Refused
@@ -67,6 +71,8 @@ class Intake:
         self._why: str | None = "it is not open"
         self._since, self._tries = clock.monotonic(), 0
         self._stored_at: float | None = None
+        self.watch: Watch | None = None
+        self._duplicates, self._refused = 0, Counter[str]()  # of the batch that is being stored
 
     # -- what operators are told
 
@@ -125,7 +131,12 @@ class Intake:
             )
 
     async def _connected(self) -> None:
-        await self.receiver.open()
+        try:
+            await self.receiver.open()
+        except TransportBroken:
+            self._tell_connected(is_open=False)
+            raise
+        self._tell_connected(is_open=True)
         self._become("open")
         while not self._stopping.is_set():
             if await self._is_held():
@@ -135,6 +146,10 @@ class Intake:
                 self._failures = 0
                 with suppress(Away):
                     await self._keep(batch)
+
+    def _tell_connected(self, *, is_open: bool) -> None:
+        if self.watch is not None:
+            self.watch.connected("inbox", self.inbox.name, is_open=is_open)
 
     async def _receive(self) -> Sequence[Incoming]:
         """What has come, or nothing after a while: then it is looked whether the inbox is paused."""
@@ -197,10 +212,19 @@ class Intake:
 
     async def _keep(self, batch: Sequence[Incoming]) -> None:
         """Store a batch, commit, acknowledge."""
-        await self._store([(each, self.reader.read(each)) for each in batch])
+        self._duplicates, self._refused, began = 0, Counter(), self.clock.monotonic()
+        read = [(each, self.reader.read(each)) for each in batch]
+        await self._store(read)
         self.receiver.settle(batch)
         self._stored += len(batch)
         self._stored_at = self.clock.monotonic()
+        if self.watch is not None:
+            self.watch.received(self._told([made.headers for _, made in read], self._stored_at - began))
+
+    def _told(self, headers: Sequence[str | None], began: float) -> ReceivedBatch:
+        stored = len(headers) - self._duplicates - self._refused.total()
+        name, of, queue = self.inbox.name, self.inbox.connector.name, self.inbox.source.queue
+        return ReceivedBatch(name, of, queue, stored, self._duplicates, self._refused, began, headers)
 
     async def _store(self, read: Sequence[tuple[Incoming, NewMessage | Stillborn]]) -> None:
         """In order, and all of it or an exception. What the database refuses for good is found by halving."""
@@ -230,10 +254,14 @@ class Intake:
         while True:
             try:
                 if letters:
-                    self._tell(await self.store.arun(bear(letters)))
+                    born = await self.store.arun(bear(letters))
+                    self._tell(born)
+                    self._refused.update(reason_name(each.reason) for each in born)
+                    self._duplicates += len(letters) - len(born)
                     letters = []
                 if messages:
-                    await self.store.arun(engine.append(messages, place=True))
+                    published = await self.store.arun(engine.append(messages, place=True))
+                    self._duplicates += sum(each.duplicate for each in published)
                 return
             except Exception as error:
                 if not (isinstance(error, StoreUnavailable | NotMigrated) or moment_of(error) is not None):

@@ -97,6 +97,13 @@ def survey(operations: Any) -> list[Sample]:
             Sample("holdfast_breaker_state", (breaker.name, state.value), (float(breaker.state is state),))
             for state in State
         ]
+    for group in (operations.destinations, operations.inboxes):
+        for each in group.list():
+            found = Counter(connection.state for connection in each.connections)
+            samples += [
+                Sample("holdfast_connections", (each.kind, each.name, state), (float(found[state]),))
+                for state in ("open", "broken", "held")
+            ]
     return samples
 
 

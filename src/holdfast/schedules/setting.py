@@ -126,9 +126,8 @@ def resume(name: str) -> Plan[tuple[Note, ...]]:
     if row.paused_at is None and row.error is None:
         raise Refused(f"Schedule {name!r} is not paused: nothing was changed.")
     timeline = timeline_of(row)
-    if (
-        row.next_key is None or row.paused_at is None
-    ):  # one that had failed: its misfire policy says what is fired
+    # Of one that had failed, its misfire policy says what is fired.
+    if row.next_key is None or row.paused_at is None:
         owed = None if row.next_key is None else timeline.from_key(row.next_key)
         due = None if owed is None else owed.due
         yield from schedules.resume(Step(row, row.next_key, due, row.last_key, zones=row.zones))

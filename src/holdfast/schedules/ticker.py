@@ -32,6 +32,7 @@ from .setting import data_of, notes_of, timeline_of
 log = Log("holdfast.schedules")
 
 AT_ONCE = 500  # schedules and occurrences
+SHARE_MIN = 4  # occurrences of one schedule that are looked at, if many schedules are due
 BYTES = 8 * 1024 * 1024  # of bodies
 TELLS_EVERY = 30.0  # seconds between two words that this process runs, and with which zone data
 LIVE = 120.0  # seconds for which such a word counts
@@ -83,7 +84,9 @@ class Ticker:
 
     def _decide(self, rows: list[Stored]) -> list[Step]:
         """What these schedules do, at most so many occurrences, the oldest of all of them first."""
-        decided = [(row, *self._of(row, LIMIT)) for row in rows]
+        # Of each not many more than its share: what does not fit is computed again at the next tick.
+        share = max(SHARE_MIN, min(LIMIT, 2 * AT_ONCE // max(1, len(rows))))
+        decided = [(row, *self._of(row, share)) for row in rows]
         horizon = _horizon(rows, [found for _, found, _ in decided if isinstance(found, Tick)])
         steps: list[Step] = []
         left, size = AT_ONCE, BYTES

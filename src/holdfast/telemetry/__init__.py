@@ -12,7 +12,9 @@ from contextvars import copy_context
 from typing import Protocol
 
 from ..model.drain import DrainSummary
+from ..model.endpoint import EndpointKind
 from ..model.work import Batch, Leased, Report, Settlement
+from .wire import ReceivedBatch, SentBatch
 
 
 class Watch(Protocol):
@@ -32,6 +34,18 @@ class Watch(Protocol):
 
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
         """Results were handed in, and work was handed out."""
+        ...
+
+    def sent(self, batch: SentBatch) -> None:
+        """A relay has given a batch to its broker, and knows what became of it."""
+        ...
+
+    def received(self, batch: ReceivedBatch) -> None:
+        """An inbox has stored a batch."""
+        ...
+
+    def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
+        """A try to connect to a broker has ended."""
         ...
 
     def drained(self, drained: DrainSummary) -> None:
@@ -66,6 +80,18 @@ class Several:
     def drained(self, drained: DrainSummary) -> None:
         for watch in self.watches:
             watch.drained(drained)
+
+    def sent(self, batch: SentBatch) -> None:
+        for watch in self.watches:
+            watch.sent(batch)
+
+    def received(self, batch: ReceivedBatch) -> None:
+        for watch in self.watches:
+            watch.received(batch)
+
+    def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
+        for watch in self.watches:
+            watch.connected(kind, name, is_open=is_open)
 
 
 def together(watches: Sequence[Watch]) -> Watch | None:

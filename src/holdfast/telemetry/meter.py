@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from ..clock import Clock, DatabaseTime
 from ..errors import PoisonedActivity
 from ..model.drain import DrainSummary
+from ..model.endpoint import EndpointKind
 from ..model.failure import Category, category_of
 from ..model.message import Reason
 from ..model.replies import kind_of
 from ..model.work import Batch, Delta, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
 from .sheet import Sheet
+from .wire import ReceivedBatch, SentBatch
 
 TYPES_MAX = 300  # pairs of queue and type that are counted separately, in one process
 OTHER = "(other)"
@@ -126,6 +128,39 @@ class Meter:
     def drained(self, drained: DrainSummary) -> None:
         if drained.processed or drained.failed:
             self.sheet.add(observed(self._drain, LONG, drained.seconds))
+
+    # -- brokers
+
+    def sent(self, batch: SentBatch) -> None:
+        place = self.sheet.place
+        changes: list[Change] = [
+            (place("holdfast_sends_total", batch.destination, fate), float(count))
+            for fate, count in batch.fates.items()
+        ]
+        if batch.confirmed:
+            seconds = place("holdfast_confirm_seconds", batch.destination)
+            for each in batch.confirmed:
+                changes += observed(seconds, SECONDS, each)
+        self.sheet.add(changes)
+
+    def received(self, batch: ReceivedBatch) -> None:
+        place = self.sheet.place
+        refused = sum(batch.refused.values())
+        told = {"stored": batch.stored, "duplicate": batch.duplicates, "refused": refused}
+        changes: list[Change] = [
+            (place("holdfast_received_total", batch.inbox, result), float(count))
+            for result, count in told.items()
+            if count
+        ]
+        changes += [
+            (place("holdfast_receive_refused_total", batch.inbox, reason), float(count))
+            for reason, count in batch.refused.items()
+        ]
+        self.sheet.add(changes)
+
+    def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
+        result = "opened" if is_open else "failed"
+        self.sheet.add([(self.sheet.place("holdfast_connects_total", kind, name, result), 1.0)])
 
     def _of(self, leased: Leased) -> Places:
         """After this many types only the queue is counted, since publishers may invent any number of types."""

@@ -42,7 +42,7 @@ from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
 from .periodic import every, until
 from .serving import Serving, served_by
-from .standings import Companion, telling
+from .standings import Companion, telling, watched
 from .ticking import Step, Ticking
 from .transactions import Completions
 from .trouble import Trouble, tell_mended
@@ -89,6 +89,7 @@ class Worker:
         self.suspects = False  # a suspect waits for the quarantine
         served = served_by(handlers, queues, clock)
         self._attended = [each for each in served if isinstance(each, Attended)]
+        watched((*self._attended, *companions), watch)
         paces: dict[str, Pace] = {}
         self.gate = Gate(store, clock, paces, settings.lease, quarantine)
         gate = self.gate if any(each.limits(each.queue).is_gated for each in served) else None
