@@ -117,6 +117,7 @@ SHOWN = {
     "inboxes test": "inboxes test partners",
     "inboxes pause": "inboxes pause partners",
     "inboxes resume": "inboxes resume partners",
+    "messages move": "messages move {ready} --in 2h",
     "schedules list": "schedules list",
     "schedules list paused": "schedules list --state paused",
     "schedules show": "schedules show nightly",

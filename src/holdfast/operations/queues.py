@@ -9,8 +9,9 @@ from typing import Any
 
 from ..errors import NotFound, Refused, UsageError
 from ..handlers.registry import Handlers
-from ..model.names import serves
-from ..store.plans import audit, engine, operator, queries, queues
+from ..model.names import is_versioned, serves
+from ..model.text import counted
+from ..store.plans import audit, engine, instance_queries, operator, queries, queues
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from .desk import Desk, Tally, log, said
@@ -238,10 +239,24 @@ class Queues:
         state = self._known(name)
         if name.startswith(INTERNAL):
             raise Refused(f"Queue {name} is the engine's own: its messages are cancelled one by one.")
+        if is_versioned(name):
+            self._spare_instances(name)
         if state.workers and state.paused_at is None:
             raise Refused(
                 f"Queue {name} is taken from by {', '.join(state.workers)}: stop them, or pause the queue first."
             )
+
+    def _spare_instances(self, name: str) -> None:
+        """Raises Refused while instances of this version have not ended: they would wait for ever."""
+        found = sum(each.many for each in self._desk.ask(instance_queries.counts()) if each.queue == name)
+        if not found:
+            return
+        lead, _, version = name.rpartition("@")
+        raise Refused(
+            f"Queue {name} has {counted(found, 'instance')} of an orchestration that would wait for ever: let them "
+            "end, or end each with `holdfast orchestrations terminate`. "
+            f"`holdfast orchestrations list --name {lead} -V {version} --open` lists them."
+        )
 
 
 def _worker(row: Mapping[str, Any], moment: datetime, lease: float) -> WorkerState:

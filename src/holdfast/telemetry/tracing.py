@@ -261,7 +261,7 @@ class Tracing:
         span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, error))
 
     def _tell_exception(self, leased: Leased, settlement: Settlement, error: str) -> None:
-        """The event that the conventions ask for, without the texts of exceptions: they may quote a payload."""
+        """The event that the conventions ask for. Its texts are masked, as those of the log are."""
         running = self._running.get(leased.token)
         if running is None or settlement.traceback is None:
             return

@@ -55,6 +55,7 @@ from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .board import Board
 from .lateness import Lateness, named
+from .quotes import masking_for
 from .traces import Traces, error_of, place_of
 from .transactions import Completions
 
@@ -162,7 +163,7 @@ class Endings:
                     "message.raised_late",
                     "The handler of message %(message_id)s in %(queue)s raised %(error)s after the message had been "
                     "settled",
-                    **named(leased), error=type(ending.error).__name__, traceback=self.traces.bare(ending.error),
+                    **named(leased), error=type(ending.error).__name__, traceback=self._shown(leased, ending),
                 )  # fmt: skip
             self.forget([leased.message.seq])
             self.completed += 1
@@ -192,7 +193,7 @@ class Endings:
         if self.watch is not None:
             seen = settlement
             if settlement is not None and settlement.traceback is not None:
-                seen = structs.replace(settlement, traceback=self._bare(ending))
+                seen = structs.replace(settlement, traceback=self._shown(leased, ending))
             self.watch.end(leased, seen)
         if self.hear is not None:
             self.hear(leased, ending, settlement)
@@ -204,10 +205,16 @@ class Endings:
             frail = leased.attempt + 1 >= self._fewest_starts(leased.message.queue)
             self.board.ended(leased.message.seq, frail)
 
-    def _bare(self, ending: Ending) -> str | None:
-        """The traceback for logs and traces, without the messages of exceptions: they may quote a payload."""
-        error = error_of(ending)
-        return None if error is None else self.traces.bare(error)
+    def _shown(self, leased: Leased, ending: Ending) -> str | None:
+        """The traceback for logs and traces: texts of exceptions are masked, and so is what they quote of the message.
+
+        A call with many messages may quote any of them: there exceptions have only their types.
+        """
+        error, consumer = error_of(ending), self.consumers[leased.message.queue]
+        if error is None or not consumer.policy.tracebacks:
+            return None
+        masking = None if consumer.batch else masking_for(leased.message, consumer.masking, consumer.keys)
+        return self.traces.shown(error, masking, consumer.policy.error_chars)
 
     def _log_failure(self, leased: Leased, ending: Ending, settlement: Settlement, error: str) -> None:
         """One line with the place; the whole traceback once for each cause and minute."""
@@ -218,7 +225,7 @@ class Endings:
             where = None if place is None else place.name
             cause = settlement.fingerprint or fingerprint(error, _reason(settlement), where)
             if self.told.is_due(cause, self.clock.monotonic()):
-                trace = self._bare(ending)
+                trace = self._shown(leased, ending)
         log_failure(leased, settlement, error.partition(":")[0], place, trace)
 
     def _fewest_starts(self, queue: str) -> int:
