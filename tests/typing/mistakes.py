@@ -23,6 +23,7 @@ from holdfast import (
     Published,
     Reason,
     Recovery,
+    Request,
     RetryPolicy,
     Settings,
     Snooze,
@@ -352,3 +353,16 @@ app.orchestrations.result("order-1", timout=1.0)  # refused: timeout
 
 Holdfast.from_config(lease="60")  # refused: a number
 app.operations.destinations.pause()  # refused: the name of the destination
+
+app.request_kind("grading")  # refused: sla
+app.request_kind("grading", sla="20 min")  # refused: seconds
+paying = app.request_kind("paying", sla=60, takes=Order, gives=Order)
+app.request(paying, refund)  # refused: an Order
+app.request("paying", order)  # refused: a kind
+app.request(paying, order, kind="writing")  # refused: variant
+app.resolve(17, {})  # refused: an id
+app.operations.requests.accept("x")  # refused: why
+
+
+@paying.completed  # refused: a request of Order and Order
+def paid(request: Request[str, Order]) -> None: ...
