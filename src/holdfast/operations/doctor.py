@@ -11,7 +11,7 @@ from ..rules.alert import length
 from ..store.installed import compare, other, words
 from ..store.plans import alerts, queries
 from ..store.plans import dead_queries as letters
-from . import database, repair
+from . import database, repair, schedule_findings
 from . import deep as deeply
 from .cleaning import overdue
 from .desk import Desk
@@ -48,6 +48,7 @@ def examine(
     findings += _troubles(desk)
     findings += _cleaning(desk)
     findings += _news(desk)
+    findings += schedule_findings.examine(desk)
     rank = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda each: rank[each.severity])
 
