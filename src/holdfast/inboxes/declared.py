@@ -93,7 +93,7 @@ def declared(
         name,
         connector,
         Source(queue, bindings, prefetch, prefetch_bytes, ordered=stream is not None),
-        None if stream is None else Template.of(stream, "stream", forbidden=""),
+        None if stream is None else Template.of(stream, "stream", forbidden="", is_address=False),
         {names.type_name(each): codec.decoder_for(shape) for each, shape in (types or {}).items()},
         held,
         dead_letters,

@@ -324,7 +324,8 @@ class Operations:
 
         `deep`: everything that is stored is read and checked, in small parts, while workers go on.
         """
-        return doctor.examine(self._desk, self.status, self.stuck, deep=deep)
+        brokers = (self.destinations.examine, self.inboxes.examine)
+        return doctor.examine(self._desk, self.status, self.stuck, brokers, deep=deep)
 
     def repair(self, *, leap: bool = False, why: str | None = None) -> Repaired:
         """Raise the sequences that are behind the stored numbers after a switch-over or a restore. Never lowers one.

@@ -30,9 +30,17 @@ GROWS = 1.1  # times as many come as end
 
 
 def examine(
-    desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence[Stuck]], *, deep: bool = False
+    desk: Desk,
+    look: Callable[[], Status],
+    loops: Callable[[], Sequence[Stuck]],
+    brokers: Sequence[Callable[[], Sequence[Finding]]] = (),
+    *,
+    deep: bool = False,
 ) -> list[Finding]:
-    """All findings, errors first. Without tables nothing else is checked. `deep`: check all that is stored."""
+    """All findings, errors first. Without tables nothing else is checked. `deep`: check all that is stored.
+
+    `brokers` look at the brokers of the application.
+    """
     findings = list(_schema(desk))
     if any(each.severity == "error" for each in findings):
         return findings
@@ -49,6 +57,8 @@ def examine(
     findings += _cleaning(desk)
     findings += _news(desk)
     findings += schedule_findings.examine(desk)
+    for each in brokers:
+        findings += each()
     rank = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda each: rank[each.severity])
 
