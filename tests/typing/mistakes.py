@@ -27,6 +27,7 @@ from holdfast import (
     RetryPolicy,
     Settings,
     Snooze,
+    every,
 )
 from holdfast.orchestrations import Flow, activity, orchestration
 
@@ -353,6 +354,13 @@ app.orchestrations.result("order-1", timout=1.0)  # refused: timeout
 
 Holdfast.from_config(lease="60")  # refused: a number
 app.operations.destinations.pause()  # refused: the name of the destination
+
+app.schedule("nightly", every(minutes=1), "report.due", misfire="some")  # refused: all, latest or skip
+app.schedule("nightly", every(minutes=1), "report.due", overlap="never")  # refused: one of four
+app.set_schedule("nightly", 60, "report.due")  # refused: a rule
+app.set_schedule("nightly", every(minute=1), "report.due")  # refused: minutes
+app.drop_schedule()  # refused: the name
+app.cancel("not-an-id")  # refused: a UUID
 
 app.request_kind("grading")  # refused: sla
 app.request_kind("grading", sla="20 min")  # refused: seconds
