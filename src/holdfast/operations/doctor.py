@@ -11,7 +11,7 @@ from ..rules.alert import length
 from ..store.installed import compare, other, words
 from ..store.plans import alerts, queries
 from ..store.plans import dead_queries as letters
-from . import database, repair
+from . import database, repair, schedule_findings
 from . import deep as deeply
 from .cleaning import overdue
 from .desk import Desk
@@ -56,6 +56,7 @@ def examine(
     findings += _troubles(desk)
     findings += _cleaning(desk)
     findings += _news(desk)
+    findings += schedule_findings.examine(desk)
     for each in brokers:
         findings += each()
     rank = {"error": 0, "warning": 1, "note": 2}

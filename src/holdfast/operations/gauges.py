@@ -90,6 +90,13 @@ def survey(operations: Any) -> list[Sample]:
         Sample("holdfast_workers", ("silent",), (float(len(workers) - alive),)),
         _one("holdfast_outage", float(operations.outages.is_open())),
     ]
+    counts = operations.requests.counts()
+    samples += [
+        _one("holdfast_requests_overdue", float(counts.overdue)),
+        _one("holdfast_requests_late", float(counts.late)),
+    ]
+    for kind, number in operations.requests.open().items():
+        samples.append(Sample("holdfast_requests_open", (kind,), (float(number),)))
     for what, seconds in operations.overdue().items():
         samples.append(Sample("holdfast_housekeeping_lag_seconds", (what,), (seconds,)))
     for breaker in operations.breakers.list():
