@@ -21,10 +21,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
-
-from msgspec.structs import replace
 
 from ..bodies import codec
 from ..bodies.keys import SEALED, Keys
@@ -61,10 +60,10 @@ class _Origin:
     id: str | None
 
     def uuid(self) -> UUID:
-        return new_id() if self.id is None else uuid5(uuid5(NAMESPACE_URL, self.source), self.id)
+        return new_id() if self.id is None else uuid5(_of_source(self.source), self.id)
 
     def key(self) -> str | None:
-        return None if self.id is None else names.stored_key(_short(self.id), _short(self.source))
+        return None if self.id is None else names.stored_key(_short(self.id), _short_source(self.source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +89,7 @@ class Reader:
     def message(self, incoming: Incoming) -> NewMessage:
         """The message that arrived, or Refused, whatever is wrong with it."""
         try:
-            event = self._event(incoming)
-            return self._sealed(self._message(incoming, event))
+            return self._message(incoming, self._event(incoming))
         except Refused:
             raise
         except codec.Unreadable as error:
@@ -112,11 +110,11 @@ class Reader:
         if (shape := self.inbox.types.get(kind)) is not None:
             shape(body)
         origin, headers = self._origin(incoming, event), self._headers(incoming, event)
-        subject = None if event is None else event.subject
+        subject, id = None if event is None else event.subject, origin.uuid()
         return NewMessage(
-            id=origin.uuid(),
+            id=id,
             type=kind,
-            body=body,
+            body=self._seal(id, kind, body),
             stream=self._stream(incoming, event, kind, headers),
             subject=None if subject is None else names.subject(subject),
             headers=codec.encode_headers(headers, self.settings),
@@ -186,9 +184,6 @@ class Reader:
                 found[name] = text
         return found
 
-    def _sealed(self, message: NewMessage) -> NewMessage:
-        return replace(message, body=self._seal(message.id, message.type, message.body))
-
     def _seal(self, id: UUID, type: str, body: str) -> str:
         if self.keys is not None:
             return self.keys.seal(id, type, body)
@@ -212,7 +207,7 @@ class Reader:
             scope, deaths = f"{self.inbox.queue}:{origin.source}", _deaths(incoming.headers)
             id = id if deaths < 2 else f"{id}#{deaths}"
         kind = _legal_type(incoming.type or incoming.key if event is None else event.type)
-        number = uuid5(uuid5(NAMESPACE_URL, origin.source), id)
+        number = uuid5(_of_source(origin.source), id)
         why = names.CONTROL.sub("?", refused.why)[: self.settings.error_chars]
         told = {INBOX: self.inbox.name, SOURCE: _short(origin.source), SENDER_ID: _short(id)}
         subject = None if event is None else event.subject
@@ -288,6 +283,17 @@ def _short(text: str) -> str:
         return names.text(text, "The key", NAME_MAX)
     except InvalidMessage:
         return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+@lru_cache(maxsize=256)  # many messages come from few sources
+def _short_source(source: str) -> str:
+    return _short(source)
+
+
+@lru_cache(maxsize=256)
+def _of_source(source: str) -> UUID:
+    """The namespace of a source's ids."""
+    return uuid5(NAMESPACE_URL, source)
 
 
 def _legal_type(text: str) -> str:
