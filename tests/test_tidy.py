@@ -92,7 +92,7 @@ BANNED_WORDS = {
 }
 
 MODULE_LINES = (450, 500)  # (reported, refused)
-FUNCTION_LINES = (60, 70)
+FUNCTION_LINES = (60, 75)
 
 
 # --- Reading the sources ------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from .errors import (
     NotFound,
     NotInTransaction,
     NotMigrated,
+    PoisonedActivity,
+    PoisonedTurn,
     PoisonError,
     Refused,
     StoreTooSlow,
@@ -32,6 +34,7 @@ from .model.alert import Alert
 from .model.failure import Category, FailureDescription
 from .model.limits import SharedRate, SharedSlots
 from .model.message import Death, Dedupe, Event, Flag, Message, NewMessage, Published, Reason, Trouble
+from .model.schedule import Occurrence, Planned
 from .model.work import Batch, Leased, Outcome, Settlement
 from .operations.letters import DeadLetter
 from .orchestrations.declared import Activity, Orchestration
@@ -43,7 +46,9 @@ from .orchestrations.turns import TurnOverrun
 from .requests.kinds import Answer, Asked, Request, RequestKind, Resolved
 from .rules.aftermath import CopyTo
 from .rules.breaker import BreakerOptions
+from .rules.patterns import Rule
 from .rules.recovery import Recovery
+from .rules.recurrence import cron, daily, every, monthly, weekly, yearly
 from .rules.retry import RetryOptions, RetryPolicy
 from .settings import RetryProfile, Settings, SettingsOptions
 from .worker.embedded import Health, Running
@@ -96,10 +101,14 @@ __all__ = [
     "NotFound",
     "NotInTransaction",
     "NotMigrated",
+    "Occurrence",
     "Orchestration",
     "OrchestrationFailed",
     "Outcome",
+    "Planned",
     "PoisonError",
+    "PoisonedActivity",
+    "PoisonedTurn",
     "Published",
     "Reason",
     "Recovery",
@@ -110,6 +119,7 @@ __all__ = [
     "RetryOptions",
     "RetryPolicy",
     "RetryProfile",
+    "Rule",
     "Running",
     "Settings",
     "SettingsOptions",
@@ -129,4 +139,10 @@ __all__ = [
     "Worker",
     "WrongHandle",
     "__version__",
+    "cron",
+    "daily",
+    "every",
+    "monthly",
+    "weekly",
+    "yearly",
 ]

@@ -6,21 +6,26 @@ Its methods are in facade/, by what they are for: declares.py, publishes.py, wor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Unpack
+from datetime import datetime
+from typing import TYPE_CHECKING, Self, Unpack
 
 from .alerting.sinks import Sink
 from .bodies.keys import Source, keys_for
 from .by_hand import ByHand
 from .clock import Clock, SystemClock
+from .errors import InvalidSettings
+from .facade import configured
 from .facade.asks import Asks
 from .facade.declares import Declares
+from .facade.recurs import Recurs
 from .facade.works import Works
 from .handlers.registry import Handlers
 from .limits.breakers import Breakers
 from .model import names
 from .model.message import Reason
+from .model.schedule import Definition, Fired
 from .orchestrations.declaring import Declaring
 from .orchestrations.messages import Pen
 from .orchestrations.outside import Orchestrations
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from .telemetry.tracing import Tracing
 
 
-class Holdfast(Declares, Asks, Works):
+class Holdfast(Declares, Asks, Recurs, Works):
     """An application's engine: `app = Holdfast("sqlite:///shop.db")`, later `postgresql://...`."""
 
     def __init__(
@@ -77,6 +82,8 @@ class Holdfast(Declares, Asks, Works):
         self.keys = keys_for(keys, self.clock)
         self.handlers = Handlers()
         self.inboxes: dict[str, Inbox] = {}
+        self._schedules: dict[str, Definition] = {}  # those in code
+        self._hear_fired: Callable[[Fired], None] | None = None  # in tests
         self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
         self.breakers = Breakers(lambda: self.store)
         self.sheet = Sheet() if metrics else None
@@ -93,6 +100,38 @@ class Holdfast(Declares, Asks, Works):
         self.requests = Requests(
             self, lambda: self.store, lambda: self.publishing, self.settings, RequestPen(self.keys)
         )
+
+    @classmethod
+    def from_config(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        clock: Clock | None = None,
+        redact: Iterable[Rule] = (),
+        metrics: bool = False,
+        keys: Source | None = None,
+        recovery: Mapping[Reason, Recovery] | None = None,
+        otel: bool | None = None,
+        require_on: bool = False,
+        **settings: Unpack[SettingsOptions],
+    ) -> Self:
+        """The application that a file describes: database, settings, brokers, destinations, inboxes (docs/settings.md).
+
+        It is `path`, or the nearest holdfast.toml or pyproject.toml with `[tool.holdfast]`, from here upwards. What is
+        given here wins over what stands there.
+        """
+        told = configured.find(path)
+        if told is None:
+            raise InvalidSettings(
+                "There is no holdfast.toml, and no pyproject.toml with [tool.holdfast], here or in a folder above."
+            )
+        wanted: SettingsOptions = {**told.settings, **settings}  # type: ignore[typeddict-item]
+        app = cls(
+            told.database(), clock=clock, redact=redact, metrics=metrics, keys=keys, recovery=recovery, otel=otel,
+            require_on=require_on, **wanted,
+        )  # fmt: skip
+        app.configure(told)
+        return app
 
     def _in_store(self) -> tuple[Publishing, ByHand]:
         """Publishing and working by hand, in the database that this application is in now."""
@@ -139,14 +178,17 @@ class Holdfast(Declares, Asks, Works):
         return exposition.text(self.metrics(sheets))
 
     @contextmanager
-    def testing(self, url: str | None = None, *, elsewhere: Iterable[str] = ()) -> Iterator[Drained]:
+    def testing(
+        self, url: str | None = None, *, elsewhere: Iterable[str] = (), at: datetime | str | None = None
+    ) -> Iterator[Drained]:
         """Run this application on a database of its own with a clock that is moved by hand (docs/testing.md).
 
         `with app.testing() as t: ...; t.drain(); t.advance(minutes=5)`. The database is a new SQLite file; on
         PostgreSQL, with `url=`, a new schema that is dropped at the end. A type or queue that no handler of this
-        application has is refused, unless `elsewhere` names it (or a prefix, `billing.*`).
+        application has is refused, unless `elsewhere` names it (or a prefix, `billing.*`). `at`: what the clock shows
+        at first, an aware datetime or a text, "2026-03-28 12:00 Europe/Berlin".
         """
-        with testing(self, url, elsewhere) as drained:
+        with testing(self, url, elsewhere, at) as drained:
             yield drained
 
     @contextmanager

@@ -16,8 +16,12 @@ from dataclasses import replace
 
 from .bodies.keys import Keys
 from .clock import Clock, wall_clock
+from .handlers.consumer import EndsMore
 from .handlers.registry import Handlers
-from .model.work import Batch, Leased, Report, Settlement, Want
+from .model import names
+from .model.work import Batch, Leased, Report, Settlement, TurnItem, Want
+from .orchestrations.leaving import journal_text
+from .orchestrations.messages import Pen
 from .rules import delivery
 from .rules.aftermath import HOOK_QUEUE, AfterDeath
 from .rules.numbers import raised
@@ -26,9 +30,9 @@ from .rules.policy import HandlerPolicy
 from .rules.redact import Masking
 from .settings import Settings
 from .store import Store
-from .store.plans import engine, sequences
+from .store.plans import engine, instances, sequences
 from .telemetry.logs import Log
-from .worker.endings import concluded
+from .worker.endings import concluded, with_left
 from .worker.ticking import Step, Ticking
 from .worker.traces import Traces
 from .worker.trouble import tell_mended
@@ -98,7 +102,28 @@ class ByHand:
             threading.Event().wait(min(pause, max(0.0, end - self.clock.monotonic())))
             pause = min(pause * 1.5, self.settings.poll_max)
             batch = replace(self._turn(asking(report)), lost=batch.lost)
+        if batch.work and any(names.is_versioned(queue) for queue in want):
+            batch = replace(batch, turns=self._turns(batch.work))
         return batch
+
+    def _turns(self, work: Sequence[Leased]) -> list[TurnItem]:
+        """The runs of instances in this work, each with the journal of its instance."""
+        runs: dict[str, list[Leased]] = {}
+        for leased in work:
+            if leased.message.stream is not None and names.is_versioned(leased.message.queue):
+                runs.setdefault(leased.message.stream, []).append(leased)
+        pen, found = Pen(self.keys), self.store.run(instances.stands(list(runs)))
+        journals = self.store.run(instances.journals(list(found)))
+        items = []
+        for id, run in runs.items():
+            name, _, version = run[0].message.queue.rpartition("@")
+            execution = found[id].execution if id in found else 0
+            history = tuple(
+                pen.open(journal_text(id, execution, turn, part), text)
+                for turn, part, text in journals.get(id, ())
+            )
+            items.append(TurnItem(id, name, version, execution, history, tuple(run)))
+        return items
 
     def conclude(self, leased: Leased, ending: delivery.Ending) -> Settlement:
         """How an attempt ended, ready to be handed in."""
@@ -113,6 +138,9 @@ class ByHand:
             wall_clock(),
             self.clock.roll(),
         )
+        consumer = self.handlers.get(leased.message.queue)
+        if isinstance(consumer, EndsMore) and (left := consumer.left_now(leased, ending)) is not None:
+            settlement = with_left(settlement, left)
         assert settlement is not None
         return settlement
 

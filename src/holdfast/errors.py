@@ -37,6 +37,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from uuid import UUID
 
+import msgspec
+
 
 class HoldfastError(Exception):
     """Something in Holdfast went wrong. `details`: lines after its text, such as the candidates for an id."""
@@ -200,11 +202,33 @@ class CircuitOpen(HoldfastError):
         )
 
 
+class PoisonedTurn(msgspec.Struct, frozen=True, tag="orchestration"):
+    """What kind of message was poison: the turn of an orchestration."""
+
+    instance: str
+    execution_id: int
+
+    def __str__(self) -> str:
+        return f"Orchestration {self.instance}, execution {self.execution_id},"
+
+
+class PoisonedActivity(msgspec.Struct, frozen=True, tag="activity"):
+    """What kind of message was poison: a call of an activity."""
+
+    instance: str
+    execution_id: int
+    activity_name: str
+    activity_id: int
+
+    def __str__(self) -> str:
+        return f"Activity {self.activity_name}#{self.activity_id} of instance {self.instance}"
+
+
 class PoisonError(HoldfastError):
     """A message that was handed out too often without ever ending well.
 
     The text names ids and counts only; `message` carries the full serialized message for
-    those who must look into it.
+    those who must look into it. `message_type` is the type of a plain message.
     """
 
     category = "poison"
@@ -215,7 +239,7 @@ class PoisonError(HoldfastError):
         *,
         attempt_count: int,
         max_attempts: int | None,
-        message_type: str,
+        message_type: str | PoisonedTurn | PoisonedActivity,
         message_id: str,
         message: str,
     ) -> None:
@@ -224,7 +248,10 @@ class PoisonError(HoldfastError):
         tried = f"{attempt_count} attempts, more than allowed"
         if max_attempts is not None:  # it may have been handed out once more, to be given up
             tried = f"{min(attempt_count, max_attempts)} of {max_attempts} attempts are used up"
-        super().__init__(f"Message {message_id} of type {message_type} is poison: {tried}.")
+        what = str(message_type)
+        if isinstance(message_type, str):
+            what = f"Message {message_id} of type {message_type}"
+        super().__init__(f"{what} is poison: {tried}.")
 
     def to_dict(self) -> dict[str, object]:
         """Everything about the error as plain values; `PoisonError(**error.to_dict())` gives it back."""

@@ -36,6 +36,9 @@ class SettingsOptions(TypedDict, total=False):
     history: float
     dedupe: float
     audit: float
+    instances: float
+    journal_events: int
+    journal_bytes: int
     requests: float
     poll_min: float
     poll_max: float
@@ -48,7 +51,10 @@ class SettingsOptions(TypedDict, total=False):
     alert_dead: float
     alert_late: float
     late: float
+    warn_late: float
+    outage_after: float
     alert_silent: float
+    alert_scheduler: float
     alert_breaker: float
     alert_blocked: float
     alert_backlog: float
@@ -80,6 +86,9 @@ class Settings:
     history: float = 7 * 86_400.0
     dedupe: float = 7 * 86_400.0
     audit: float = 90 * 86_400.0
+    instances: float = 30 * 86_400.0  # of orchestrations, after their end, with their journals
+    journal_events: int = 51_200  # of one execution; there its instance is paused
+    journal_bytes: int = 50 * 1024 * 1024  # the same
     requests: float = 30 * 86_400.0
     poll_min: float = 0.002
     poll_max: float = 0.1
@@ -90,9 +99,12 @@ class Settings:
     archive: str = ""  # a folder, or s3://bucket/prefix; without one no dead letter is deleted
     retry: RetryProfile = "patient"
     alert_dead: float = 100  # dead letters within a day
-    alert_late: float = 10  # messages that begin, or wait, later than `late`
+    alert_late: float = 10  # more messages than this begin, or wait, later than `late`
     late: float = 300.0
+    warn_late: float = 3600.0  # a message that begins later than this is logged as a warning
+    outage_after: float = 60.0  # that nobody works while something is due
     alert_silent: float = 120.0  # since any worker was seen
+    alert_scheduler: float = 300.0  # since anything due was last looked for
     alert_breaker: float = 1  # a breaker that is not closed; each is reported separately
     alert_blocked: float = 900.0  # that a stream stands still
     alert_backlog: float = 600.0  # age of the oldest message that could be handled

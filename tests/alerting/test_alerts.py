@@ -22,8 +22,11 @@ from holdfast.model.work import Outcome
 from holdfast.operations import Alerts, Operations
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from holdfast.store.plans import outages
 from holdfast.store.values import instant
 from tests.operations.world import NOON, World
+
+FIVE_MINUTES = Settings().alert_scheduler
 
 
 class Ears:
@@ -43,6 +46,7 @@ class Ears:
 
 
 def alerts(world: World, *sinks: Ears, **settings: float) -> Alerts:
+    settings = {"alert_scheduler": 1e9, **settings}
     return Operations(world.store, Settings().but(**settings), sinks=sinks).alerts
 
 
@@ -170,7 +174,7 @@ def test_late_messages_wait_or_have_begun_late(world: World) -> None:
     assert value(world, "late") == 0
 
 
-@pytest.mark.covers("X20")
+@pytest.mark.covers("X20", "B53")
 def test_late_messages_are_told(world: World) -> None:
     ears = Ears()
     seen = alerts(world, ears, alert_backlog=1e9, alert_silent=1e9)
@@ -178,8 +182,56 @@ def test_late_messages_are_told(world: World) -> None:
         world.publish(queue="q")
     world.clock.advance(seconds=300)
     round_of(seen)
+    assert ears.told == []  # ten are not more than ten
+    world.publish(queue="q")
+    world.clock.advance(seconds=300)
+    round_of(seen)
     assert ears.told == [("late", "", "raised")]
-    assert ears.heard[0].text == "10 messages are late: the latest by 5.0 min."
+    assert ears.heard[0].text == "11 messages are late: the latest by 10.0 min."
+    assert ears.heard[0].details["count"] == 11
+    assert ears.heard[0].details["oldest_minutes"] == 10
+    round_of(seen)
+    assert len(ears.heard) == 1
+
+
+@pytest.mark.covers("B54", "X16")
+def test_nobody_looks_for_what_is_due_for_five_minutes(world: World) -> None:
+    """Also when the last worker was stopped in order and its row is gone."""
+    ears = Ears()
+    outside = alerts(
+        world, ears, alert_scheduler=FIVE_MINUTES, alert_backlog=1e9, alert_silent=1e9, alert_late=1e9
+    )
+    world.store.run(outages.leave(world.worker("w1")))
+    last = world.clock.instant
+    world.clock.advance(days=1)
+    assert value(world, "scheduler_silent") is None  # nothing is due
+    world.publish(queue="q")
+    world.clock.advance(seconds=1)
+    round_of(outside)
+    assert ears.told == [("scheduler_silent", "", "raised")]
+    assert ears.heard[0].threshold == FIVE_MINUTES == 300
+    assert ears.heard[0].details["last_run"] == last.isoformat().replace("+00:00", "Z")
+    assert ears.heard[0].details["minutes_since"] == pytest.approx(1440 + 1 / 60)
+    world.worker("w2")
+    round_of(outside)
+    world.clock.advance(seconds=60)
+    round_of(outside)
+    assert ears.told[1:] == [("scheduler_silent", "", "over")]
+
+
+def test_the_age_of_the_last_run_is_compared_with_five_minutes(world: World) -> None:
+    ears = Ears()
+    outside = alerts(
+        world, ears, alert_scheduler=FIVE_MINUTES, alert_backlog=1e9, alert_silent=1e9, alert_late=1e9
+    )
+    world.worker("w1")
+    world.publish(queue="q")
+    world.clock.advance(seconds=299)
+    round_of(outside)
+    assert ears.told == []
+    world.clock.advance(seconds=1)
+    round_of(outside)
+    assert ears.told == [("scheduler_silent", "", "raised")]
 
 
 @pytest.mark.covers("X20")
@@ -510,6 +562,7 @@ from holdfast.operations import Operations
 from holdfast.settings import Settings
 from holdfast.alerting.sinks import Webhook
 from holdfast.store import open_store
+from holdfast.store.plans import outages
 from datetime import datetime
 
 class Fatal:

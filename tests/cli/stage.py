@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,8 +17,17 @@ from holdfast import Holdfast
 from holdfast.clock import MovableClock
 from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import Reason
+from holdfast.model.outage import Began, Ended
+from holdfast.model.schedule import Note
 from holdfast.model.work import Outcome
-from holdfast.store.plans import endpoints
+from holdfast.requests import verbs
+from holdfast.requests.hooks import Pen
+from holdfast.requests.verbs import Arrival, Opening
+from holdfast.rules.recurrence import daily, every, yearly
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
+from holdfast.settings import Settings
+from holdfast.store.plans import endpoints, outages, schedules
 from holdfast.transports import MemoryBroker
 from tests.operations import world as worlds
 from tests.operations.world import NOON
@@ -42,6 +52,8 @@ class Names:
     dead: UUID
     halting: UUID
     done: UUID
+    asked: UUID
+    timed_out: UUID
 
 
 def app(clock: MovableClock) -> Holdfast:
@@ -68,6 +80,21 @@ def relaying(clock: MovableClock) -> Holdfast:
     return shop
 
 
+def recurring(world: worlds.World) -> None:
+    """Schedules: one in a zone, of which something was left out; one that is paused; birthdays."""
+    run = world.store.run
+    rules = {
+        "nightly": daily("02:30", zone="Europe/Berlin"),
+        "sweep": every(minutes=15),
+        "birthday/17": yearly("1990-03-14", "09:00", zone="America/New_York"),
+        "birthday/18": yearly("02-29", "09:00", zone="Asia/Tokyo"),
+    }
+    for name, rule in rules.items():
+        run(setting.put(define(Settings(), name, rule, "report.due", {"of": name}), None))
+    run(schedules.note([("nightly", Note("2026-03-01", "2026-03-03", 3, "not the latest"))]))
+    world.operations.by("anna").schedules.pause("sweep", why="the disk is full")
+
+
 def brokers(world: worlds.World, worker: int) -> None:
     """What a worker has told of its connections."""
     shipping = Endpoint("destination", "shipping", "rabbitmq", "shop.events, key {type}")
@@ -81,6 +108,39 @@ def brokers(world: worlds.World, worker: int) -> None:
             worker, [("shipping", Standing("open", 4000.0, last_age=3.0)), ("inbox/partners", lost)]
         )
     )
+
+
+def requests(world: worlds.World, clock: MovableClock) -> tuple[UUID, UUID]:
+    """One of each kind: open, delayed, completed, cancelled, and timed out with two late results; as of now."""
+    numbers = iter(range(1, 100))
+    pen, end = Pen(None), clock.instant
+
+    def made() -> UUID:
+        return UUID(f"01a1e164-2605-75af-9fb7-{next(numbers) * 0x9E3779B97F4B % 2**48:012x}")
+
+    def ask(minutes_ago: float, variant: str, subject: str) -> UUID:
+        clock.instant, id = end - timedelta(minutes=minutes_ago), made()
+        within = timedelta(minutes=20 if variant == "writing" else 60)
+        opening = Opening(id, "grading", variant, subject, '{"essay":"..."}', within, None, 0.75, None)
+        world.store.run(verbs.open_(opening, pen))
+        return id
+
+    def resolve(id: UUID, minutes_ago: float, failed: str | None = None) -> None:
+        clock.instant = end - timedelta(minutes=minutes_ago)
+        world.store.run(verbs.resolve([Arrival(made(), id, failed, '{"score":7.5}')], pen))
+
+    timed_out = ask(50, "writing", "submission-11")
+    resolve(ask(45, "speaking", "submission-12"), 5)
+    cancelled = ask(40, "writing", "submission-13")
+    clock.instant = end - timedelta(minutes=30)
+    world.store.run(verbs.cancel(cancelled, "the student withdrew", pen))
+    resolve(timed_out, 25)
+    resolve(timed_out, 20, "the model ran out of memory")
+    ask(16, "writing", "submission-14")
+    asked = ask(8, "writing", "submission-15")
+    clock.instant = end
+    world.store.run(verbs.sweep(pen))
+    return asked, timed_out
 
 
 def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, MovableClock]:
@@ -127,13 +187,27 @@ def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, M
         "mail-server", why="the mail server is being moved", seconds=600.0
     )
     shop.close()
+    outage(world)
     clock.advance(seconds=20)
     brokers(world, world.worker("web-3:99"))
+    asked, timed_out = requests(world, clock)
+    recurring(world)
     world.store.close()
     with sqlite3.connect(folder / FILE) as database:
         database.execute("pragma wal_checkpoint(truncate)")
-    names = Names(ready, waiting, first, deaths[0], deaths[3], done)
+    names = Names(ready, waiting, first, deaths[0], deaths[3], done, asked, timed_out)
     return folder / FILE, names, clock
+
+
+def outage(world: worlds.World) -> None:
+    """Two hours ago nobody worked for half an hour; what was due then has died since."""
+    back = NOON - timedelta(hours=2)
+    down = back - timedelta(minutes=30)
+    began = Began("absent", down + timedelta(minutes=10), down, back, down + timedelta(minutes=10))
+    world.store.run(outages.look(300.0, 30.0, lambda *_: began))
+    world.store.run(
+        outages.look(300.0, 30.0, lambda open, *_: open and Ended(open, back + timedelta(seconds=9)))
+    )
 
 
 def copied(source: Path, folder: Path) -> None:

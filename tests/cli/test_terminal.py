@@ -127,6 +127,9 @@ READING = {
     ("messages", "list"), ("messages", "show"), ("dead", "list"), ("dead", "groups"), ("dead", "show"),
     ("dead", "export"), ("subscriptions", "list"), ("streams", "list"), ("streams", "blocked"),
     ("streams", "show"), ("queues", "list"),
+    *((group, each) for group in ("destinations", "inboxes") for each in ("list", "show", "test")),
+    *(("schedules", each) for each in ("list", "show", "next", "why", "explain")),
+    *(("orchestrations", each) for each in ("list", "show", "journal", "result", "check")),
     ("breakers", "list"), ("keys", "new"), ("keys", "list"), ("alerts", "list"), ("alerts", "check"),
 }  # fmt: skip
 
@@ -160,6 +163,19 @@ def test_columns_give_way_in_order() -> None:
         assert len(lines[0].split()) == shown
         assert gone == ["stream"][: 4 - shown]
         assert lines[1].startswith(str(id)[-8:])
+
+
+def test_a_long_text_in_a_column_of_ids_gives_way_and_the_ids_do_not() -> None:
+    """As in the audit, where a command was about one message or about a filter."""
+    id = UUID("01a1e164-2605-75af-9fb6-9e3779b97f4a")
+    rows = [
+        (id, "short"),
+        ("queue charge, fingerprint f067c3ec8f1a and more of it", "the mail server is being moved"),
+    ]
+    made, left_out = tables.lines(Page(40), ("on", "why"), rows)
+    assert left_out == []
+    assert all(len(line) <= 40 for line in made)
+    assert made[1].startswith(str(id)[-8:])
 
 
 def test_on_a_real_terminal(tmp_path: Path) -> None:

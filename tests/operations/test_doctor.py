@@ -350,7 +350,7 @@ def test_dead_letters_without_an_archive(world: World) -> None:
     found = next(each for each in world.operations.doctor() if each.name == "dead-letters")
     assert (found.severity, found.text) == (
         "note",
-        "1 dead letters are kept, the oldest for 0.0 days; no archive is configured.",
+        "1 dead letter is kept, the oldest for 0 s; no archive is configured.",
     )
 
 

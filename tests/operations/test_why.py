@@ -56,16 +56,16 @@ def test_no_worker_and_a_paused_queue_come_before_ready(world: World) -> None:
     id = world.publish()
     assert why(world, id) == "In queue q: no live worker takes from queue q."
     world.worker("w1")
-    world.operations.queues.pause("q", "the printer burns")
-    assert why(world, id) == "In queue q: queue q is paused since 12:00:00 UTC (the printer burns)."
+    world.operations.by("anna").queues.pause("q", "the printer burns")
+    assert why(world, id) == "In queue q: queue q is paused since 12:00:00 UTC by anna (the printer burns)."
 
 
 def test_a_closer_cause_comes_before_the_queue(world: World) -> None:
     world.subscribe("q", "order.placed")
     id = world.publish(delay=60.0)
-    world.operations.queues.pause("q")
+    world.operations.by("anna").queues.pause("q")
     assert why(world, id) == (
-        "In queue q: scheduled until 12:01:00 UTC. Queue q is paused since 12:00:00 UTC. "
+        "In queue q: scheduled until 12:01:00 UTC. Queue q is paused since 12:00:00 UTC by anna. "
         "No live worker takes from queue q."
     )
 
@@ -96,10 +96,13 @@ def test_leased_and_behind_a_leased_one(busy: World) -> None:
 
 def test_retrying_and_behind_one_that_retries(busy: World) -> None:
     first, second = busy.in_stream(2)
-    busy.fail(busy.claim()[0], 240.0, Reason.TRANSPORT_UNAVAILABLE, "payload: 4111 1111")
-    assert why(busy, first) == "In queue q: retry 1 at 12:04:00 UTC after transport unavailable."
+    busy.fail(busy.claim()[0], 240.0, Reason.TRANSPORT_UNAVAILABLE, "ConnectionError: refused")
+    assert why(busy, first) == (
+        "In queue q: retry 1 at 12:04:00 UTC after transport unavailable: ConnectionError: refused."
+    )
     assert why(busy, second) == (
-        f"In queue q: waits for {first} of stream s until 12:04:00 UTC: its retry 1 after transport unavailable."
+        f"In queue q: waits for {first} of stream s until 12:04:00 UTC: its retry 1 after "
+        "transport unavailable: ConnectionError: refused."
     )
 
 
@@ -325,7 +328,7 @@ def test_hands_that_are_full(busy: World) -> None:
 
 
 def _paused(world: World, id: UUID) -> None:
-    world.operations.queues.pause("q", "lunch")
+    world.operations.by("anna").queues.pause("q", "lunch")
 
 
 def _breaker(world: World, id: UUID) -> None:
@@ -372,7 +375,7 @@ CAUSES: dict[str, tuple[Callable[[World, UUID], object], dict[str, Any], str]] =
     "ready": (_nothing, {}, "it is the next one"),
     "due later": (_nothing, {"delay": 60.0}, "scheduled until 12:01:00"),
     "timer": (_nothing, {"delay": 60.0, "stream": "s"}, "it enters stream s then"),
-    "paused queue": (_paused, {}, "queue q is paused since 12:00:00 UTC (lunch)"),
+    "paused queue": (_paused, {}, "queue q is paused since 12:00:00 UTC by anna (lunch)"),
     "breaker": (_breaker, {}, "before the first trial at 12:00:30"),
     "rate": (_rate, {}, "Rate queue/q of 30/min is used up"),
     "leased": (_leased, {}, "leased by w1 until 12:00:30"),

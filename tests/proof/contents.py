@@ -14,11 +14,12 @@
     d1, d2                   dead letters of the streams a and e, which went on; d2 has a dedupe key and was edited
     t1, t2                   timers for the streams a and b, due a minute later
     unrouted                 nobody subscribes to its type yet; its stream is a
+    schedules                three that are due: k1, k2 (into stream a), k3 (of which most is left out); k4 is paused
     requests                 open: until an hour later, with hooks; due: its deadline has passed and nobody has swept;
                              slow: its delay is not told yet; late: it has timed out and a late result came;
                              waits: a result was there before it; and a result that never had a request
     beside the work          an event, an audited order, a turn, and alerts: two are raised, one of them is being told,
-                             and a third is over and told
+                             and a third is over and told; an outage that is over and one that is open
 
 Time stands still: all operations happen at `now`.
 """
@@ -34,12 +35,18 @@ from msgspec.structs import replace
 
 from holdfast.model.alert import AlertOver, AlertRaised, Episode
 from holdfast.model.message import NewMessage
+from holdfast.model.outage import Began, Ended
 from holdfast.model.request import Happening
+from holdfast.model.schedule import Note
 from holdfast.model.work import Leased
 from holdfast.requests import verbs
 from holdfast.requests.hooks import Pen
 from holdfast.requests.verbs import Arrival, Opening
-from holdfast.store.plans import alerts, audit, engine, requests
+from holdfast.rules.recurrence import every
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
+from holdfast.settings import Settings
+from holdfast.store.plans import alerts, audit, engine, outages, requests, schedules
 from holdfast.store.plans import dead as dead_letters
 from tests.store.box import Box, dead, done, new
 
@@ -91,7 +98,7 @@ def fill(box: Box) -> Contents:
     box.subscribe("s", "odd")
     box.subscribe("m", "moved")
     contents.workers = {name: box.worker(name) for name in ("one", "two", "three")}
-    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside):
+    for part in (_dead_letters, _fan_out, _streams, _loose, _requests, _beside, _schedules, _instances):
         part(box, contents)
     contents.seqs = {(contents.names[m.id], m.queue): m.seq for m in box.messages()}
     contents.numbers = {contents.names[d.id]: d.seq for d in box.read("dead")}
@@ -171,6 +178,23 @@ def _loose(box: Box, c: Contents) -> None:
     _send(box, c, "unrouted", type="new", stream="a")
 
 
+def _instances(box: Box, c: Contents) -> None:
+    """Instances whose messages are streams of queue q: running, paused, and ended by a dead letter."""
+    row = (
+        "insert into {instance} (id, queue, start, mark, state, poison, started_at, ended_at)"
+        " values (:id, 'q', :start, :start, :state, :poison, :now, :ended)"
+    )
+    now, some = box.store.now(), str(uuid5(NAMESPACE_OID, "start"))
+    dead = str(c.ids["h1"])
+    for id, state, poison, ended in (
+        ("a", "running", None, None), ("f", "running", None, None), ("k", "paused", None, None),
+        ("h", "failed", dead, now),
+    ):  # fmt: skip
+        box.query(row, id=id, start=some, state=state, poison=poison, now=now, ended=ended)
+    halted = "insert into {stream} (queue, name, open, halted_by, halted_at) values ('q', 'k', 0, :by, :now)"
+    box.query(halted, by="instance: paused", now=now)
+
+
 def _requests(box: Box, c: Contents) -> None:
     run = box.store.run
     run(engine.subscribe({f"grading.{each}": () for each in Happening}))
@@ -209,6 +233,9 @@ def _beside(box: Box, c: Contents) -> None:
     entry = audit.Entry("dead_letters.redrive", "q", count=2)
     c.audited = run(audit.write("somebody", entry))
     run(alerts.take_turn("alerts", 10.0))
+    for _ in range(2):  # one outage is over, one is open
+        run(outages.look(300.0, 30.0, lambda *_: Began("absent", c.now, c.now, c.now, c.now)))
+        run(outages.look(300.0, 30.0, lambda open, *_: Ended(open, c.now) if open.number == 1 else None))
     event = "insert into {event} (stream, version, id, type, created_at, body) values ('e', 1, :id, 't', :now, '1')"
     box.query("insert into {event_stream} (name, version) values ('e', 1)")
     box.query(event, id=str(uuid5(NAMESPACE_OID, "event")), now=box.store.now())
@@ -228,3 +255,17 @@ def _beside(box: Box, c: Contents) -> None:
         c.news = news["number"]
         if news["name"] == "late":
             run(alerts.told(c.news, 1, ["log"], None, None))
+
+
+def _schedules(box: Box, c: Contents) -> None:
+    for name, seconds, options in (
+        ("k1", 40, {"misfire": "all"}),
+        ("k2", 45, {"misfire": "all", "stream": "a"}),
+        ("k3", 10, {"misfire": "latest"}),
+        ("k4", 10, {}),
+    ):
+        made = define(Settings(), name, every(seconds=seconds), "t", {"of": name}, **options)
+        box.store.run(setting.put(made, None))
+    box.store.run(schedules.pause("k4", "why"))
+    box.store.run(schedules.tell_zones("2020a", [], 60.0))
+    box.store.run(schedules.note([("k1", Note("a", "b", 2, "missed"))]))

@@ -25,6 +25,7 @@ from holdfast.rules.delivery import (
     Lost,
     NeverStarted,
     NoHandler,
+    Paused,
     Raised,
     Released,
     Returned,
@@ -451,7 +452,7 @@ def test_a_failed_head_keeps_its_place_or_is_set_aside(
     assert (settlement.outcome, settlement.aside) == (Outcome.AGAIN, aside)
 
 
-@pytest.mark.parametrize("ending", [*(each for each, _ in REFUNDS), Snoozed(1)])
+@pytest.mark.parametrize("ending", [*(each for each, _ in REFUNDS), Snoozed(1), Paused("p")])
 def test_what_is_no_failure_keeps_its_place(ending: Ending) -> None:
     assert not settle(ending, how=handler(ordering="available")).aside
 
@@ -514,6 +515,7 @@ ENDINGS: dict[type, st.SearchStrategy[Any]] = {
     Returned: st.builds(Returned, FLAGS, st.just((EMITTED,)), SECONDS),
     Raised: st.builds(Raised, ERRORS, FLAGS, SECONDS),
     Snoozed: st.builds(Snoozed, SECONDS, FLAGS, SECONDS),
+    Paused: st.builds(Paused, st.text(), SECONDS),
     Died: st.builds(Died, st.text(), FLAGS, SECONDS, st.sampled_from(Reason)),
     TimedOut: st.builds(TimedOut, SECONDS, FLAGS, SECONDS),
     TrialFailed: st.builds(TrialFailed, ERRORS, SECONDS, FLAGS, SECONDS),

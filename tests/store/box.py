@@ -249,6 +249,10 @@ def snoozed(leased: Leased, delay: float) -> Settlement:
     return concluded(leased, delivery.Snoozed(delay))
 
 
+def paused(leased: Leased, why: str = "instance: paused") -> Settlement:
+    return concluded(leased, delivery.Paused(why))
+
+
 def cancelled(leased: Leased, ran: float = 0.0) -> Settlement:
     return concluded(leased, delivery.Cancelled(ran=ran))
 

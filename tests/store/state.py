@@ -42,9 +42,17 @@ COLUMNS = {
     "alert_news": "number name subject what episode at since value threshold text details tries try_at told ended_at "
     "error",
     "turn": "name next_at",
+    "presence": "queue worked_at",
+    "outage": "number cause began_at noticed_at down_since back_at oldest_at calm_since ended_at version handled died "
+    "late_mean late_max caught_up_at",
     "instance": "id queue start execution turn mark state reply result status trouble entries size started_at "
-    "turned_at ended_at",
+    "turned_at ended_at poison attributes",
     "journal": "id execution turn part body",
+    "schedule": "name origin digest rule type body headers stream subject queue misfire overlap cap version max_late "
+    "grace zones next_key next_at last_key last_at last_id fired left_out paused_at paused_why error declared_at "
+    "created_at changed_at",
+    "schedule_note": "name noted_at first_key last_key count why",
+    "zone_data": "version seen_at",
     "request": "id kind variant type stream subject body state reason created_at deadline soft_at told_at next_at "
     "ended_at timed_out_at result received_at accepted_at accepted_by results late",
     "request_result": "id request received_at standing failed body source",
@@ -54,6 +62,8 @@ TIMES = frozenset(
 )
 TIMES |= {"held_at", "stored_at", "seen_at", "started_at", "until"}
 TIMES |= {"at", "calm_since", "changed_at", "next_at", "opened_at", "since", "try_at", "turned_at"}
+TIMES |= {"worked_at", "began_at", "noticed_at", "down_since", "back_at", "oldest_at", "caught_up_at"}
+TIMES |= {"declared_at", "last_at", "noted_at"}
 TIMES |= {"soft_at", "told_at", "timed_out_at", "received_at", "accepted_at"}
 BOOLEANS = frozenset({"asleep", "cancel", "forced", "head", "stopping"})
 
@@ -132,7 +142,7 @@ def _value(name: str, column: str, value: Any) -> Any:
         return bool(value)
     if column == "errors":
         return [{**error, "at": datetime.fromisoformat(error["at"])} for error in json.loads(value)]
-    if column == "id" and name != "worker":
+    if column == "id" and name not in ("worker", "instance", "journal"):
         return UUID(value)
     return value
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast import Context, Holdfast, IdTaken, VersionConflict
+from holdfast import Context, Flow, Holdfast, IdTaken, InstanceExists, VersionConflict
 from holdfast.errors import InvalidSettings, NotPermitted
 from holdfast.store.grants import COLUMNS, PRODUCES, identifier, script, sequences, tables
 from holdfast.store.scripts import FUNCTION, functions
@@ -299,6 +299,48 @@ FORBIDDEN = [
     "alter table holdfast.message disable trigger all",
     "drop function holdfast.refuse()",
 ]
+
+
+def test_a_producer_starts_signals_and_cancels_orchestrations(roles: Roles) -> None:
+    """In its own transaction, too; a worker's role runs them. It sees neither journals nor results."""
+
+    def shop_of(kind: str) -> tuple[Holdfast, Any]:
+        app = Holdfast(roles.url(kind))
+
+        @app.orchestration()
+        async def waits(flow: Flow) -> str:
+            return await flow.signal("word", str)
+
+        return app, waits
+
+    app, _ = shop_of("worker")
+    app.prepare()
+    low, started = shop_of("producer")
+    low.orchestrations.signal("one", "word", "early")
+    low.orchestrations.start(started, id="one", attributes={"customer": "17"})
+    with psycopg.connect(roles.url("producer")) as db:
+        low.orchestrations.start(started, id="two", on=db)
+        low.orchestrations.signal("two", "word", "mine", on=db)
+    low.orchestrations.start(started, id="three")
+    with pytest.raises(InstanceExists):
+        low.orchestrations.start(started, id="one")
+    low.orchestrations.cancel("three", "no")
+    for text in (
+        "select * from holdfast.instance", "select * from holdfast.journal", "delete from holdfast.instance",
+        "update holdfast.instance set state = 'completed'", "insert into holdfast.journal values ('x', 0, 1, 0, 'x')",
+    ):  # fmt: skip
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            roles.run(text, "producer")
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="an @ and its version"):
+        roles.run(f"select holdfast.begin_instance('x', 'charge', '{uuid4()}', null, now())", "producer")
+    low.close()
+    for _ in range(2):
+        drain(app)
+    assert app.orchestrations.result("two") == "mine"
+    assert app.orchestrations.status("three").state == "cancelled"
+    assert app.orchestrations.status("one").attributes == {"customer": "17"}
+    app.orchestrations.place.memory.forget()
+    app.close()
 
 
 def test_a_producer_can_neither_see_nor_change_anything(subscribed: Roles) -> None:

@@ -27,6 +27,9 @@ from holdfast.requests import verbs
 from holdfast.requests.hooks import Pen
 from holdfast.requests.verbs import Arrival, Opening
 from holdfast.rules import delivery
+from holdfast.rules.recurrence import every
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
 from holdfast.settings import Settings
 from holdfast.store import migrate
 from holdfast.store.plans import dead_queries, engine, instances
@@ -321,9 +324,11 @@ def turn(box: Box) -> None:
     start = NewMessage(new_id(), "holdfast.start", "{}", stream="one", queue="q@1")
     assert box.store.run(instances.begin(start))
     assert not box.store.run(instances.begin(start))
+    assert box.store.run(instances.queue_of("one")) == ("q@1", "running")
     row = {
         "id": "one", "execution": 0, "turn": 1, "part": 0, "body": "{}", "begin": "{}", "state": "running",
         "mark": str(new_id()), "entries": 1, "size": 2, "result": None, "status": None, "timers": [str(new_id())],
+        "calls": [str(new_id())],
         "starts": [{"id": "two", "queue": "q@1", "start": str(new_id()), "reply": None}],
     }  # fmt: skip
     box.send("x", queue="turns")
@@ -437,6 +442,8 @@ def publish_as_a_user(box: Box) -> None:
 def operate(box: Box) -> None:
     """What operators ask, where conditions are put together."""
     found = Operations(box.store)
+    box.store.run(setting.put(define(Settings(), "x", every(seconds=60), "order.placed", {}), None))
+    found.schedules.trigger("x")
     found.doctor()
     assert "hijacked" not in str(found.status())
     wanted: dict[str, Any] = {
@@ -444,6 +451,7 @@ def operate(box: Box) -> None:
         "text": "no",
         "died_before": box.now, "died_after": box.now, "here_before": box.now, "until": box.now, "redrives_below": 3,
         "ids": [new().id], "place": (1, 1, str(new().id), "q"), "redriven": True, "held": True, "halts": False,
+        "awaited": False,
     }  # fmt: skip
     assert wanted.keys() == {*dead_queries.CONDITIONS, *dead_queries.CHOICES, "text"}
     assert box.store.run(dead_queries.letters(**wanted)) == []

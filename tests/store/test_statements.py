@@ -17,10 +17,13 @@ STORE = Path(statement.__file__).parent
 SQL = STORE / "sql"
 # Files that are no statement alone: how the store puts them together.
 COMPOSED = {
+    "op_ended_find": ("op_ended_find", " where true", "op_subject"),
+    "op_ended_late": ("op_ended_find", " where true", "op_ended_late"),
     "op_dead_groups": ("op_dead_found", " where true", "op_dead_text", ")", "op_dead_groups"),
     "op_find": ("op_delivery", "", "op_find"),
     "op_show": ("op_delivery", "", "op_show"),
     "op_poison": ("op_delivery", "", "op_find", "op_poison"),
+    "op_stuck": ("op_delivery", "", "op_find", "op_stuck"),
 }
 PARTS = {name for parts in COMPOSED.values() for name in parts}
 

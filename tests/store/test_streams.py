@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.work import Leased
-from tests.store.box import QUEUE, Box, cancelled, dead, done, failed, names, new, released
+from holdfast.store.plans import operator
+from tests.store.box import QUEUE, Box, cancelled, dead, done, failed, names, new, paused, released
 
 # --- The matrix -------------------------------------------------------------------------------------------------------
 
@@ -239,3 +240,54 @@ def test_what_is_emitted_into_a_halted_stream_waits(box: Box) -> None:
     box.settle(done(box.claim_one(), new("e", stream="s")))
     assert box.claim() == []
     assert box.stream("s").open == 1
+
+
+# --- A settlement that pauses its stream ------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("X58")
+def test_a_paused_head_keeps_its_place_and_is_no_head(box: Box) -> None:
+    """Nothing of the stream is handed out, new messages wait, nothing is counted; resumed, it goes on in its order."""
+    box.send_all("1", "2", stream="s")
+    (m1,) = box.claim(run=1)
+    assert box.settle(paused(m1)) == set()
+    assert (box.stream("s").halted_by, box.stream("s").open) == ("instance: paused", 2)
+    first, second = sorted(box.messages(), key=lambda each: each.seq)
+    assert (first.head, first.position, first.attempts, first.failures, first.refunds) == (
+        False, m1.message.position, 0, 0, 0,
+    )  # fmt: skip
+    assert not second.head
+    box.send("3", stream="s")
+    assert box.claim() == []
+    box.store.run(operator.resume(QUEUE, "s"))
+    assert names(box.claim()) == ["1", "2", "3"]
+
+
+def test_a_pause_in_a_run_ends_what_came_before_it_and_gives_back_the_rest(box: Box) -> None:
+    box.send_all("1", "2", "3", stream="s")
+    m1, m2, _ = box.claim()
+    assert box.settle(done(m1), paused(m2)) == set()
+    assert box.read("lease") == []
+    assert box.stream("s").open == 2
+    assert box.claim() == []
+    box.store.run(operator.resume(QUEUE, "s"))
+    assert [(each.message.body, each.attempt) for each in box.claim()] == [('"2"', 1), ('"3"', 1)]
+
+
+def test_a_pause_under_a_lost_lease_changes_nothing(box: Box) -> None:
+    box.send("1", stream="s")
+    (m1,) = box.claim(lease=1.0)
+    box.pass_time(seconds=5)
+    box.recover()
+    assert box.settle(paused(m1)) == {m1.message.seq}
+    assert box.stream("s").halted_by is None
+    assert [each.head for each in box.messages()] == [True]
+
+
+def test_a_message_without_a_stream_that_pauses_is_tried_again_later(box: Box) -> None:
+    box.send("1")
+    (m1,) = box.claim()
+    box.settle(paused(m1))
+    assert box.claim() == []
+    box.pass_time(seconds=61)
+    assert names(box.claim()) == ["1"]

@@ -26,6 +26,7 @@ from holdfast import (
     RetryPolicy,
     Settings,
     Snooze,
+    every,
 )
 from holdfast.orchestrations import Flow, activity, orchestration
 
@@ -328,6 +329,11 @@ async def fulfil(order: Order, flow: Flow) -> int:
     return 1
 
 
+@app.activity(on_dead="halt")  # refused: "answer" or "wait"
+async def waits_for_nobody(order: Order) -> Order:
+    return order
+
+
 @app.activity(retri="api")  # refused: retry
 async def pays(order: Order) -> Order:
     return order
@@ -344,3 +350,13 @@ app.orchestrations.start(fulfil, order, attributes={"customer": 17})  # refused:
 app.orchestrations.start(fulfil, order, atributes={})  # refused: attributes
 fulfil.using(attributes=["customer"])  # refused: a mapping
 app.orchestrations.result("order-1", timout=1.0)  # refused: timeout
+
+Holdfast.from_config(lease="60")  # refused: a number
+app.operations.destinations.pause()  # refused: the name of the destination
+
+app.schedule("nightly", every(minutes=1), "report.due", misfire="some")  # refused: all, latest or skip
+app.schedule("nightly", every(minutes=1), "report.due", overlap="never")  # refused: one of four
+app.set_schedule("nightly", 60, "report.due")  # refused: a rule
+app.set_schedule("nightly", every(minute=1), "report.due")  # refused: minutes
+app.drop_schedule()  # refused: the name
+app.cancel("not-an-id")  # refused: a UUID

@@ -38,6 +38,7 @@ from holdfast import (
     Holdfast,
     MessageOptions,
     NewMessage,
+    Planned,
     Published,
     Reason,
     Recovery,
@@ -52,6 +53,8 @@ from holdfast import (
     Snooze,
     TransactionConnection,
     Worker,
+    daily,
+    yearly,
 )
 from holdfast.operations import Letter, Operations, Status
 from holdfast.orchestrations import Activity, ActivityFailed, First, Flow, activity, orchestration
@@ -501,6 +504,11 @@ async def renamed(order: Order) -> None: ...
 careful = Holdfast("sqlite:///shop.db", require_on=True)  # accepted: on= is never forgotten
 
 
+@app.activity(on_dead="wait")  # accepted: its instance waits for a redrive
+async def repaired(order: Order) -> float:
+    return 1.0
+
+
 @app.activity(retry="api", timeout=5.0, returns={"ValueError": ValueError})  # accepted: on an application
 async def pay(order: Order) -> Receipt:
     return Receipt(1)
@@ -526,3 +534,23 @@ app.orchestrations.start(
 )  # accepted
 app.orchestrations.cancel(started, "changed my mind")
 print(app.orchestrations.status(started).state, app.orchestrations.result(started, timeout=1.0))
+
+from_file: Holdfast = Holdfast.from_config("holdfast.toml", lease=60.0)
+print(
+    [each.state for each in app.operations.destinations.list()],
+    app.operations.inboxes.test("billing").is_usable,
+)
+
+app.schedule(
+    "nightly", daily("02:30", zone="Europe/Berlin"), "report.due", {"kind": 1}, misfire="latest"
+)  # accepted
+planned: Planned = app.set_schedule("birthday/1", yearly("03-14", "09:00"), "birthday.due", cap=None, on=None)
+dropped: bool = app.drop_schedule(planned.name)
+moved: datetime = app.move(uuid4(), at=datetime.now(UTC))
+app.cancel(uuid4(), on=None)
+
+
+@app.handler("birthday.due")
+def greets(body: Order, ctx: Context) -> None:
+    if ctx.occurrence is not None:
+        print(ctx.occurrence.local, ctx.occurrence.at.isoformat())

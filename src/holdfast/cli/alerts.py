@@ -73,6 +73,7 @@ def check(
         if watch:
             _watch(found)
             return
+        found.outages.look(now=True)
         found.alerts.look(now=True)
         found.alerts.tell()
         raised = found.alerts.raised()
@@ -94,6 +95,7 @@ def _watch(found: Operations) -> None:
     try:
         while True:
             try:
+                found.outages.look()
                 found.alerts.look()
                 found.alerts.tell()
             except HoldfastError as error:  # the database may come back

@@ -52,7 +52,7 @@ def list_(
          "number", "error"),
         (
             (e.id, e.queue, e.type, e.died_at, e.reason, e.last_reason if e.last_reason != e.reason else None,
-             e.fingerprint, e.attempts, e.stream, e.halts, e.held_at is not None, e.seq, e.error)
+             e.fingerprint, e.starts, e.stream, e.halts, e.held_at is not None, e.seq, e.error)
             for e in letters
         ),
         "No dead letter matches.",

@@ -39,6 +39,12 @@ Type = Annotated[
     str | None, typer.Option("--type", "-t", help="Only of this type.", autocompletion=completing.types)
 ]
 Stream = Annotated[str | None, typer.Option("--stream", "-s", help="Only of this stream.")]
+Subject = Annotated[
+    str | None,
+    typer.Option(
+        "--subject", help="Only about this: the whole subject, or its beginning and *: Submission/*"
+    ),
+]
 Reason = Annotated[
     str | None,
     typer.Option(
@@ -78,6 +84,7 @@ class MessageFilter:
     stream: Stream = None
     state: Annotated[StateName | None, typer.Option("--state", help="Only in this state.")] = None
     reason: Reason = None
+    subject: Subject = None
 
     @property
     def is_more_than_a_queue(self) -> bool:
@@ -87,7 +94,9 @@ class MessageFilter:
         from ..operations import Filter
 
         state = self.state.value if self.state else None
-        return Filter(self.queue, self.type, self.stream, state, reason_number(self.reason))
+        return Filter(
+            self.queue, self.type, self.stream, state, reason_number(self.reason), subject=self.subject
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,7 @@ class DeadFilter:
     queue: Queue = None
     type: Type = None
     stream: Stream = None
+    subject: Subject = None
     reason: Reason = None
     died_of: Annotated[
         str | None,
@@ -137,6 +147,7 @@ class DeadFilter:
             queue=self.queue,
             type=self.type,
             stream=self.stream,
+            subject=self.subject,
             reason=reason_number(self.reason),
             died_of=reason_number(self.died_of),
             fingerprint=self.fingerprint,

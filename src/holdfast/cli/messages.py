@@ -1,4 +1,4 @@
-"""`holdfast messages`: pending messages."""
+"""`holdfast messages`: pending messages, and those that have ended."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import typer
 from ..errors import UsageError
 from . import show
 from .completing import ids as complete_ids
-from .filters import ID_HELP, All, Id, Limit, MessageFilter, Number, Queue, Why, meant
+from .filters import ID_HELP, All, Id, Limit, MessageFilter, Number, Queue, Why, meant, moment, seconds
 from .options import command
 from .target import Order, Target
 
 if TYPE_CHECKING:
-    from ..operations import Content, Operations
+    from datetime import datetime
 
-app = typer.Typer(help="Pending messages: find, show, retry, park, cancel them.", no_args_is_help=True)
+    from ..operations import Content, EndedMessage, Operations
+
+app = typer.Typer(
+    help="Messages: find, show, retry, park, cancel them; which were late, which are stuck.",
+    no_args_is_help=True,
+)
 
 Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 
@@ -26,16 +31,42 @@ def list_(
     filter: MessageFilter,
     target: Target,
     oldest: Annotated[bool, typer.Option("--oldest", help="The oldest first.")] = False,
-    limit: Limit = 50,
+    ended: Annotated[
+        bool,
+        typer.Option("--ended", help="Those that have ended: of a --subject, --late, or --since a moment."),
+    ] = False,
+    late: Annotated[
+        str | None,
+        typer.Option(
+            "--late", metavar="LENGTH", help="With --ended: those that began later than 5m, latest first."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="With --ended: those that ended after a moment, or 2h ago.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most: else 50, with --ended 100."),
+    ] = None,
 ) -> None:
-    """Pending messages, the newest first."""
+    """Pending messages, the newest first; with --ended those that have ended."""
+    if ended:
+        if oldest and late is not None:
+            raise UsageError("--late shows the latest first: --oldest does not go with it.")
+        _list_ended(filter, target, late, since, not oldest, limit or 100)
+        return
+    if late is not None or since is not None:
+        raise UsageError(
+            "--late and --since go with --ended; `holdfast messages stuck` shows what waits too long."
+        )
+    limit = limit or 50
     with target.operations() as found:
         at, deliveries = found.now(), found.messages.find(filter.made(), newest=not oldest, limit=limit)
     if target.json:
         show.document(deliveries)
         return
     show.table(
-        ("id", "queue", "type", "state", "stream", "attempts", "claimable", "reason"),
+        ("id", "queue", "type", "state", "stream", "subject", "attempts", "claimable", "reason"),
         (
             (
                 e.id,
@@ -43,6 +74,7 @@ def list_(
                 e.type,
                 e.state,
                 e.stream,
+                e.subject,
                 e.attempts or None,
                 e.claimable_at,
                 e.reason if e.has_failed else None,
@@ -51,7 +83,102 @@ def list_(
         ),
         "No pending message matches.",
         at=at,
-        spare=("claimable", "stream", "reason", "attempts"),
+        spare=("claimable", "stream", "reason", "attempts", "subject"),
+    )
+
+
+def _list_ended(
+    filter: MessageFilter, target: Target, late: str | None, since: str | None, newest: bool, limit: int
+) -> None:
+    allowed, after = None if late is None else seconds(late), moment(since, "--since")
+    with target.operations() as found:
+        at = found.now()
+        lines = found.messages.ended(filter.made(), late=allowed, since=after, newest=newest, limit=limit)
+    if target.json:
+        show.document(lines)
+        return
+    if late is not None:
+        _show_late(lines, at)
+        return
+    show.table(
+        ("id", "queue", "type", "subject", "outcome", "ended", "attempts", "failures", "stream", "why"),
+        (
+            (
+                e.id,
+                e.queue,
+                e.type,
+                e.subject,
+                e.outcome,
+                e.ended_at,
+                e.attempts,
+                e.failures or None,
+                e.stream,
+                e.why,
+            )
+            for e in lines
+        ),
+        "No message that has ended matches.",
+        at=at,
+        spare=("why", "stream", "failures", "attempts"),
+    )
+
+
+@command(app)
+def stuck(
+    target: Target,
+    older: Annotated[
+        str, typer.Option("--older", metavar="LENGTH", help="Due longer ago than this: 90s, 10m, 2h, 7d.")
+    ] = "1h",
+    queue: Queue = None,
+    limit: Limit = 50,
+) -> None:
+    """Messages that were due long ago and are neither handled nor in hand, the oldest first."""
+    length = seconds(older)
+    with target.operations() as found:
+        listed = found.messages.stuck(older=length, queue=queue, limit=limit)
+    if target.json:
+        show.document([{**show.fields(e.delivery), "due_at": e.due_at, "age": e.age} for e in listed])
+        return
+    show.table(
+        ("id", "queue", "type", "state", "due for", "attempts", "error"),
+        (
+            (
+                e.delivery.id,
+                e.delivery.queue,
+                e.delivery.type,
+                e.delivery.state,
+                show.age(e.age),
+                e.delivery.attempts or None,
+                e.delivery.error,
+            )
+            for e in listed
+        ),
+        f"No message was due longer ago than {older} and is still pending.",
+        spare=("type", "attempts"),
+    )
+
+
+def _show_late(lines: list[EndedMessage], at: datetime) -> None:
+    show.table(
+        ("id", "queue", "type", "subject", "due", "started", "late", "attempts", "outcome", "outage"),
+        (
+            (
+                e.id,
+                e.queue,
+                e.type,
+                e.subject,
+                e.due_at,
+                e.started_at,
+                show.age(e.lateness),
+                e.attempts,
+                e.outcome,
+                e.outage,
+            )
+            for e in lines
+        ),
+        "No message that has ended began so late.",
+        at=at,
+        spare=("attempts", "started", "subject", "outcome", "type"),
     )
 
 
@@ -85,6 +212,7 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
 def numbered(each: object) -> list[tuple[str, Any]]:
     """Everything about a message except its error, with the number that tells it from others with its id."""
     told = show.fields(each)
+    told["attempts"] = getattr(each, "starts", told["attempts"])
     return [("number", told["seq"]), *((n, value) for n, value in told.items() if n not in ("seq", "error"))]
 
 
@@ -179,6 +307,29 @@ def park(
     with target.operations(order.by) as found:
         done = found.messages.park(meant(found, id), queue=queue, number=number, why=why)
     changes(done, target.json)
+
+
+@command(app)
+def move(
+    id: Id,
+    order: Order,
+    target: Target,
+    at: Annotated[
+        str | None, typer.Option("--at", help="'2026-03-28 12:00 Europe/Berlin'; UTC without a zone.")
+    ] = None,
+    delay: Annotated[str | None, typer.Option("--in", help="From now: 90s, 10m, 2h, 3d.")] = None,
+    why: Why = None,
+) -> None:
+    """Give a scheduled message another time, until it falls due."""
+    with target.operations(order.by) as found:
+        message = meant(found, id)
+        until = None if at is None else found.schedules.moment(at)
+        passed = None if delay is None else seconds(delay)
+        due = found.messages.move(message, until, delay=passed, why=why)
+    if target.json:
+        show.document({"id": message, "due_at": due})
+    else:
+        show.sentence(f"message {message}: due at {show.clean(due)} UTC")
 
 
 @command(app)

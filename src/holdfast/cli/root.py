@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from ..errors import HoldfastError, UsageError
+from ..errors import HoldfastError, StoreUnavailable, UsageError
 from . import (
     alerts,
     audit,
@@ -18,14 +18,22 @@ from . import (
     keys,
     messages,
     orchestrations,
+    outages,
     overview,
     queues,
+    requests,
     running,
+    schedules,
     streams,
     subscriptions,
 )
 from .options import command
 from .show import FAILED, WRONG, complain, plain
+
+UNAVAILABLE = (
+    "  Is the server running, and is the URL right? Workers wait for it and go on\n"
+    "  by themselves; what was committed is there when it is back."
+)
 
 
 class Root(TyperGroup):
@@ -37,6 +45,10 @@ class Root(TyperGroup):
         except UsageError as error:
             complain(error)
             raise typer.Exit(WRONG) from None
+        except StoreUnavailable as error:
+            complain(error)
+            plain(UNAVAILABLE, err=True)
+            raise typer.Exit(FAILED) from None
         except HoldfastError as error:
             complain(error)
             raise typer.Exit(FAILED) from None
@@ -87,11 +99,14 @@ for name, group in (
     ("streams", streams.app),
     ("queues", queues.app),
     ("orchestrations", orchestrations.app),
+    ("requests", requests.app),
     ("subscriptions", subscriptions.app),
+    ("schedules", schedules.app),
     ("breakers", breakers.app),
     ("destinations", endpoints.destinations),
     ("inboxes", endpoints.inboxes),
     ("keys", keys.app),
     ("alerts", alerts.app),
+    ("outages", outages.app),
 ):
     app.add_typer(group, name=name)

@@ -10,7 +10,7 @@ import typer
 from ..errors import UsageError
 from . import show
 from .completing import queues as complete_queues
-from .target import APP_VARIABLE, AppOption, NamedTarget, Order, chosen
+from .target import APP_VARIABLE, AppOption, NamedTarget, Order, chosen, configured_target
 
 
 def demo(
@@ -18,17 +18,22 @@ def demo(
     seed: Annotated[int | None, typer.Option("--seed", help="Repeat the run with this seed.")] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 2,
     scenario: Annotated[
-        Literal["shop", "outage"],
-        typer.Option("--scenario", help="A shop and a killer, or a bad day: an outage and a broken deploy."),
+        Literal["shop", "outage", "downtime"],
+        typer.Option(
+            "--scenario",
+            help="A shop and a killer; a bad day: an outage and a broken deploy; a day of downtime.",
+        ),
     ] = "shop",
 ) -> None:
     """A shop, its workers and a killer, on the embedded default, to the end, with the proof printed."""
     from rich.console import Console
 
-    from ..demo import outage, run
+    from ..demo import downtime, outage, run
 
     if scenario == "outage":
         raise typer.Exit(outage.run(Console(), processes=max(2, processes)))
+    if scenario == "downtime":
+        raise typer.Exit(downtime.run(Console(), processes=max(2, processes)))
 
     raise typer.Exit(run(Console(), seconds=seconds, seed=seed, processes=processes))
 
@@ -109,6 +114,18 @@ def repair(
         show.plain("Nothing to repair: every sequence is ahead of what is stored.")
 
 
+def named_app(target: str | None, app: str | None) -> str:
+    """The application that a worker runs: given, by a variable, or in a configuration file."""
+    named = target or app or os.environ.get(APP_VARIABLE)
+    name, _ = chosen(app, None, target) if named else configured_target()
+    if name is None:
+        raise UsageError(
+            f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}; or write "
+            'app = "MODULE:APP" under [tool.holdfast] in pyproject.toml.'
+        )
+    return name
+
+
 def worker(
     target: Annotated[
         str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
@@ -144,12 +161,19 @@ def worker(
         str | None,
         typer.Option("--log-level", help="The lowest level that is logged; else $HOLDFAST_LOG_LEVEL."),
     ] = None,
+    until_idle: Annotated[
+        bool,
+        typer.Option("--until-idle", help="Work until nothing is due, print the summary, and exit with 0."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --until-idle: the summary as JSON.")] = False,
     app: AppOption = None,
 ) -> None:
-    """Run the handlers of an application until it is stopped."""
-    name, _ = chosen(app, None, target) if target or app or os.environ.get(APP_VARIABLE) else (None, None)
-    if name is None:
-        raise UsageError(f"Which application? Give MODULE:APP, such as shop:app, or set {APP_VARIABLE}.")
+    """Run the handlers of an application until it is stopped, or with --until-idle until nothing is due."""
+    if json and not until_idle:
+        raise UsageError("--json goes with --until-idle, whose answer is the summary; logs: --log json.")
+    if until_idle and (processes > 1 or metrics is not None):
+        raise UsageError("--until-idle works in one process and ends: leave out --processes and --metrics.")
+    name = named_app(target, app)
     from ..processes.loading import load_app
     from ..processes.supervisor import run_worker
     from ..telemetry.logs import configure
@@ -161,6 +185,11 @@ def worker(
             f"No handler of {name} has the queue {', '.join(unknown)}; its queues: {', '.join(there) or 'none'}."
         )
     configure(log, log_level)  # after the import of the application, which may configure logging itself
+    if until_idle:
+        from .draining import drain
+
+        drain(found, queue, json)
+        return
     raise typer.Exit(
         run_worker(found, name, processes=processes, queues=queue, metrics=metrics, metrics_open=metrics_open)
     )

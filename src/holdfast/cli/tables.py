@@ -5,7 +5,7 @@ is shortened: ids and times are whole. A line is never wrapped, so one row is on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -79,19 +79,23 @@ def lines(
     cells = [[page.cell(value) for value in row] for row in rows]
     shown = [n for n in range(len(columns)) if any(row[n] for row in cells)]
     right = {n for n in shown if all(_is_number(row[n]) or row[n] is None for row in rows)}
-    firm = {n for n in shown if any(isinstance(row[n], UUID | datetime) for row in rows)} | right
+    firm = {
+        n for n in shown if all(row[n] is None or isinstance(row[n], UUID | datetime) for row in rows)
+    } | right
+    # Ids and times are never shortened, also where names stand in the same column.
+    whole = {n: _widest_id([row[n] for row in rows], [row[n] for row in cells]) for n in shown}
     worded = {n for n in shown if columns[n] in WORDS or any(isinstance(row[n], Enum) for row in rows)}
     left_out: list[str] = []
     while True:
         natural = {n: max(cell_len(columns[n]), *(cell_len(row[n]) for row in cells)) for n in shown}
-        widths = fitted(page.width, columns, natural, firm | worded, NAME_MIN)
+        widths = fitted(page.width, columns, natural, firm | worded, NAME_MIN, whole)
         droppable = [n for n in shown if columns[n] in spare]
         if widths is not None or not droppable:
             break
         gone = max(droppable, key=lambda n: list(spare).index(columns[n]))
         shown.remove(gone)
         left_out.append(columns[gone])
-    widths = widths or fitted(page.width, columns, natural, firm, LEAST) or natural
+    widths = widths or fitted(page.width, columns, natural, firm, LEAST, whole) or natural
     made = [
         (" " * GAP).join(_cell(row[n], columns[n], widths[n], n in right) for n in shown).rstrip()
         for row in [list(columns), *cells]
@@ -99,12 +103,22 @@ def lines(
     return made, left_out[::-1]
 
 
+def _widest_id(values: Sequence[object], cells: Sequence[str]) -> int:
+    found = zip(values, cells, strict=True)
+    return max((cell_len(cell) for value, cell in found if isinstance(value, UUID | datetime)), default=0)
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool | Enum)
 
 
 def fitted(
-    width: int | None, columns: Sequence[str], natural: dict[int, int], firm: set[int], least: int
+    width: int | None,
+    columns: Sequence[str],
+    natural: dict[int, int],
+    firm: set[int],
+    least: int,
+    whole: Mapping[int, int],
 ) -> dict[int, int] | None:
     """The widths of the columns: sentences give way first, then the longest names. None: there is no room."""
     widths = dict(natural)
@@ -115,7 +129,7 @@ def fitted(
         ([n for n in widths if columns[n] in SENTENCES], TEXT_MIN),
         ([n for n in widths if columns[n] not in SENTENCES and n not in firm], least),
     ):
-        floors = {n: min(natural[n], max(smallest, cell_len(columns[n]))) for n in soft}
+        floors = {n: min(natural[n], max(smallest, cell_len(columns[n]), whole.get(n, 0))) for n in soft}
         while sum(widths.values()) > room:
             wide = max((n for n in soft if widths[n] > floors[n]), key=lambda n: widths[n], default=None)
             if wide is None:

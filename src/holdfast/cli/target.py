@@ -101,10 +101,23 @@ def chosen(app: str | None, url: str | None, target: str | None = None) -> tuple
         app = os.environ.get(APP_VARIABLE) or None
         url = None if app is not None else os.environ.get(URL_VARIABLE) or None
     if app is None and url is None:
+        app, url = configured_target()
+    if app is None and url is None:
         raise UsageError(
-            f"Which database? Give -a MODULE:APP or --url URL, or set {APP_VARIABLE} or {URL_VARIABLE}."
+            f"Which database? Give -a MODULE:APP or --url URL, or set {APP_VARIABLE} or {URL_VARIABLE}; or write "
+            'app = "MODULE:APP" under [tool.holdfast] in pyproject.toml.'
         )
     return app, url
+
+
+def configured_target() -> tuple[str | None, str | None]:
+    """What a configuration file names: the application, else the database."""
+    from ..facade import configured
+
+    told = configured.find()
+    if told is None:
+        return None, None
+    return (told.app, None) if told.app is not None else (None, told.url)
 
 
 def has_password(url: str) -> bool:
@@ -123,7 +136,12 @@ def application(app: str | None, url: str | None, target: str | None = None) -> 
     from ..app import Holdfast
 
     assert address is not None
-    return Holdfast(address)
+    return Holdfast(address) if _is_given(url) else Holdfast.from_config()
+
+
+def _is_given(url: str | None) -> bool:
+    """Whether the database was named by an option or a variable, and not by a configuration file."""
+    return url is not None or bool(os.environ.get(URL_VARIABLE))
 
 
 @contextmanager

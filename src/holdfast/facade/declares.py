@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overload
 
 from ..alerting.sinks import FunctionSink, Listener, Sink, Webhook
-from ..errors import InvalidSettings, UsageError
+from ..errors import HoldfastError, InvalidSettings, UsageError
 from ..handlers.context import Context
 from ..handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare, is_declared_again
 from ..handlers.forms import BatchDeclaration, Declaration, HandlerKeywords
@@ -15,9 +16,9 @@ from ..limits.breakers import Breaker, Counts
 from ..model import names
 from ..model.limits import Breaker as BreakerLike
 from ..model.limits import SharedRate, SharedSlots, slots_count
-from ..model.message import Reason
+from ..model.message import NewMessage, Reason
 from ..operations.letters import DeadLetter, hook
-from ..orchestrations.declared import ActivityDeclaration, OrchestrationDeclaration
+from ..orchestrations.declared import ActivityDeclaration, OnDeadLetter, OrchestrationDeclaration
 from ..orchestrations.declaring import ActivityKeywords
 from ..orchestrations.failures import Errors
 from ..rules import aftermath
@@ -28,9 +29,11 @@ from ..rules.rate import rate as read_rate
 from ..rules.recovery import Recovery
 from ..rules.retry import RetryPolicy
 from ..settings import RetryProfile
+from ..store.recognise import recognise
 from ..transports.contract import SendingConnector
 from ..transports.destination import Destination, DestinationKeywords, declare_destination
 from ..worker.around import Around
+from .configured import Configured, options
 from .publishes import Publishes
 
 if TYPE_CHECKING:
@@ -121,14 +124,16 @@ class Declares(Publishes, Protocol):
     # -- orchestrations
 
     def activity(
-        self, *, name: str | None = None, returns: Errors | None = None, **options: Unpack[ActivityKeywords]
-    ) -> ActivityDeclaration:
+        self, *, name: str | None = None, returns: Errors | None = None, on_dead: OnDeadLetter = "answer",
+        **options: Unpack[ActivityKeywords],
+    ) -> ActivityDeclaration:  # fmt: skip
         """Declare the function below as an activity: a handler that orchestrations call and whose result they get.
 
         It has the queue of its name and takes the options of a handler. `returns` names exceptions that calling code
-        gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed.
+        gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed. With
+        `on_dead="wait"` a dead letter is no answer: the instance waits until somebody redrives or discards it.
         """
-        return self._declaring.activity(name, returns or {}, options)
+        return self._declaring.activity(name, returns or {}, on_dead, options)
 
     def orchestration(
         self, *, version: str = "1", name: str | None = None, returns: Errors | None = None,
@@ -199,18 +204,45 @@ class Declares(Publishes, Protocol):
         It is stored, committed and then acknowledged, and handlers of its type get it. `bind`: exchanges and the keys
         that come from there; `stream`: what keeps its order here, "{partitionkey|subject}"; `types`: what bodies must
         look like, by type; `dedupe`: for how long what comes again is known; `dead_letters`: the queue is a dead letter
-        queue of the broker; `backlog`: so many messages may wait to be handled before it stops receiving.
+        queue of the broker; `backlog`: so many messages may wait to be handled before it stops receiving; `resolves`: a
+        kind of request whose results they bring (docs/requests.md).
         """
-        from ..inboxes import Reader, declared, returning
+        from ..inboxes import Reader, declared, received, returning
 
         made = declared(name, broker, queue=queue, **options)
         if name in self.inboxes:
             raise InvalidSettings(f"There is already an inbox named {name!r}: give one of them another name.")
         tells = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
         reader = Reader(made, self.settings, self.keys)
-        self.handlers.add(returning(self, made, reader, tells))
+        if made.resolves is not None and self.requests.kinds.get(made.resolves.name) is not made.resolves:
+            raise InvalidSettings(f"Inbox {name!r}: resolves= is a kind of request of another application.")
+
+        async def receive(message: NewMessage, db: object) -> None:
+            if recognise(db).is_async:
+                await self.publishing.astore_with(lambda: received([message], self.requests.pen), db)
+            else:
+                self.publishing.store_with(lambda: received([message], self.requests.pen), db)
+
+        self.handlers.add(returning(self, made, reader, tells, receive))
         self.inboxes[name] = made
         return made
+
+    def configure(self, told: Configured) -> None:
+        """Declare the destinations and inboxes of a configuration file. `from_config` does it."""
+        brokers = told.connectors()
+        for name, sends in told.destinations.items():
+            with _named(f"{told.where}.destinations.{name}"):
+                self.destination(
+                    name, brokers[sends.broker], types=sends.types, **options(sends, "broker", "types")
+                )
+        for name, receives in told.inboxes.items():
+            with _named(f"{told.where}.inboxes.{name}"):
+                self.inbox(
+                    name,
+                    brokers[receives.broker],
+                    queue=receives.queue,
+                    **options(receives, "broker", "queue"),
+                )
 
     # -- alerts
 
@@ -241,3 +273,12 @@ class Declares(Publishes, Protocol):
         if any(each.name == sink.name for each in self._sinks):
             raise InvalidSettings(f"Alerts go to {sink.name} already: give each sink once.")
         self._sinks.append(sink)
+
+
+@contextmanager
+def _named(key: str) -> Iterator[None]:
+    """Errors begin with the key of the file that they are about."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise InvalidSettings(f"{key}: {error}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ..alerting.sinks import Sink
@@ -12,6 +12,7 @@ from ..clock import Clock
 from ..handlers.registry import Handlers
 from ..limits.breakers import Breakers
 from ..model.message import Reason
+from ..model.schedule import Definition, Fired
 from ..orchestrations.declaring import Declaring
 from ..orchestrations.outside import Orchestrations
 from ..publishing import Publishing
@@ -40,6 +41,8 @@ class Parts(Protocol):
     recovery: Mapping[Reason, Recovery]
     handlers: Handlers
     inboxes: dict[str, Inbox]
+    _schedules: dict[str, Definition]
+    _hear_fired: Callable[[Fired], None] | None
     breakers: Breakers
     publishing: Publishing
     orchestrations: Orchestrations

@@ -12,6 +12,8 @@ from ..model.message import NewMessage, Reason
 from ..model.work import Batch, Leased, Settlement
 from ..requests import sweeping
 from ..rules import delivery
+from ..schedules import setting
+from ..schedules.ticker import Ticker
 from ..telemetry import Watch, together
 from ..telemetry.meter import Meter
 from ..telemetry.sheet import Sheet
@@ -38,7 +40,7 @@ class Works(Publishes, Protocol):
 
         self.orchestrations.place.memory.is_embedded = embedded
         sheet = sheet or self.sheet
-        watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock)]
+        watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock, self.settings.late)]
         if self.tracing is not None:
             watches.append(self.tracing)
         alone = quarantine or until_idle
@@ -54,7 +56,12 @@ class Works(Publishes, Protocol):
 
         Each step blocks, does a bounded part in one commit and says when it has more to do.
         """
-        return {"requests": sweeping.step(lambda: self.store, self.requests.pen)}
+        return {
+            "requests": sweeping.step(lambda: self.store, self.requests.pen),
+            "schedules": Ticker(
+                self.store, self.clock, self.keys, lambda: list(self._schedules), self._hear_fired
+            ),
+        }
 
     def _intakes(self, queues: Iterable[str] | None) -> list[Companion]:
         """What receives for the inboxes of a worker."""
@@ -92,6 +99,8 @@ class Works(Publishes, Protocol):
         """Make sure that the tables are there (SQLite: make them) and that the handlers are subscribed."""
         self.store.check()
         self.publishing.subscribe()
+        if self._schedules:
+            self.store.run(setting.declare(list(self._schedules.values()), self.keys))
 
     def migrate(self) -> list[int]:
         """Bring the database to this version; the answer lists the steps taken."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 from ..bodies.keys import Keys
 from ..clock import Clock
 from ..model.limits import Breaker, Door, SharedRate, SharedSlots
-from ..model.work import Leased
+from ..model.work import Leased, Left
 from ..rules.catchup import CatchUp
 from ..rules.delivery import Ending
 from ..rules.policy import HandlerPolicy
@@ -36,6 +36,7 @@ class Limits:
     slots: SharedSlots | None = None
     catch_up: CatchUp | None = None
     ahead: bool = True  # a worker may hold more than it runs, and several messages of one stream at once
+    run: int = 1  # more: so many messages of one stream whatever the pace, since one call takes them all
     door: Door | None = None
 
     @property
@@ -109,18 +110,47 @@ class BatchConsumer(Decoding, Protocol):
         ...
 
 
+class Ran(Protocol):
+    """What a call with runs knows about itself."""
+
+    def __call__(self) -> float:
+        """Seconds since it began."""
+        ...
+
+    def began(self, run: Sequence[Leased]) -> None:
+        """This run begins now. For an `EndsMore`, which takes one run after another: a crash is that run's alone."""
+        ...
+
+    def over(self, run: Sequence[Leased]) -> None:
+        """It is over, and waits for the others to be handed in."""
+        ...
+
+
 @runtime_checkable
 class RunConsumer(Consumer, Protocol):
     """A consumer whose calls get whole runs: the head of each lane and what is behind it in its stream. It is async."""
 
     async def call_runs(
-        self, queue: str, runs: Sequence[Sequence[Leased]], ran: Callable[[], float]
+        self, queue: str, runs: Sequence[Sequence[Leased]], ran: Ran
     ) -> Sequence[Sequence[Ending]]:
         """Handle many messages of one queue: at most `batch`, and about 4 MiB, in runs that are each in order.
 
         Returns how each of them ended, in the same shape. Of each run the endings count up to the first after which
         its stream cannot go on; what is behind that goes back as it was. `ran()` is the seconds since the call began.
         """
+        ...
+
+
+@runtime_checkable
+class EndsMore(RunConsumer, Protocol):
+    """A consumer whose messages leave more behind when they die: a turn of an orchestration ends its instance."""
+
+    async def left(self, leased: Leased, ending: Ending) -> Left | None:
+        """What to store with this death; None: nothing more, or it is none. Nothing of the user's code is run."""
+        ...
+
+    def left_now(self, leased: Leased, ending: Ending) -> Left | None:
+        """The same, for workers written by hand."""
         ...
 
 

@@ -10,8 +10,10 @@ from uuid import UUID
 
 from ..bodies import codec
 from ..bodies.drafts import Draft
+from ..clock import DatabaseTime
 from ..errors import UsageError
 from ..model.message import Dedupe, NewMessage, Published
+from ..model.schedule import Occurrence, occurrence_of
 from ..model.work import Delta, Leased
 
 C = TypeVar("C")
@@ -41,6 +43,8 @@ class Settling(Protocol):
 
     @property
     def draft(self) -> Draft: ...
+    @property
+    def time(self) -> DatabaseTime: ...
     def complete(self, ctx: Context, on: object) -> None: ...
     async def acomplete(self, ctx: Context, on: object) -> None: ...
     def transaction(self, ctx: Context, kind: Kind[Any] | None) -> Transaction[Any]: ...
@@ -78,12 +82,15 @@ class Context:
         "_is_settled",
         "_lane",
         "_settling",
+        "_started",
         "_steps",
         "leased",
     )  # fmt: skip
 
-    def __init__(self, leased: Leased, lane: object, steps: Mapping[str, int], settling: Settling) -> None:
-        self.leased, self._lane = leased, lane
+    def __init__(
+        self, leased: Leased, lane: object, steps: Mapping[str, int], settling: Settling, started: float
+    ) -> None:
+        self.leased, self._lane, self._started = leased, lane, started
         self._completion: object = None  # the worker's record of a settlement in the handler's transaction
         self._steps, self._settling = steps, settling
         self._flags = 0
@@ -127,12 +134,32 @@ class Context:
         return self.leased.message.created_at
 
     @property
+    def due_at(self) -> datetime:
+        """When it was due: as published with `at` or `delay`, else when it was stored. A retry does not change it."""
+        message = self.leased.message
+        return message.due_at or message.created_at
+
+    @property
+    def lateness(self) -> timedelta:
+        """How much later than due this attempt began, by the database's clock; never negative.
+
+        A retry counts from the same due time as the first attempt, as the history does: the waits between attempts,
+        and a Snooze, are in it.
+        """
+        return max(timedelta(0), self._settling.time.at(self._started) - self.due_at)
+
+    @property
     def deadline(self) -> datetime | None:
         return self.leased.message.deadline
 
     @property
     def headers(self) -> dict[str, Any]:
         return codec.decode_headers(self.leased.message.headers)
+
+    @property
+    def occurrence(self) -> Occurrence | None:
+        """Which occurrence of a schedule this message is; None: it does not come from one."""
+        return occurrence_of(self.headers)
 
     @property
     def idempotency_key(self) -> str:

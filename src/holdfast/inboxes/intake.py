@@ -12,6 +12,7 @@ Nothing is acknowledged before it is stored, and nothing is ever discarded:
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from ..clock import Clock
 from ..errors import NotMigrated, StoreUnavailable
 from ..model.endpoint import Connected, Endpoint, Standing
 from ..model.message import NewMessage, Reason, Stillborn
+from ..requests.hooks import Pen
 from ..rules.aftermath import HOOK_QUEUE, news
 from ..rules.reconnect import STEADY, pause
 from ..settings import Settings
@@ -29,8 +31,12 @@ from ..store import Store
 from ..store.moments import moment_of
 from ..store.plans import dead, engine, queries
 from ..store.statement import Plan
+from ..telemetry import Watch
 from ..telemetry.logs import Log
+from ..telemetry.meter import reason_name
+from ..telemetry.wire import ReceivedBatch
 from ..transports.contract import Incoming, Receiver, TransportBroken
+from .answers import received
 from .declared import Inbox
 from .reading import SENDER_ID, Reader, Refused
 
@@ -55,7 +61,7 @@ class Intake:
     def __init__(
         self, inbox: Inbox, store: Store, settings: Settings, keys: Keys | None, clock: Clock
     ) -> None:
-        self.inbox, self.store, self.clock = inbox, store, clock
+        self.inbox, self.store, self.clock, self.keys = inbox, store, clock, keys
         self.reader = Reader(inbox, settings, keys)
         self.receiver: Receiver = inbox.connector.receiver(inbox.source)
         self._stopping = asyncio.Event()
@@ -68,6 +74,8 @@ class Intake:
         self._why: str | None = "it is not open"
         self._since, self._tries = clock.monotonic(), 0
         self._stored_at: float | None = None
+        self.watch: Watch | None = None
+        self._duplicates, self._refused = 0, Counter[str]()  # of the batch that is being stored
 
     # -- what operators are told
 
@@ -104,7 +112,7 @@ class Intake:
                         error=error,
                     )
                     self._failures = max(self._failures, 5)
-                    self._become("broken", f"{type(error).__name__}: {error}")
+                    self._become("broken", f"{type(error).__name__}: see the log, event inbox.failed")
                 seconds = pause(self._failures, self.clock.roll())
                 self._failures += 1
                 await self._sleep(seconds)
@@ -126,7 +134,12 @@ class Intake:
             )
 
     async def _connected(self) -> None:
-        await self.receiver.open()
+        try:
+            await self.receiver.open()
+        except TransportBroken:
+            self._tell_connected(is_open=False)
+            raise
+        self._tell_connected(is_open=True)
         self._become("open")
         ahead: Sequence[Read] = ()  # what arrived while the batch before it was stored
         while not self._stopping.is_set():
@@ -139,6 +152,10 @@ class Intake:
                 self._failures = 0
                 with suppress(Away):
                     ahead = await self._keep(batch)
+
+    def _tell_connected(self, *, is_open: bool) -> None:
+        if self.watch is not None:
+            self.watch.connected("inbox", self.inbox.name, is_open=is_open)
 
     async def _receive(self) -> Sequence[Incoming]:
         """What has come, or nothing after a while: then it is looked whether the inbox is paused."""
@@ -207,6 +224,7 @@ class Intake:
 
         If the batch cannot be stored, what came behind it goes back as well: the broker delivers all of it in order.
         """
+        self._duplicates, self._refused, began = 0, Counter(), self.clock.monotonic()
         storing = asyncio.ensure_future(self._store(batch))
         ahead: list[Read] = []
         try:
@@ -225,7 +243,14 @@ class Intake:
         self.receiver.settle([incoming for incoming, _ in batch])
         self._stored += len(batch)
         self._stored_at = self.clock.monotonic()
+        if self.watch is not None:
+            self.watch.received(self._told([made.headers for _, made in batch], self._stored_at - began))
         return ahead
+
+    def _told(self, headers: Sequence[str | None], began: float) -> ReceivedBatch:
+        stored = len(headers) - self._duplicates - self._refused.total()
+        name, of, queue = self.inbox.name, self.inbox.connector.name, self.inbox.source.queue
+        return ReceivedBatch(name, of, queue, stored, self._duplicates, self._refused, began, headers)
 
     async def _read_ahead(self, storing: asyncio.Future[None], ahead: list[Read]) -> None:
         """Until the batch before is stored, or a whole one has come."""
@@ -267,10 +292,13 @@ class Intake:
         while True:
             try:
                 if letters:
-                    self._tell(await self.store.arun(bear(letters)))
+                    born = await self.store.arun(bear(letters))
+                    self._tell(born)
+                    self._refused.update(reason_name(each.reason) for each in born)
+                    self._duplicates += len(letters) - len(born)
                     letters = []
                 if messages:
-                    await self.store.arun(engine.append(messages, place=True))
+                    self._duplicates += await self._append(messages)
                 return
             except Exception as error:
                 if not (isinstance(error, StoreUnavailable | NotMigrated) or moment_of(error) is not None):
@@ -288,6 +316,13 @@ class Intake:
             tries += 1
             if self._stopping.is_set():
                 raise Away  # it is not settled: the broker delivers it again
+
+    async def _append(self, messages: Sequence[NewMessage]) -> int:
+        """Store messages, with the results of requests that they bring; how many of them had come before."""
+        if self.inbox.resolves is not None:
+            return await self.store.arun(received(messages, Pen(self.keys)))
+        published = await self.store.arun(engine.append(messages, place=True))
+        return sum(each.duplicate for each in published)
 
     async def _give_back(self) -> None:
         """Once: a broker counts how often it delivers. Then it is waited until the database answers."""

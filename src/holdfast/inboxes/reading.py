@@ -25,18 +25,22 @@ from functools import lru_cache
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+from msgspec.structs import replace
+
 from ..bodies import codec
 from ..bodies.keys import SEALED, Keys
 from ..errors import InvalidMessage
 from ..model import names
 from ..model.ids import new_id
 from ..model.message import NewMessage, Reason, Stillborn
+from ..requests.hooks import Pen
 from ..rules.fingerprint import fingerprint
 from ..settings import Settings
 from ..transports import cloudevents
 from ..transports.cloudevents import Event
 from ..transports.contract import Incoming
 from ..transports.templates import Values
+from .answers import answering
 from .declared import Inbox
 
 INBOX, SOURCE, SENDER_ID = "holdfast-inbox", "holdfast-source", "holdfast-id"  # headers of what was received
@@ -89,7 +93,8 @@ class Reader:
     def message(self, incoming: Incoming) -> NewMessage:
         """The message that arrived, or Refused, whatever is wrong with it."""
         try:
-            return self._message(incoming, self._event(incoming))
+            event = self._event(incoming)
+            return self._sealed(self._answering(self._message(incoming, event)))
         except Refused:
             raise
         except codec.Unreadable as error:
@@ -110,11 +115,11 @@ class Reader:
         if (shape := self.inbox.types.get(kind)) is not None:
             shape(body)
         origin, headers = self._origin(incoming, event), self._headers(incoming, event)
-        subject, id = None if event is None else event.subject, origin.uuid()
+        subject = None if event is None else event.subject
         return NewMessage(
-            id=id,
+            id=origin.uuid(),
             type=kind,
-            body=self._seal(id, kind, body),
+            body=body,
             stream=self._stream(incoming, event, kind, headers),
             subject=None if subject is None else names.subject(subject),
             headers=codec.encode_headers(headers, self.settings),
@@ -122,6 +127,13 @@ class Reader:
             id_is_given=origin.id is not None,
             kept=self.inbox.window,
         )
+
+    def _answering(self, message: NewMessage) -> NewMessage:
+        """With what it says about a request, if this inbox resolves them."""
+        if self.inbox.resolves is None:
+            return message
+        read = self.inbox.types.get(message.type, codec.read_plain)
+        return answering(message, read(message.body), self.inbox.resolves, self.settings, Pen(self.keys))
 
     def _event(self, incoming: Incoming) -> Event | None:
         binding = self.inbox.connector.binding
@@ -183,6 +195,10 @@ class Reader:
             if text is not None and _can_be_stored(name, text, found):
                 found[name] = text
         return found
+
+    def _sealed(self, message: NewMessage) -> NewMessage:
+        body = self._seal(message.id, message.type, message.body)
+        return message if body is message.body else replace(message, body=body)
 
     def _seal(self, id: UUID, type: str, body: str) -> str:
         if self.keys is not None:

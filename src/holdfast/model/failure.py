@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from ..errors import InvalidMessage, PoisonError
+from ..errors import InvalidMessage, PoisonedActivity, PoisonedTurn, PoisonError
 from .message import Message, Reason
 from .text import counted
 
@@ -56,7 +56,7 @@ STARTS_SPENT = "Poison: handed out"  # how the error of a message begins that wa
 class FailureDescription(msgspec.Struct, frozen=True, kw_only=True):
     """A failure with all that is known. `message` is the whole message as JSON; `max_attempts` None: not known here.
 
-    `message_type` is the type of a message; orchestrations and activities will have values of their own there.
+    `message_type` is the type of a plain message; turns of orchestrations and activities have values of their own.
     """
 
     category: Category
@@ -64,7 +64,7 @@ class FailureDescription(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     attempt_count: int
     max_attempts: int | None
-    message_type: str
+    message_type: str | PoisonedTurn | PoisonedActivity
     message_id: str
     queue: str
     message: str

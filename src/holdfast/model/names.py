@@ -102,6 +102,11 @@ def queue_name(value: object) -> str:
     return name
 
 
+def is_versioned(queue: str) -> bool:
+    """Whether this is the queue of an orchestration, `name@version`: no queue of a user's own has an @."""
+    return "@" in queue
+
+
 def family_of(queue: str, families: Container[str]) -> str | None:
     """Which of these families a queue belongs to: `customers/17` belongs to `customers`."""
     end = queue.rfind(BELOW)

@@ -12,10 +12,14 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from .failure import category_of
+from ..errors import PoisonedActivity
+from .failure import FailureDescription, category_of
 from .message import NewMessage, Reason
 
 HEADER = "holdfast-reply"
+ON_DEAD = (
+    "holdfast-on-dead"  # "wait": a dead letter is no answer; whoever redrives it lets its instance go on
+)
 ANSWER = "holdfast.answer"
 _CLASS = re.compile(r"[A-Za-z_]\w{0,199}")
 
@@ -45,36 +49,63 @@ def reply_of(text: str | None) -> Reply | None:
 
 def address_of(headers: str | None) -> Reply | None:
     """Who waits for the message with these headers; None: nobody."""
-    # A row of somebody's plain SQL may hold bytes here (X62): nobody waits for such a message.
-    if not isinstance(headers, str) or HEADER not in headers:
-        return None
-    try:
-        found = msgspec.json.decode(headers)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
-    told = found.get(HEADER) if isinstance(found, dict) else None
+    told = _read(headers).get(HEADER)
     return reply_of(told) if isinstance(told, str) else None
 
 
-def headers_for(reply: Reply) -> str:
-    return msgspec.json.encode({HEADER: reply.text()}).decode()
+def waits_for_letter(headers: str | None) -> bool:
+    """Whether the instance that made this call waits on when its message becomes a dead letter."""
+    return _read(headers).get(ON_DEAD) == "wait"
 
 
-def failed(id: UUID, headers: str | None, end: str, error: str, reason: Reason) -> NewMessage | None:
-    """The answer that this message has failed; None: nobody waits for one. `end` identifies this end among others."""
+def _read(headers: str | None) -> dict[str, object]:
+    # A row of somebody's plain SQL may hold bytes here (X62): nobody waits for such a message.
+    if not isinstance(headers, str) or HEADER not in headers:
+        return {}
+    try:
+        found = msgspec.json.decode(headers)
+    except (msgspec.DecodeError, UnicodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def kind_of(type: str, headers: str | None) -> str | PoisonedActivity:
+    """The type of a message, for a `PoisonError`: a call of an activity names its instance and its number."""
+    reply = address_of(headers)
+    if reply is None:
+        return type
+    return PoisonedActivity(reply.instance, reply.execution, type, reply.number)
+
+
+def failed(
+    id: UUID,
+    headers: str | None,
+    end: str,
+    error: str,
+    reason: Reason,
+    poison: FailureDescription | None = None,
+) -> NewMessage | None:
+    """The answer that this message has failed; None: nobody waits for one. `end` identifies this end among others.
+
+    `poison`: it was started as often as allowed, or cannot be read; the answer then carries the whole message.
+    """
     reply = address_of(headers)
     if reply is None:
         return None
     name, separator, text = error.partition(": ")
     if not separator or not _CLASS.fullmatch(name):
         name, text = reason.name.replace("_", " ").title().replace(" ", ""), error
-    failure = {
+    failure: dict[str, object] = {
         "type": name,
         "text": text,
         "reason": int(reason),
         "category": str(category_of(reason)),
         "message_id": str(id),
     }
+    if poison is not None:
+        failure |= {"category": str(poison.category), "poison": poison.to_json()}
+        if (known := poison.error) is not None and known.attempt_count > (known.max_attempts or 0):
+            failure |= {"type": "PoisonError", "text": str(known)}
     body = {"execution": reply.execution, "number": reply.number, "failure": failure}
     return NewMessage(
         uuid5(id, f"{end}/answer"),

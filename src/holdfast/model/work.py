@@ -57,11 +57,19 @@ class Delta(msgspec.Struct, frozen=True):
     """Rows that a settlement writes to another table, through one of the store's appliers.
 
     They are applied in the commit of the settlement, if its lease is still valid, else not at all. If the database
-    refuses them, only that message fails.
+    refuses them, only that message fails; one in a run makes the settlements of the run a unit, which is never split.
     """
 
     applier: str  # `apply_NAME`: a statement on SQLite, a function on PostgreSQL
     rows: tuple[Mapping[str, object], ...]  # what JSON can hold
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What the death of a message leaves behind beside what the rules say; see `handlers.consumer.EndsMore`."""
+
+    delta: Delta | None = None
+    emits: tuple[NewMessage, ...] = ()
+    halts: bool = True  # False: its stream goes on in any case
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
@@ -77,6 +85,10 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     started: bool = True  # the handler had begun: the message came back, so it is no longer a suspect
     aside: bool = False  # leaves the order of its stream (policy `available`)
     halt: bool = False  # a dead head stops its stream (policy `halt`)
+    pause: str | None = (
+        None  # AGAIN alone: it keeps its place, and nothing of its stream is handed out until resumed
+    )
+    poison: bool = False  # it was started as often as allowed, or nobody can read it
     reason: Reason | None = None  # of the failure or death
     last_reason: Reason | None = None  # of the failure that led to a death
     error: str | None = None
@@ -86,12 +98,11 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
         None  # which of them is a copy of the message: with keys, `endings.sealed` seals it again
     )
     ran: float = 0.0  # seconds between the start of the handler and its end
-    took: float | None = (
-        None  # what the history keeps instead, of a call whose time is divided among its messages
-    )
     fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
     traceback: str | None = None  # of the error, masked and bounded: put in by `endings.concluded`
 
+
+INSTANCE = "instance: "  # begins what the stream of an instance is halted by that is paused or suspended
 
 Mark = tuple[datetime, int]  # when a head became claimable, and its seq
 
@@ -155,6 +166,18 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnItem:
+    """A run of messages of an orchestration's instance, for a worker written by hand, with all that a turn needs."""
+
+    instance: str
+    orchestration_name: str
+    version: str
+    execution_id: int
+    history: tuple[str, ...]  # the rows of its journal, as JSON
+    messages: tuple[Leased, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What a worker gets back."""
 
@@ -167,6 +190,7 @@ class Batch:
     next_due: datetime | None = None
     marks: dict[str, Mark] = field(default_factory=dict)  # queue -> when and which the last head was
     suspects: bool = False  # a suspect waits for the quarantine (known after a peek)
+    turns: Sequence[TurnItem] = ()  # of orchestrations' queues; only for workers written by hand
     paused: frozenset[str] = frozenset()  # queues of which nothing is handed out to any worker
 
 

@@ -21,6 +21,7 @@ from ..handlers.consumer import Consumer
 from ..inboxes.declared import Inbox
 from ..limits import breakers as limits
 from ..model.message import Death, Trouble
+from ..model.outage import Outage
 from ..requests.hooks import Pen
 from ..requests.sweeping import catch_early
 from ..rules.housekeeping import Rest
@@ -29,6 +30,8 @@ from ..store import Store
 from ..store.plans import audit, engine, operator, queries
 from . import doctor, from_rows, incident
 from .alerts import Alerts
+from .asked import problems as request_problems
+from .asked import why_request
 from .breakers import Breakers, BreakerState
 from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
@@ -41,8 +44,11 @@ from .flow_problems import flow_problems
 from .incident import Cause, Paused, Status, Tripped
 from .instances import why_instance
 from .keyring import Keyring
+from .late import StuckMessage
 from .messages import Messages
+from .naming import named
 from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
+from .outages import Outages
 from .queues import Queues
 from .repair import repair
 from .requests import RequestCounts, RequestDossier, RequestLine, RequestResult, RequestsDesk
@@ -57,6 +63,7 @@ from .results import (
     Dossier,
     Emptied,
     Ended,
+    EndedMessage,
     Filter,
     Finding,
     Group,
@@ -72,6 +79,7 @@ from .results import (
     State,
     Stuck,
 )
+from .schedules import Backfilled, LeftOut, Next, ScheduleDossier, Schedules, ScheduleState
 from .states import (
     Blocking,
     Dropped,
@@ -90,6 +98,7 @@ __all__ = [
     "Action",
     "Alerts",
     "Archived",
+    "Backfilled",
     "Blocking",
     "BreakerState",
     "Breakers",
@@ -106,6 +115,7 @@ __all__ = [
     "Dropped",
     "Emptied",
     "Ended",
+    "EndedMessage",
     "EndpointState",
     "Endpoints",
     "Filter",
@@ -116,12 +126,16 @@ __all__ = [
     "Imported",
     "InstanceDossier",
     "InstanceState",
+    "LeftOut",
     "Letter",
     "LetterFiles",
     "Many",
     "Messages",
+    "Next",
     "Operations",
     "Orchestrations",
+    "Outage",
+    "Outages",
     "Paused",
     "QueueState",
     "Queues",
@@ -136,12 +150,16 @@ __all__ = [
     "RequestResult",
     "RequestsDesk",
     "RetryBacklog",
+    "ScheduleDossier",
+    "ScheduleState",
+    "Schedules",
     "State",
     "Status",
     "StreamOrder",
     "StreamState",
     "Streams",
     "Stuck",
+    "StuckMessage",
     "Subscription",
     "Subscriptions",
     "Told",
@@ -180,6 +198,7 @@ class Operations:
         self._desk = Desk(store, settings or Settings(), handlers, keys, who)
         self.keys = Keyring(self._desk)
         self.alerts = Alerts(self._desk, sinks)
+        self.outages = Outages(self._desk)
         self.messages = Messages(self._desk)
         self.dead = DeadLetters(self._desk)
         self.files = LetterFiles(self._desk)
@@ -188,6 +207,7 @@ class Operations:
         self.orchestrations = Orchestrations(self._desk)
         self.subscriptions = Subscriptions(self._desk, self.queues)
         self.breakers = Breakers(self._desk, breakers)
+        self.schedules = Schedules(self._desk)
         self.requests = RequestsDesk(self._desk)
         self._inboxes = inboxes or {}
         self.destinations = Endpoints(self._desk, self.queues, "destination", self._inboxes)
@@ -246,6 +266,8 @@ class Operations:
         oldest = min((each.oldest_at for each in queues if each.oldest_at is not None), default=None)
         blocked = self.streams.blocked(limit=SHOWN)
         breakers = incident.tripped(desk, queues, self.breakers.list())
+        requests = self.requests.counts()
+        causes = incident.causes(desk, queues)
         return Status(
             at=at,
             queues=tuple(queues),
@@ -260,20 +282,25 @@ class Operations:
             unrouted=tuple(unrouted),
             breakers=tuple(breakers),
             paused=tuple(incident.paused(desk, queues)),
-            causes=tuple(incident.causes(desk, queues)),
-            problems=tuple(
-                incident.problems(
+            causes=tuple(causes),
+            problems=(
+                *incident.problems(
                     at,
                     queues,
                     workers,
                     blocked,
                     unrouted,
                     breakers,
+                    causes,
+                    incident.deaths(desk, at, queues),
                     self.poison_count(),
                     flow_problems(desk, queues),
                     len(desk.handlers) > 0,
-                )
+                ),
+                *request_problems(requests.overdue, requests.next_deadline, at),
             ),
+            overdue_requests=requests.overdue,
+            late_requests=requests.late,
         )
 
     def unrouted(self) -> list[Unrouted]:
@@ -285,9 +312,20 @@ class Operations:
         """A stored body as it was published; BodySealed if it is encrypted and the keys here do not open it."""
         return self.keys.reveal(as_id(id), type, body)
 
+    def named(self, text: str) -> UUID:
+        """The message or request that a person means: its id may be given in part."""
+        return named(self._desk, text, "message or request")
+
     def why(self, id: UUID | str) -> list[str]:
-        """Why a message, or an instance, is where it is. For a message: a sentence for each of its deliveries."""
-        return why_instance(self._desk, str(id)) or why(self._desk, as_id(id))
+        """Why a message, a request or an instance is where it is. For a message: a sentence for each of its deliveries.
+
+        The message that was sent with a request has the request's id.
+        """
+        if (told := why_instance(self._desk, str(id))) is not None:
+            return told
+        about = why_request(self._desk, as_id(id))
+        messages = why(self._desk, as_id(id))
+        return about + [each for each in messages if not about or not each.startswith("Unknown: ")]
 
     def why_instance(self, id: str) -> list[str]:
         """What an instance of an orchestration waits for. Empty if there is no such instance."""
@@ -304,7 +342,8 @@ class Operations:
 
         `deep`: everything that is stored is read and checked, in small parts, while workers go on.
         """
-        return doctor.examine(self._desk, self.status, self.stuck, deep=deep)
+        brokers = (self.destinations.examine, self.inboxes.examine)
+        return doctor.examine(self._desk, self.status, self.stuck, brokers, deep=deep)
 
     def repair(self, *, leap: bool = False, why: str | None = None) -> Repaired:
         """Raise the sequences that are behind the stored numbers after a switch-over or a restore. Never lowers one.

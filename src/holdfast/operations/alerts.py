@@ -5,7 +5,6 @@ at a time, not more often than the setting says. A slow check is followed by a l
 part of the database's load. The decision and its news are stored in one transaction; the news is sent after that.
 
 Workers cannot notice that all workers are silent. To get that alert, run `holdfast alerts check` on another machine.
-A silent scheduler will be one more function in MEASURES, when there are schedules.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ from ..model.message import Reason
 from ..rules import alert as rules
 from ..rules.alert import RELEASE, length
 from ..rules.classify import describe, storable
+from ..rules.outage import lateness, more_than
 from ..settings import Settings
-from ..store.plans import alerts, breakers
+from ..store.plans import alerts, breakers, outages
 from ..store.plans.operator import moment
 from ..telemetry.logs import Log
 from .desk import Desk
@@ -203,8 +203,9 @@ def thresholds(settings: Settings) -> dict[str, float]:
     return {
         "dead_letters": settings.alert_dead,
         "deaths": 1,
-        "late": settings.alert_late,
+        "late": more_than(settings.alert_late),
         "workers_silent": settings.alert_silent,
+        "scheduler_silent": settings.alert_scheduler,
         "breaker_open": settings.alert_breaker,
         "stream_blocked": settings.alert_blocked,
         "backlog_age": settings.alert_backlog,
@@ -254,7 +255,13 @@ def late(desk: Desk, at: datetime) -> list[Measure]:
     count = began + sum(row[4] for row in waiting)
     oldest = max([most, *((at - row[3]).total_seconds() for row in waiting if row[4])])
     text = f"{_many(count)} messages are late: the latest by {length(oldest)}."
-    details = {"count": count, "began_late": began, "waiting": count - began, "oldest_seconds": oldest}
+    details = {
+        "count": count,
+        "began_late": began,
+        "waiting": count - began,
+        "oldest_seconds": oldest,
+        "oldest_minutes": lateness(oldest)[0],
+    }
     return [Measure("", count, text, details)]
 
 
@@ -271,6 +278,20 @@ def workers_silent(desk: Desk, at: datetime) -> list[Measure]:
     silent = max((at - row[3]).total_seconds() for row in waiting)
     text = f"No worker is known, and a message waits for {length(silent)}."
     return [Measure("", silent, text, {"last_seen": None, "silent_seconds": silent})]
+
+
+def scheduler_silent(desk: Desk, at: datetime) -> list[Measure]:
+    """While something is due: how long ago anybody last looked for it. Every worker does, all the time.
+
+    Unlike `workers_silent` it also counts when the rows of the workers are gone, because they were stopped.
+    """
+    last, oldest = desk.ask(outages.silence())
+    if last is None or oldest is None:
+        return []
+    silent = max(0.0, (at - last).total_seconds())
+    text = f"The scheduler appears to be down: nobody has looked for what is due for {length(silent)}."
+    details = {"last_run": last, "minutes_since": silent / 60, "silent_seconds": silent, "oldest_due": oldest}
+    return [Measure("", silent, text, details)]
 
 
 def breaker_open(desk: Desk, _: datetime) -> list[Measure]:
@@ -352,6 +373,7 @@ MEASURES: Mapping[str, Callable[[Desk, datetime], list[Measure]]] = {
         deaths,
         late,
         workers_silent,
+        scheduler_silent,
         breaker_open,
         stream_blocked,
         backlog_age,

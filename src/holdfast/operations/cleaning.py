@@ -33,6 +33,9 @@ def kept(settings: Settings) -> dict[str, float | None]:
         "deaths": settings.history,
         "audit": settings.audit,
         "alerts": settings.history,
+        "instances": settings.instances,
+        "outages": settings.audit,
+        "notes": settings.history,
         "requests": settings.requests,
     }
 

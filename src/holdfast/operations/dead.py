@@ -419,7 +419,7 @@ def conditions(filter: Filter | None) -> dict[str, Any]:
     ids = (filter.id,) if filter.id is not None else filter.ids
     names = (
         "queue", "type", "stream", "reason", "died_of", "fingerprint", "died_before", "died_after", "text",
-        "redriven", "held",
+        "redriven", "held", "subject",
     )  # fmt: skip
     return {name: getattr(filter, name) for name in names} | {"ids": ids}
 

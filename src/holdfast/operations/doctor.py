@@ -7,10 +7,11 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import NotMigrated
+from ..rules.alert import length
 from ..store.installed import compare, other, words
 from ..store.plans import alerts, queries
 from ..store.plans import dead_queries as letters
-from . import database, repair
+from . import database, repair, schedule_findings
 from . import deep as deeply
 from .cleaning import overdue
 from .desk import Desk
@@ -29,9 +30,17 @@ GROWS = 1.1  # times as many come as end
 
 
 def examine(
-    desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence[Stuck]], *, deep: bool = False
+    desk: Desk,
+    look: Callable[[], Status],
+    loops: Callable[[], Sequence[Stuck]],
+    brokers: Sequence[Callable[[], Sequence[Finding]]] = (),
+    *,
+    deep: bool = False,
 ) -> list[Finding]:
-    """All findings, errors first. Without tables nothing else is checked. `deep`: check all that is stored."""
+    """All findings, errors first. Without tables nothing else is checked. `deep`: check all that is stored.
+
+    `brokers` look at the brokers of the application.
+    """
     findings = list(_schema(desk))
     if any(each.severity == "error" for each in findings):
         return findings
@@ -47,6 +56,9 @@ def examine(
     findings += _troubles(desk)
     findings += _cleaning(desk)
     findings += _news(desk)
+    findings += schedule_findings.examine(desk)
+    for each in brokers:
+        findings += each()
     rank = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda each: rank[each.severity])
 
@@ -138,7 +150,8 @@ def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
     oldest = desk.ask(letters.keys(limit=1, order=letters.AGE))
     age = max([0.0, *((status.at - each["since_at"]).total_seconds() for each in oldest)])
     too_much = status.dead > settings.dead_count or age > settings.dead_age
-    kept = f"{status.dead} dead letters are kept, the oldest for {age / 86_400:.1f} days"
+    are = "dead letter is" if status.dead == 1 else "dead letters are"
+    kept = f"{status.dead:,} {are} kept, the oldest for {length(age)}"
     limits = f"{settings.dead_count:,} and {settings.dead_age / 86_400:g} days are the limits"
     if not too_much:
         archive = (
@@ -248,7 +261,7 @@ def _troubles(desk: Desk) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "statement-timeout",
-                f"Worker {row['name']} met {row['timeouts']} statement timeouts, and had its last trouble {said}",
+                f"Worker {row['name']} met {row['timeouts']} statement timeouts, and reported {said}",
                 "The database is too slow for a whole exchange: look at its load, its locks and its vacuum, or give "
                 "it more time with a longer `lease` (a statement may take two of them).",
             )
@@ -261,7 +274,10 @@ def _troubles(desk: Desk) -> Iterator[Finding]:
             )
         else:
             yield Finding(
-                "note", "worker-waited", f"Worker {row['name']} {said}", "Nothing, if you know that moment."
+                "note",
+                "worker-waited",
+                f"Worker {row['name']} reported {said}",
+                "Nothing is to be done: it has gone on by itself. Look at the database if you do not know of this.",
             )
 
 

@@ -6,20 +6,22 @@ from datetime import datetime
 from uuid import UUID
 
 from ..errors import BodySealed
-from ..model.failure import STARTS_SPENT
 from ..model.message import Reason
 from ..model.text import counted
+from ..model.work import INSTANCE
 from ..store.plans import queries
 from ..store.plans.operator import moment
 from ..store.plans.rows import TIMER
 from . import from_rows, gates, wire
 from .desk import Desk
+from .incident import paused_by
 from .queues import Queues
 from .results import OPERATOR, Delivery, Ended, Letter, clock
 from .states import QueueState, StreamState
 from .streams import Streams
 
 AHEAD_MAX = 10_000
+ERROR_CHARS = 300
 
 
 def why(desk: Desk, id: UUID) -> list[str]:
@@ -58,7 +60,7 @@ def _pending(desk: Desk, each: Delivery, at: datetime) -> str:
         queue = Queues(desk).state(str(each.queue))
     if queue is not None:
         broken, perhaps = gates.broken(desk, each, at)
-        outer = _of_queue(queue, at) + broken
+        outer = _of_queue(desk, queue, at) + broken
         # A message that is ready waits only for its queue: that is the most exact cause.
         if each.state == "ready":
             causes = outer or causes + gates.busy(desk, queue, at)
@@ -69,11 +71,13 @@ def _pending(desk: Desk, each: Delivery, at: datetime) -> str:
     return f"In queue {each.queue}: {text[0].lower()}{text[1:]}" if each.queue is not None else text
 
 
-def _of_queue(queue: QueueState, at: datetime) -> list[str]:
+def _of_queue(desk: Desk, queue: QueueState, at: datetime) -> list[str]:
     told = []
     if queue.paused_at is not None:
+        who = paused_by(desk, queue.name)
+        by = f" by {who}" if who else ""
         because = f" ({queue.paused_why})" if queue.paused_why else ""
-        told.append(f"Queue {queue.name} is paused since {clock(queue.paused_at, at)}{because}.")
+        told.append(f"Queue {queue.name} is paused since {clock(queue.paused_at, at)}{by}{because}.")
     if not queue.workers:
         told.append(f"No live worker takes from queue {queue.name}.")
     return told
@@ -104,7 +108,7 @@ def _cause(desk: Desk, each: Delivery, stream: StreamState | None, at: datetime)
             enters = f"; it enters stream {each.stream} then" if each.queue == TIMER else ""
             return f"Scheduled until {clock(each.claimable_at, at)}{enters}."
         case "retrying":
-            return f"Retry {each.failures} at {clock(each.claimable_at, at)} after {words(each.reason)}."
+            return f"Retry {each.failures} at {clock(each.claimable_at, at)} after {_failure(each.reason, each.error)}."
         case "ready":
             return _ready(desk, each, at)
 
@@ -117,6 +121,12 @@ def _behind(each: Delivery, stream: StreamState | None, at: datetime) -> str:
         if stream.halted_by.startswith(OPERATOR):
             because = stream.halted_by.removeprefix(OPERATOR)
             return f"Waits: stream {stream.stream} is halted by an operator {since} ({because}); resume the stream."
+        if stream.halted_by.startswith(INSTANCE):
+            state = stream.halted_by.removeprefix(INSTANCE)
+            return (
+                f"Waits: instance {stream.stream} is {state} {since}; `holdfast why {stream.stream}` says why, "
+                f"`holdfast orchestrations resume {stream.stream}` lets it go on."
+            )
         return (
             f"Waits: stream {stream.stream} is halted by dead letter {stream.halted_by} {since}; "
             "redrive that message or resume the stream."
@@ -131,7 +141,7 @@ def _behind(each: Delivery, stream: StreamState | None, at: datetime) -> str:
             return f"{lead}, a suspect that waits for the quarantine: its last hand-over never came back."
         case "retrying":
             until = clock(stream.claimable_at, at)
-            return f"{lead} until {until}: its retry {stream.failures} after {words(stream.reason)}."
+            return f"{lead} until {until}: its retry {stream.failures} after {_failure(stream.reason, stream.error)}."
         case "scheduled":
             return f"{lead} until {clock(stream.claimable_at, at)}: it is scheduled."
         case _:
@@ -165,11 +175,10 @@ def _dead(each: Letter, at: datetime, several: bool) -> str:
     if each.held_at is not None:
         held = f"held since {clock(each.held_at, at)} ({each.held_why})"
         way = f"{held}: first `holdfast dead unhold {meant}`, then {way}"
-    tried = each.attempts - (each.error or "").startswith(STARTS_SPENT)  # the last was to give it up
     error = f" Its error: {each.error.rstrip('.')}." if each.error else ""
     return (
         f"In queue {each.queue}: dead since {clock(each.died_at, at)}, {words(each.reason)}{last}, after "
-        f"{counted(tried, 'attempt')}; {way}.{error}{halts}"
+        f"{counted(each.starts, 'attempt')}; {way}.{error}{halts}"
     )
 
 
@@ -184,6 +193,13 @@ def _ended(desk: Desk, each: Ended, at: datetime) -> str:
         after = f": {each.why}"
     came = f" It was received as {each.origin}." if each.origin else ""
     return f"{lead}{each.outcome} at {clock(each.ended_at, at)}{after}.{came}"
+
+
+def _failure(reason: Reason | None, error: str | None) -> str:
+    """The reason and the first line of the error."""
+    first = (error or "").partition("\n")[0].rstrip(".")
+    short = first if len(first) <= ERROR_CHARS else f"{first[: ERROR_CHARS - 1]}…"
+    return f"{words(reason)}: {short}" if short else words(reason)
 
 
 def words(reason: Reason | None) -> str:

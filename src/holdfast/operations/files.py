@@ -224,10 +224,10 @@ class LetterFiles:
         return open_archive(where)
 
     def _leaving(self) -> list[dict[str, Any]]:
-        """The oldest letters to archive; never one that is held or that halts its stream."""
+        """The oldest letters to archive; never one that is held, halts its stream, or that an instance waits for."""
         desk, settings = self._desk, self._desk.settings
         total = desk.ask(letters.count())
-        rows = self._keys({"held": False, "halts": False}, None, letters.AGE, FILE_LETTERS)
+        rows = self._keys({"held": False, "halts": False, "awaited": False}, None, letters.AGE, FILE_LETTERS)
         now = desk.ask(operator.moment())
         since = [row["since_at"] for row in rows]
         return rows[: retention.leaving(since, total, now, settings.dead_age, settings.dead_count)]

@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from ..model.failure import FailureDescription, of_letter
 from ..model.message import Death, Reason, Trouble
 from ..model.names import SCOPED, shown_key
-from .results import Action, Content, Delivery, Ended, Group, Letter
+from .results import Action, Content, Delivery, Ended, EndedMessage, Group, Letter
 from .states import StreamState
 
 T = TypeVar("T")
@@ -92,6 +92,10 @@ def action(row: Mapping[str, Any]) -> Action:
 
 def ended(row: Mapping[str, Any], id: UUID) -> Ended:
     return _made(Ended, {**row, "origin": origin(id, row["origin"])})
+
+
+def ended_message(row: Mapping[str, Any]) -> EndedMessage:
+    return _made(EndedMessage, {**row, "lateness": None, "outage": None})  # operations/late.py adds them
 
 
 def origin(id: UUID, stored: str | None) -> str | None:

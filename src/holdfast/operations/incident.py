@@ -13,6 +13,7 @@ from uuid import UUID
 
 from ..model.message import Reason
 from ..model.text import counted
+from ..model.work import INSTANCE
 from ..rules.breaker import State
 from ..rules.fingerprint import fingerprint
 from ..store.plans import audit, queries
@@ -27,6 +28,8 @@ from .streams import POISON_ATTEMPTS
 LATE_SECONDS = 300.0
 BLOCKED_SECONDS = 3600.0
 STUCK_ATTEMPTS = 3  # of a head: fewer are normal
+MANY_RETRIES = 100  # messages that wait after one error: fewer are shown, and are no problem yet
+ERROR_CHARS = 200
 CAUSES_SHOWN, SAMPLE, QUEUES_SAMPLED, PAUSED_SHOWN = 5, 1000, 5, 20
 
 
@@ -62,6 +65,7 @@ class Paused:
 class Cause:
     """An error that is frequent now, in dead letters or in messages that wait for a retry.
 
+    `fingerprint` is that of dead letters; messages that wait for a retry have none yet.
     `is_exact` is false where `count` is an estimate from the next messages of a queue that are retried.
     """
 
@@ -73,6 +77,14 @@ class Cause:
     count: int
     is_exact: bool
     id: UUID  # one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Deaths:
+    """Dead letters that died within a day and are still there, and from how many on that is a problem."""
+
+    count: int
+    limit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,8 @@ class Status:
     paused: tuple[Paused, ...]
     causes: tuple[Cause, ...]
     problems: tuple[Finding, ...]
+    overdue_requests: int = 0  # their deadline has passed, and no worker has swept them
+    late_requests: int = 0  # a late result came that nobody has accepted
 
 
 # -- looking
@@ -127,13 +141,17 @@ def paused(desk: Desk, queues: Sequence[QueueState]) -> list[Paused]:
     found = []
     for queue in [each for each in queues if each.paused_at is not None][:PAUSED_SHOWN]:
         assert queue.paused_at is not None
-        name = queue.name
-        rows = desk.ask(
-            audit.find(who=None, action="queues.pause", queue=name, target=None, since=None, limit=1)
-        )
-        who = rows[0]["who"] if rows else None
-        found.append(Paused(name, queue.paused_at, who, queue.paused_why, queue.depth))
+        who = paused_by(desk, queue.name)
+        found.append(Paused(queue.name, queue.paused_at, who, queue.paused_why, queue.depth))
     return found
+
+
+def paused_by(desk: Desk, queue: str) -> str | None:
+    """Who paused a queue last, as far as the audit knows."""
+    rows = desk.ask(
+        audit.find(who=None, action="queues.pause", queue=queue, target=None, since=None, limit=1)
+    )
+    return rows[0]["who"] if rows else None
 
 
 def causes(desk: Desk, queues: Sequence[QueueState]) -> list[Cause]:
@@ -144,6 +162,14 @@ def causes(desk: Desk, queues: Sequence[QueueState]) -> list[Cause]:
         if total := queue.states.get("retrying", 0):
             found += _retrying_causes(desk, queue.name, total)
     return sorted(found, key=lambda each: (-each.count, each.where, each.queue))[:CAUSES_SHOWN]
+
+
+def deaths(desk: Desk, at: datetime, queues: Sequence[QueueState]) -> Deaths:
+    """Dead letters of the last day. The limit is that of the alert."""
+    limit = desk.settings.alert_dead
+    if sum(each.dead for each in queues) < limit:
+        return Deaths(0, limit)
+    return Deaths(desk.ask(letters.count(died_after=at - timedelta(days=1))), limit)
 
 
 def _dead_causes(desk: Desk) -> list[Cause]:
@@ -176,7 +202,7 @@ def _retrying_causes(desk: Desk, queue: str, total: int) -> list[Cause]:
     share = total / len(rows) if len(rows) and total > len(rows) else 1.0
     return [
         Cause(
-            name,
+            None,
             "retrying",
             queue,
             seen[name][0],
@@ -203,15 +229,19 @@ def problems(
     blocked: Sequence[StreamState],
     unrouted: Sequence[Unrouted],
     breakers: Sequence[Tripped],
+    causes: Sequence[Cause],
+    deaths: Deaths,
     loops: int,
     flows: Sequence[Finding],
     is_app_known: bool,
 ) -> list[Finding]:
-    """The problems, the most urgent first. Dead letters are not a problem: that is where failures should end."""
+    """The problems, the most urgent first. Some dead letters are not a problem: that is where failures should end."""
     anybody = any(each.is_alive for each in workers)
     return [
         *(_breaker(each, at) for each in breakers),
         *_workers(at, queues, workers),
+        *(_failing(each) for each in causes if each.where == "retrying" and each.count >= MANY_RETRIES),
+        *_deaths(deaths, causes),
         *(found for queue in queues for found in _orphaned(queue, is_app_known)),
         *(found for queue in queues for found in _queue(at, queue, anybody)),
         *flows,
@@ -268,6 +298,38 @@ def _workers(at: datetime, queues: Sequence[QueueState], workers: Sequence[Worke
             )
 
 
+def _failing(each: Cause) -> Finding:
+    about = "" if each.is_exact else "About "
+    return _warning(
+        "failing",
+        f"{about}{each.count:,} messages of queue {each.queue} wait for a retry after the same error: {_first(each)}.",
+        f"`holdfast why --verbose {each.id}` shows where. Repair it, then "
+        f"`holdfast messages retry --all -q {each.queue}`.",
+    )
+
+
+def _deaths(deaths: Deaths, causes: Sequence[Cause]) -> Iterator[Finding]:
+    if deaths.count < deaths.limit:
+        return
+    most = next((each for each in causes if each.where == "dead"), None)
+    text = f"{deaths.count:,} messages became dead letters within a day and are still there"
+    if most is None:
+        yield _warning("many-deaths", f"{text}.", "`holdfast dead groups` shows their causes.")
+    else:
+        cause = f" --fingerprint {most.fingerprint}" if most.fingerprint is not None else ""
+        yield _warning(
+            "many-deaths",
+            f"{text}, {most.count:,} of them in queue {most.queue} with the same error: {_first(most)}.",
+            f"`holdfast dead show {most.id}` shows where. Repair it, then "
+            f"`holdfast dead redrive -q {most.queue}{cause}`.",
+        )
+
+
+def _first(each: Cause) -> str:
+    line = (each.error or "an unknown one").partition("\n")[0].rstrip(".")
+    return line if len(line) <= ERROR_CHARS else line[: ERROR_CHARS - 1] + "…"
+
+
 def _orphaned(queue: QueueState, is_app_known: bool) -> Iterator[Finding]:
     """An empty queue is reported only with an application: with a URL alone its handlers are not known."""
     if not queue.is_orphaned or not (queue.depth or is_app_known):
@@ -318,6 +380,13 @@ def _stream(at: datetime, stream: StreamState) -> Finding | None:
     waits = waiting(stream.waiting)
     if stream.halted_by is not None:
         since = f" since {clock(stream.halted_at, at)}" if stream.halted_at is not None else ""
+        if stream.halted_by.startswith(INSTANCE):
+            id, state = stream.stream, stream.halted_by.removeprefix(INSTANCE)
+            return _warning(
+                "halted-stream",
+                f"Instance {id} of {stream.queue} is {state}{since}; {waits}.",
+                f"`holdfast why {id}` says why, `holdfast orchestrations resume {id}` lets it go on.",
+            )
         return _warning(
             "halted-stream",
             f"{who} is halted{since} by {stream.halted_by}; {waits}.",

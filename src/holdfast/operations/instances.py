@@ -8,9 +8,10 @@ from datetime import datetime
 from ..clock import from_micros
 from ..errors import BodySealed
 from ..model.text import counted
+from ..model.work import INSTANCE
 from ..orchestrations.journal import Call, Child, JournalUnreadable, Row, Timer, decode, merged, message_id
+from ..orchestrations.leaving import journal_text
 from ..orchestrations.messages import Pen
-from ..orchestrations.turns import journal_text
 from ..orchestrations.waiting import Waited, open_commands
 from ..store.plans import instances
 from ..store.plans.instances import Shown
@@ -33,7 +34,8 @@ def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
     at = desk.ask(moment())
     name = f"Instance {id} of {shown.queue}"
     if shown.ended_at is not None:
-        return [f"{name} {_ended(shown.state)} at {clock(shown.ended_at, at)}, after {_turns(shown)}."]
+        ended = [f"{name} {_ended(shown.state)} at {clock(shown.ended_at, at)}, after {_turns(shown)}."]
+        return ended if shown.trouble is None else [*ended, *_poison(desk, shown, shown.trouble)]
     told = [f"{name} runs since {clock(shown.started_at, at)}; {_turns(shown)} stored."]
     told += _held(shown)
     told += _next_message(desk, shown)
@@ -57,6 +59,18 @@ def _held(shown: Shown) -> list[str]:
     return [f"It waits, because its code has changed: {first}"] if first else []
 
 
+def _poison(desk: Desk, shown: Shown, trouble: str) -> list[str]:
+    """Why an instance failed that none of its code could go on with."""
+    told = [trouble.splitlines()[0]]
+    found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
+    if found and found[0].halted_by is not None:
+        told.append(
+            f"Message {found[0].halted_by} is a dead letter. After a fix, `holdfast dead redrive {found[0].halted_by}` "
+            "opens the instance again; whoever waited for its end has been told that it failed."
+        )
+    return told
+
+
 def _turns(shown: Shown) -> str:
     return counted(shown.turn, "turn")
 
@@ -66,10 +80,8 @@ def _next_message(desk: Desk, shown: Shown) -> list[str]:
     told: list[str] = []
     found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
     if found and found[0].halted_by is not None:
-        told.append(
-            f"It is stopped: its turn with message {found[0].halted_by} is a dead letter. After a fix, "
-            f"`holdfast dead redrive {found[0].halted_by}` lets it go on."
-        )
+        if not found[0].halted_by.startswith(INSTANCE):
+            told.append(f"Its stream is halted by {found[0].halted_by}.")
     elif found and found[0].head is not None:
         told += [f"Its next message: {each}" for each in explain.why(desk, found[0].head)]
     queue = Queues(desk).state(shown.queue)

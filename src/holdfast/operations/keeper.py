@@ -1,4 +1,4 @@
-"""What workers do once a minute, beside their work: cleaning, and checking alerts."""
+"""What workers do once a minute, beside their work: cleaning, and looking for outages and alerts."""
 
 from __future__ import annotations
 
@@ -52,12 +52,18 @@ class Keeper:
         try:
             operations.chores()
         finally:
-            operations.alerts.look()
-            if self._telling is None or not self._telling.is_alive():
-                self._telling = threading.Thread(
-                    target=_tell, args=(operations,), name="holdfast-alerts", daemon=True
-                )
-                self._telling.start()
+            try:
+                operations.outages.look()
+            finally:
+                self._look_for_alerts(operations)
+
+    def _look_for_alerts(self, operations: Operations) -> None:
+        operations.alerts.look()
+        if self._telling is None or not self._telling.is_alive():
+            self._telling = threading.Thread(
+                target=_tell, args=(operations,), name="holdfast-alerts", daemon=True
+            )
+            self._telling.start()
 
 
 def _tell(operations: Operations) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ..bodies.keys import SEALED, VARIABLE, Keys
 from ..errors import BodySealed, UsageError
+from ..orchestrations.messages import bound
 from ..store.plans import keys
 from ..store.plans.audit import Entry
 from .desk import Desk, Tally, log
@@ -19,6 +20,10 @@ KINDS = {
     "dead": "dead",
     "death": "edited",
     "event": "events",
+    "journal": "journals",
+    "result": "outcomes",
+    "status": "status",
+    "schedule": "schedules",
     "request": "requests",
     "request_result": "results",
 }
@@ -68,7 +73,8 @@ class Keyring:
         ours, desk = self._keys("sealed again"), self._desk
         marks = {"mark": ours.mark, "sealed": SEALED}
 
-        def seal(id: UUID, type: str, old: str) -> str | None:
+        def seal(what: UUID | str, type: str, old: str) -> str | None:
+            id = what if isinstance(what, UUID) else bound(what)
             try:
                 return ours.seal(id, type, ours.open(id, type, old) if old.startswith(SEALED) else old)
             except BodySealed:

@@ -1,23 +1,26 @@
-"""Pending messages: find, show, retry, park, cancel them, or make them dead letters."""
+"""Messages: find, show, retry, park, cancel them, or make them dead letters; those that ended, late or not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
 
+from ..bodies.drafts import when_due
 from ..errors import HoldfastError, NotFound, UsageError
 from ..model.message import Reason
 from ..rules.aftermath import HOOK_QUEUE, TOLD, news
 from ..rules.fingerprint import fingerprint
-from ..store.plans import engine, operator, queries
+from ..store.plans import engine, moving, operator, queries
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from . import from_rows
 from .desk import Desk, Tally, as_id, log, needed, said, spoken
+from .late import StuckMessage, ended, stuck
 from .naming import named
-from .results import Changed, Delivery, Dossier, Filter, Many
+from .results import Changed, Delivery, Dossier, EndedMessage, Filter, Many
 
 BATCH = 500
 MANY_MAX = 1_000_000  # messages in one command: every loop has a limit
@@ -36,6 +39,29 @@ class Messages:
             return [each for each in self._of(wanted.id) if _matches(each, wanted)][:limit]
         return self._found(wanted, None, "newest" if newest else "oldest", limit)
 
+    def ended(
+        self,
+        filter: Filter | None = None,
+        *,
+        late: float | None = None,
+        since: datetime | None = None,
+        newest: bool = True,
+        limit: int = 100,
+    ) -> list[EndedMessage]:
+        """Messages that have ended, as long as the history is kept, those that ended last first.
+
+        `late`: only those that began more than so many seconds after they were due, the latest first.
+        `since`: only those that ended after it. By a subject in the filter they are found quickly.
+        """
+        wanted = _checked(filter or Filter())
+        return ended(self._desk, wanted, late=late, since=since, newest=newest, limit=limit)
+
+    def stuck(
+        self, *, older: float = 3600.0, queue: str | None = None, limit: int = 50
+    ) -> list[StuckMessage]:
+        """Pending messages that were due more than so many seconds ago and are not in hand, the oldest first."""
+        return stuck(self._desk, older=older, queue=queue, limit=limit)
+
     def _of(self, id: UUID) -> list[Delivery]:
         pending, _, _ = self._desk.ask(queries.show(id))
         return [from_rows.delivery(row) for row in pending]
@@ -48,6 +74,7 @@ class Messages:
                 queue=wanted.queue,
                 type=wanted.type,
                 stream=wanted.stream,
+                subject=wanted.subject,
                 reason=wanted.reason,
                 states=states,
                 order=order,
@@ -171,6 +198,33 @@ class Messages:
             number=number,
         )
 
+    def move(
+        self,
+        id: UUID | str,
+        at: datetime | None = None,
+        *,
+        delay: float | None = None,
+        why: str | None = None,
+    ) -> datetime:
+        """Give a scheduled message another time: a moment, or seconds from now. Refused when it has fallen due."""
+        desk, known = self._desk, as_id(id)
+        due, seconds = when_due(at, delay)
+        if due is None and seconds is None:
+            raise UsageError("Say when: a moment, or a delay.")
+        text = said(why, desk.settings.error_chars)
+
+        def plan() -> Plan[datetime]:
+            moved = yield from moving.move(known, due, seconds)
+            after = {"due_at": moved.isoformat()}
+            yield from desk.note(Entry("messages.move", None, str(known), why=text, after=after))
+            return moved
+
+        moved = desk.command(f"Message {known}", plan)
+        log.info(
+            "message.moved", "message %(message_id)s is due at %(due_at)s", message_id=known, due_at=moved
+        )
+        return moved
+
     def cancel(
         self, id: UUID | str, *, queue: str | None = None, number: int | None = None, why: str | None = None
     ) -> list[Changed]:
@@ -224,11 +278,20 @@ def _checked(filter: Filter) -> Filter:
     return filter
 
 
+def _subject(wanted: Filter, subject: str | None) -> str | None:
+    """The subject that is asked for, or the message's own if it begins as asked."""
+    asked = wanted.subject
+    if asked is not None and asked.endswith("*") and (subject or "").startswith(asked[:-1]):
+        return subject
+    return asked
+
+
 def _matches(each: Delivery, wanted: Filter) -> bool:
     pairs = (
         (wanted.queue, each.queue),
         (wanted.type, each.type),
         (wanted.stream, each.stream),
+        (_subject(wanted, each.subject), each.subject),
         (wanted.state, each.state),
         (wanted.reason, each.reason),
     )

@@ -19,10 +19,10 @@ from ..orchestrations.attributes import checked
 from ..orchestrations.early import KEPT_DAYS
 from ..orchestrations.failures import Failure, OrchestrationFailed
 from ..orchestrations.journal import Child, JournalUnreadable, Row, merged, message_id
+from ..orchestrations.leaving import Result
 from ..orchestrations.lines import JournalLine, lines_of
 from ..orchestrations.messages import EARLY, Pen, cancel_message, child_cancelled, signal_message
 from ..orchestrations.steps import Fan, Step, fans, steps
-from ..orchestrations.turns import Result
 from ..orchestrations.waiting import Waited, open_commands
 from ..store.plans import instance_orders, instance_queries, instances
 from ..store.plans.audit import Entry

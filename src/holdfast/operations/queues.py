@@ -9,8 +9,9 @@ from typing import Any
 
 from ..errors import NotFound, Refused, UsageError
 from ..handlers.registry import Handlers
-from ..model.names import serves
-from ..store.plans import audit, operator, queries, queues
+from ..model.names import is_versioned, serves
+from ..model.text import counted
+from ..store.plans import audit, engine, instance_queries, operator, queries, queues
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from .desk import Desk, Tally, log, said
@@ -57,12 +58,17 @@ class Queues:
         counts = yield from queries.counts()
         known = yield from queries.queues()
         subscribed = yield from queries.subscriptions()
+        renamed = yield from engine.renames()
         dead = {row["queue"]: row["count"] for row in (yield from queries.dead_counts())}
         workers = [
             _worker(row, moment, self._desk.settings.lease)
             for row in (yield from queries.workers(WORKERS_MAX))
         ]
-        return moment, _queues(counts, known, subscribed, dead, workers, self._desk.handlers), workers
+        return (
+            moment,
+            _queues(counts, known, subscribed, renamed, dead, workers, self._desk.handlers),
+            workers,
+        )
 
     def pause(self, name: str, why: str | None = None, *, action: str = "queues.pause") -> None:
         """Stop claiming from it. What runs is settled; what has not started is given back."""
@@ -233,10 +239,24 @@ class Queues:
         state = self._known(name)
         if name.startswith(INTERNAL):
             raise Refused(f"Queue {name} is the engine's own: its messages are cancelled one by one.")
+        if is_versioned(name):
+            self._spare_instances(name)
         if state.workers and state.paused_at is None:
             raise Refused(
                 f"Queue {name} is taken from by {', '.join(state.workers)}: stop them, or pause the queue first."
             )
+
+    def _spare_instances(self, name: str) -> None:
+        """Raises Refused while instances of this version have not ended: they would wait for ever."""
+        found = sum(each.many for each in self._desk.ask(instance_queries.counts()) if each.queue == name)
+        if not found:
+            return
+        lead, _, version = name.rpartition("@")
+        raise Refused(
+            f"Queue {name} has {counted(found, 'instance')} of an orchestration that would wait for ever: let them "
+            "end, or end each with `holdfast orchestrations terminate`. "
+            f"`holdfast orchestrations list --name {lead} -V {version} --open` lists them."
+        )
 
 
 def _worker(row: Mapping[str, Any], moment: datetime, lease: float) -> WorkerState:
@@ -259,6 +279,7 @@ def _queues(
     counts: Sequence[Mapping[str, Any]],
     known: Sequence[Mapping[str, Any]],
     subscribed: Sequence[tuple[str, str]],
+    renamed: Mapping[str, str],
     dead: Mapping[str, int],
     workers: Sequence[WorkerState],
     declared: Handlers,
@@ -291,8 +312,9 @@ def _queues(
                 paused_why=rows[name]["paused_why"] if name in rows else None,
                 subscriptions=tuple(patterns.get(name, ())),
                 workers=live,
-                is_orphaned=not (name.startswith(INTERNAL) or live or name in declared)
+                is_orphaned=not (name.startswith(INTERNAL) or live or name in declared or name in renamed)
                 and (anybody or len(declared) > 0 or name not in patterns),
+                renamed_to=renamed.get(name),
             )
         )
     return found

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from ..errors import UsageError
+from ..model.failure import STARTS_SPENT
 from ..model.message import Death, Flag, Reason, Trouble
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class Filter:
     redriven: bool | None = None
     held: bool | None = None
     ids: tuple[UUID, ...] | None = None
+    subject: str | None = None  # the whole, or how it begins: Submission/*
 
     def __post_init__(self) -> None:
         for name, value in (("died_before", self.died_before), ("died_after", self.died_after)):
@@ -127,6 +129,11 @@ class Letter:
     error: str | None
     halts: bool
     seq: int = 0
+
+    @property
+    def starts(self) -> int:
+        """How often its handler may have begun: without the attempt that only gave it up."""
+        return self.attempts - (self.error or "").startswith(STARTS_SPENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +221,31 @@ class Content:
     errors: tuple[Trouble, ...]
     deaths: tuple[Death, ...] = ()
     traceback: str | None = None  # the last one
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMessage:
+    """A line of history, with the message that it is about.
+
+    `lateness`: seconds between due and the start of its last attempt; None: it was never started. `outage`: the number
+    of the one in which it was late, if it was due before somebody was back.
+    """
+
+    id: UUID
+    queue: str
+    type: str
+    subject: str | None
+    stream: str | None
+    outcome: str
+    ended_at: datetime
+    started_at: datetime | None
+    due_at: datetime
+    attempts: int
+    failures: int
+    status: int
+    why: str | None
+    lateness: float | None = None
+    outage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +369,9 @@ class Housekept:
     archived: int = 0  # dead letters
     audit: int = 0
     alerts: int = 0
+    instances: int = 0  # of orchestrations
+    outages: int = 0
+    notes: int = 0  # on what schedules left out
     requests: int = 0
     more: bool = False  # the time was too short: more is left to remove
 

@@ -107,6 +107,7 @@ class QueueState:
     subscriptions: tuple[str, ...]
     workers: tuple[str, ...]
     is_orphaned: bool
+    renamed_to: str | None = None  # the queue to which workers move what is here
 
 
 @dataclass(frozen=True, slots=True)

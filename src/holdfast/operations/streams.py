@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from ..errors import NotFound
+from ..errors import NotFound, Refused
+from ..model import names
+from ..model.work import INSTANCE
 from ..store.plans import audit, operator, queries
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
@@ -70,7 +72,7 @@ class Streams:
         return next((each for each in order.messages if each.position is not None), None)
 
     def _halter(self, state: StreamState) -> results.Letter | None:
-        if state.halted_by is None or state.halted_by.startswith(OPERATOR):
+        if state.halted_by is None or state.halted_by.startswith((OPERATOR, INSTANCE)):
             return None
         id = as_id(state.halted_by)
         _, dead, _ = self._desk.ask(queries.show(id))
@@ -140,6 +142,11 @@ class Streams:
         return lifted
 
     def _resume(self, queue: str, stream: str, why: str | None) -> Plan[bool]:
+        if names.is_versioned(queue):
+            raise Refused(
+                f"Stream {stream} of queue {queue} is an instance of an orchestration. It was not resumed: "
+                f"`holdfast orchestrations resume {stream}` lets it go on; one that is poison, `holdfast dead redrive`."
+            )
         before = yield from audit.stream_facts(queue, stream)
         lifted = yield from operator.resume(queue, stream)
         if lifted:

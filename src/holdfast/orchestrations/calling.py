@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ..model.replies import HEADER as REPLY
-from ..model.replies import Reply
+from ..model.replies import ON_DEAD, Reply
 from ..rules import overrides
 from ..rules.retry import policy
 from .declared import Activity
@@ -17,6 +17,8 @@ from .host import Options
 def call_headers(reply: Reply, options: Options, declared: Activity[..., Any] | None) -> str:
     """As JSON text. What the activity itself declares is not repeated."""
     found = {REPLY: reply.text()}
+    if declared is not None and declared.on_dead == "wait":
+        found[ON_DEAD] = "wait"
     known = None if declared is None else declared.options
     retry = options.retry if known is None or options.retry != known.retry else None
     timeout = options.timeout if known is None or options.timeout != known.timeout else None

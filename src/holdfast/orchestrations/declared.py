@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_type_hints, overload
 
 from ..bodies.codec import Unreadable, decoder_for
 from ..errors import InvalidSettings, UsageError
@@ -38,6 +38,7 @@ from .loop import Loop
 P = ParamSpec("P")
 B = TypeVar("B")
 R = TypeVar("R")
+OnDeadLetter = Literal["answer", "wait"]  # what a dead letter of an activity is to its instance
 NO_ERRORS: Errors = MappingProxyType({})
 
 
@@ -77,6 +78,7 @@ class Activity(Generic[P, R]):
     takes_context: bool = False
     options: Options = NO_OPTIONS
     errors: Errors = field(default_factory=dict)
+    on_dead: OnDeadLetter = "answer"
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         host = host_of_code()
@@ -254,17 +256,22 @@ class OrchestrationDeclaration(Protocol):
 
 
 def activity(
-    *, name: str | None = None, options: Options = NO_OPTIONS, errors: Errors = NO_ERRORS
+    *,
+    name: str | None = None,
+    options: Options = NO_OPTIONS,
+    errors: Errors = NO_ERRORS,
+    on_dead: OnDeadLetter = "answer",
 ) -> ActivityDeclaration:
     """Declare an activity. The application wraps this and registers the handler, too."""
+    if on_dead not in ("answer", "wait"):
+        raise InvalidSettings(f'Activity {name or ""}: on_dead={on_dead!r} must be "answer" or "wait".')
 
     def declare(function: Callable[..., Any]) -> Activity[..., Any]:
         called = name or function.__name__
         hints = _hints("Activity", called, function)
         _, context = _parameters("Activity", called, function, hints, Context)
-        return Activity(
-            called, function, decoder_for(hints.get("return", Any)), context is not None, options, errors
-        )
+        decode = decoder_for(hints.get("return", Any))
+        return Activity(called, function, decode, context is not None, options, errors, on_dead)
 
     return declare
 

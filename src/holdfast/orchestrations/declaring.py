@@ -18,7 +18,7 @@ from ..rules.retry import RetryPolicy, policy
 from ..settings import RetryProfile
 from ..telemetry.logs import Log
 from .activities import ActivityConsumer, Fake
-from .declared import Activity, ActivityDeclaration, Orchestration, OrchestrationDeclaration
+from .declared import Activity, ActivityDeclaration, OnDeadLetter, Orchestration, OrchestrationDeclaration
 from .declared import activity as declared_activity
 from .declared import orchestration as declared_orchestration
 from .early import EarlySignals
@@ -67,11 +67,13 @@ class Declaring:
         self.app, self.orchestrations, self.place = app, orchestrations, orchestrations.place
         self.fakes: dict[str, Fake] = {}  # of activities, in tests
 
-    def activity(self, name: str | None, errors: Errors, options: ActivityKeywords) -> ActivityDeclaration:
+    def activity(
+        self, name: str | None, errors: Errors, on_dead: OnDeadLetter, options: ActivityKeywords
+    ) -> ActivityDeclaration:
         common = Options(retry=options.get("retry"), timeout=options.get("timeout"))
         make = cast(
             "Callable[[Callable[..., Any]], Activity[..., Any]]",
-            declared_activity(name=name, options=common, errors=errors),
+            declared_activity(name=name, options=common, errors=errors, on_dead=on_dead),
         )
 
         def register(function: Callable[..., Any]) -> Activity[..., Any]:

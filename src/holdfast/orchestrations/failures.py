@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from ..bodies.codec import encode
-from ..errors import HoldfastError
-from ..model.failure import Category, category_of
+from ..errors import HoldfastError, PoisonError
+from ..model.failure import Category, FailureDescription, category_of
 from ..model.message import Reason
 from ..rules.redact import redact
 from ..settings import Settings
@@ -40,6 +40,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     message_id: str = ""
     arguments: str | None = None
     causes: tuple[str, ...] = ()
+    poison: str | None = None  # a `FailureDescription` as JSON, with the whole message
 
     def __str__(self) -> str:
         return f"{self.type}: {self.text}" if self.text else self.type
@@ -65,6 +66,13 @@ class CallFailed(HoldfastError):
     def reason(self) -> Reason:
         """Why, as a number."""
         return _REASONS.get(self.error.reason, Reason.UNKNOWN)
+
+    @property
+    def poison(self) -> PoisonError | None:
+        """For a call that is poison: counts, ids, and the whole message. None: it is not."""
+        if self.error.poison is None:
+            return None
+        return FailureDescription.from_json(self.error.poison).error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.name, self.error)

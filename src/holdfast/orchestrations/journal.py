@@ -201,6 +201,18 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     asked: tuple[Command, ...] = ()
 
 
+class Poisoned(msgspec.Struct, frozen=True, array_like=True):
+    """The turn with this message could not be run, and the instance failed. It adds nothing to what replay sees.
+
+    `started`: the instance had not started before; this is what would have started it.
+    """
+
+    message: str
+    at: int
+    failure: Failure
+    started: Started | None = None
+
+
 class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int
     python: str
@@ -209,6 +221,7 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     late: tuple[str, ...] = ()
     begin: Started | None = None
     final: bool = True
+    poison: Poisoned | None = None
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +241,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     begin: Started | None = None
     final: bool = True
     python: str = PYTHON
+    poison: Poisoned | None = None
 
     @property
     def key(self) -> tuple[str, int, int, int]:
@@ -248,7 +262,7 @@ _STABLE = msgspec.json.Encoder(enc_hook=represent, order="sorted")
 
 def encode(row: Row) -> str:
     """The row without its key, as JSON text."""
-    body = _Body(FORMAT, row.python, row.at, row.entries, row.late, row.begin, row.final)
+    body = _Body(FORMAT, row.python, row.at, row.entries, row.late, row.begin, row.final, row.poison)
     return _WRITER.encode(body).decode()
 
 
@@ -269,7 +283,7 @@ def decode(id: str, execution: int, turn: int, part: int, text: str | bytes) -> 
         )
     return Row(
         id=id, execution=execution, turn=turn, part=part, at=body.at, entries=body.entries, late=body.late,
-        begin=body.begin, final=body.final, python=body.python,
+        begin=body.begin, final=body.final, python=body.python, poison=body.poison,
     )  # fmt: skip
 
 

@@ -33,7 +33,11 @@ from .journal import (
 START, TIMER, SIGNAL, CANCEL, WAKE = (
     f"holdfast.{each}" for each in ("start", "timer", "signal", "cancel", "wake")
 )
+TEXT = "holdfast.text"  # the type under which texts beside messages are sealed
 EARLY = "holdfast/signals"  # the queue of signals to instances that have not started
+
+
+KNOWN = frozenset((START, TIMER, SIGNAL, CANCEL, WAKE, ANSWER))  # what may stand in the stream of an instance
 
 
 class StartBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,6 +75,11 @@ class CancelBody(msgspec.Struct, frozen=True, omit_defaults=True):
 Body = StartBody | AnswerBody | TimerBody | SignalBody | CancelBody
 
 
+def bound(what: str) -> UUID:
+    """What a text that is stored beside messages is bound to when it is sealed, by its name: `result/order-7`."""
+    return uuid5(NAMESPACE, what)
+
+
 class Pen:
     """Writes messages and texts of orchestrations, and reads them; sealed where the application has keys."""
 
@@ -96,7 +105,7 @@ class Pen:
 
     def seal(self, what: str, text: str) -> str:
         """A text that is stored beside the messages. `what` names it: `journal/order-7/0/3/0`."""
-        return text if self.keys is None else self.keys.seal(uuid5(NAMESPACE, what), "holdfast.text", text)
+        return text if self.keys is None else self.keys.seal(bound(what), TEXT, text)
 
     def open(self, what: str, text: str) -> str:
         """The reverse, or BodySealed."""
@@ -106,7 +115,7 @@ class Pen:
             raise BodySealed(
                 f"The text {what} is sealed and this process has no keys: set HOLDFAST_KEYS or keys=."
             )
-        return self.keys.open(uuid5(NAMESPACE, what), "holdfast.text", text)
+        return self.keys.open(bound(what), TEXT, text)
 
     def open_in_turn(self, what: str, text: str) -> str:
         """The same inside a worker: a key that is missing is waited for."""

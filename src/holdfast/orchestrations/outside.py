@@ -24,8 +24,9 @@ from .attributes import attributes_text, checked
 from .declared import Orchestration, Program
 from .early import KEPT_DAYS
 from .failures import OrchestrationFailed
+from .leaving import Result
 from .messages import EARLY, START, StartBody, cancel_message, signal_message, written
-from .turns import Place, Result
+from .turns import Place
 
 B = TypeVar("B")
 P = ParamSpec("P")

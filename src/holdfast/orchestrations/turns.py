@@ -1,63 +1,71 @@
-"""Turns in a worker: the consumer of a queue `name@version`. One message is one turn, stored with its settlement.
+"""Turns in a worker: the consumer of a queue `name@version`. A run of messages is one turn, stored with their end.
 
-The queue is an ordinary one, the stream is the instance, and a worker takes one message of a stream at a time: what it
+The queue is an ordinary one, the stream is the instance, and a worker holds one run of a stream at a time: what it
 holds next was claimed after the turn before was stored. So the stored (execution, turn) says whether an instance in
 memory is right, and `mark` says that the turn was stored by us: a side effect that another worker recorded differs.
 
-A turn leaves a delta (the journal row, the state of the instance) and messages, in one commit with the end of the
-message that it consumed. Code that has changed is not poison: the message waits and is tried again, uncounted.
+A turn leaves a delta (the journal row, the state of the instance) and messages (leaving.py), in one commit with the end
+of the messages that it consumed; the delta makes them a unit. Code that has changed is not poison: the instance is
+paused with the difference, and its messages keep their places. A turn that dies ends its instance (poison.py).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, assert_never
-from uuid import UUID
 
-import msgspec
-
-from ..bodies.keys import Keys
-from ..clock import Clock, from_micros, micros, wall_clock
-from ..errors import HoldfastError
-from ..handlers.consumer import Limits
-from ..handlers.context import Context, Snooze
+from ..bodies.keys import Keys, Unopened
+from ..clock import Clock, wall_clock
+from ..errors import HoldfastError, StoreUnavailable
+from ..handlers.consumer import Limits, Ran
 from ..model.ids import new_id
 from ..model.message import Message, NewMessage, Reason
-from ..model.replies import Reply, reply_of
-from ..model.work import Delta, Leased
+from ..model.replies import reply_of
+from ..model.work import INSTANCE, Leased, Left, Outcome, Settlement
+from ..rules import journals
+from ..rules.delivery import (
+    BatchFailed,
+    Ending,
+    NoHandler,
+    Paused,
+    Raised,
+    Returned,
+    Sealed,
+    Snoozed,
+    Unsent,
+    conclude,
+)
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..settings import Settings
 from ..store import Store
 from ..store.plans import instances
-from ..store.plans.instances import Stand
+from ..store.plans.instances import Last, Stand
 from ..telemetry.logs import Log
-from .attributes import attributes_text, checked
 from .budget import Alarm, Budget, Watchdog
 from .cache import Cache
-from .calling import call_headers
 from .declared import Activity, Program
-from .failures import Failure, describe
+from .failures import Failure
 from .hosting import run_turn
-from .journal import Call, Child, Row, Start, Timer, decode, encode, message_id
-from .messages import CANCEL, START, TIMER, WAKE, Pen, StartBody, TimerBody, child_cancelled, written
-from .outcome import Ask, End, Overrun, Turn
+from .journal import Arrival, JournalUnreadable, Row, decode
+from .leaving import Leaving, journal_text, pause_delta
+from .messages import CANCEL, KNOWN, START, Pen
+from .outcome import Overrun, Turn
+from .poison import left_by
 from .replay import CodeChanged
+from .selfcheck import Sampling, difference
 from .turn import Instance
 
 log = Log("holdfast.orchestrations")
 
-CHANGED_SECONDS = 30.0  # until code that has changed is tried again
+RUN_MAX = 500  # messages in one turn
+READ_BYTES = 8 * 1024 * 1024  # of journals that are read at once
+STORE_SECONDS = 1.0  # until a turn is tried again whose journal could not be read
 
-
-class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an instance ended, as it is stored."""
-
-    value: str | None = None  # JSON
-    failure: Failure | None = None
+Journal = Sequence[tuple[int, int, str]]
 
 
 class TurnOverrun(HoldfastError):
@@ -73,6 +81,7 @@ class Memory:
         self.cache = Cache()
         self.is_embedded = True
         self.forgets = False  # in tests: each turn replays the journal from its beginning
+        self.sampling = Sampling()
         self._lock = threading.Lock()
         self._budgets: dict[int, Budget] = {}
 
@@ -122,7 +131,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Turns:
-    """Serves the instances of one version of an orchestration. A `SingleConsumer`."""
+    """Serves the instances of one version of an orchestration. A consumer of whole runs, and an `EndsMore`."""
 
     program: Program
     place: Place
@@ -133,8 +142,7 @@ class Turns:
     is_family: bool = False
     is_ordered: bool = True
     is_async: bool = True
-    takes_context: bool = True
-    batch: int = 0
+    batch: int = RUN_MAX
     steps: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -145,38 +153,124 @@ class Turns:
     def keys(self) -> Keys | None:
         return self.place.pen.keys
 
+    @property
+    def leaving(self) -> Leaving:
+        return Leaving(self.queue, self.place.pen, self.place.activities)
+
     def limits(self, queue: str) -> Limits:
-        return Limits(self.concurrency, self.place.settings.timeout, ahead=False)
+        # Where one start is all that is allowed, a crash must not use up those of the messages behind.
+        whole = RUN_MAX if self.policy.retry.starts_max > 1 else 1
+        return Limits(self.concurrency, self.place.settings.timeout, ahead=False, run=whole)
 
     def but(self, policy: HandlerPolicy) -> Turns:
         return replace(self, policy=policy)
 
-    async def call(self, leased: Leased, context: Context | None) -> Snooze | None:
-        assert context is not None
-        message, store = leased.message, self.place.store()
-        id = message.stream or ""
-        stand: Stand | None = await store.arun(instances.stand(id))
-        if (left := self._not_for_code(message, stand)) is not None:
-            context._emits.extend(left)
+    async def call_runs(
+        self, queue: str, runs: Sequence[Sequence[Leased]], ran: Ran
+    ) -> Sequence[Sequence[Ending]]:
+        """One turn for each run. Where instances stand is read at once for all, and so are the journals needed."""
+        endings: list[Sequence[Ending]] = []
+        try:
+            stands = await self.place.store().arun(instances.stands([_id(run[0]) for run in runs]))
+            held = {_id(run[0]): self._warm(run, stands.get(_id(run[0]))) for run in runs}
+        except StoreUnavailable as error:
+            return [[_unsent(error, ran())] * len(run) for run in runs]
+        cold = [id for id, each in held.items() if each is None and id in stands]
+        journals: dict[str, Journal] = {}
+        try:
+            for run in runs:
+                id = _id(run[0])
+                if id in cold and id not in journals:
+                    journals |= await self._read(cold[cold.index(id) :], stands)
+                endings.append(await self._run(run, stands.get(id), held.pop(id), journals.pop(id, ()), ran))
+                ran.over(run)
+        finally:  # what had no turn, because the call was stopped, is not left to the garbage collector
+            for each in held.values():
+                if each is not None:
+                    each.close()
+        return endings
+
+    def _warm(self, run: Sequence[Leased], stand: Stand | None) -> Instance | None:
+        if stand is None or stand.state != "running":
             return None
+        return self.place.memory.take(_id(run[0]), stand)
+
+    async def _read(self, ids: Sequence[str], stands: Mapping[str, Stand]) -> Mapping[str, Journal]:
+        """The journals of the first of these, as many as fit."""
+        wanted: list[str] = []
+        size = 0
+        for id in ids:
+            size += stands[id].size
+            if wanted and size > READ_BYTES:
+                break
+            wanted.append(id)
+        try:
+            found = await self.place.store().arun(instances.journals(wanted))
+        except StoreUnavailable:
+            return {}  # `_cold` says so for each of them
+        return found
+
+    async def _run(
+        self,
+        run: Sequence[Leased],
+        stand: Stand | None,
+        instance: Instance | None,
+        journal: Journal,
+        ran: Ran,
+    ) -> Sequence[Ending]:
+        """How the messages of one run end. What is behind the last one that the turn took goes back as it was."""
+        try:
+            return await self._turn(run, stand, instance, journal, ran)
+        except Unopened as error:
+            return _first(Sealed(error), run)
+        except StoreUnavailable as error:
+            return _first(_unsent(error, ran()), run)
+        except JournalUnreadable as error:
+            return _first(Raised(error, ran=ran()), run)
+        except Exception as error:
+            ending = Raised(error, ran=ran())
+            if len(run) == 1:
+                return [ending]
+            # Nobody knows which of them it was: each comes again, alone.
+            return [BatchFailed(replace(ending, reason=Reason.HANDLER_EXCEPTION))] * len(run)
+
+    async def _turn(
+        self,
+        run: Sequence[Leased],
+        stand: Stand | None,
+        instance: Instance | None,
+        journal: Journal,
+        ran: Ran,
+    ) -> Sequence[Ending]:
+        try:
+            early, arrivals = self._before(run, stand, ran)
+        except BaseException:
+            self._put_back(instance)
+            raise
+        if early is not None:
+            self._put_back(instance)
+            return _first(early, run)
         assert stand is not None
-        if stand.state != "running":  # somebody holds it: its messages wait
-            return Snooze(CHANGED_SECONDS)
-        arrival = self.place.pen.arrival(message)
-        instance = self.place.memory.take(id, stand) or await self._cold(id, stand)
+        id = _id(run[0])
+        ran.began(run)
+        was_warm = instance is not None
+        if instance is None:
+            instance = self._cold(id, stand, journal)
         is_stored = False
         try:
-            result = await run_turn(instance, [arrival], self.place.now(), self.place.clock())
+            result = await run_turn(instance, arrivals, self.place.now(), self.place.clock())
             match result:
                 case Turn():
                     mark = new_id()
                     instance.mark = str(mark)
-                    context._delta = self._delta(result, mark)
-                    context._emits.extend(self._emits(result, stand))
-                    is_stored = True  # or will be; if not, its mark is not the stored one
-                    return None
+                    emits = self.leaving.emits(result, stand, self.place.now())
+                    first = Returned(0, tuple(emits), ran(), self.leaving.delta(result, mark))
+                    self._warn(result, stand)
+                    # Stored, or will be; if not, its mark is not the stored one. What differs is not used again.
+                    is_stored = not (was_warm and await self._differs(result, stand))
+                    return _taken(first, len(arrivals) - len(result.unread), run)
                 case CodeChanged():
-                    return await self._changed(result, id, stand)
+                    return _first(self._changed(result, id, stand, ran()), run)
                 case Overrun(why):
                     raise TurnOverrun(f"A turn of instance {id!r} was stopped. {why}")
                 case _:
@@ -188,6 +282,45 @@ class Turns:
                 instance.close()
 
     # -- before
+
+    def _before(
+        self, run: Sequence[Leased], stand: Stand | None, ran: Ran
+    ) -> tuple[Ending | None, list[Arrival]]:
+        """How the head of a run ends without a turn, or what the run brings to the code."""
+        head = run[0].message
+        if head.type not in KNOWN:
+            return NoHandler(), []
+        if (left := self._not_for_code(head, stand)) is not None:
+            return Returned(0, tuple(left), ran()), []
+        assert stand is not None
+        if stand.state != "running":  # somebody has resumed its stream and not the instance
+            return Paused(halted_by(stand.state), ran()), []
+        arrivals = self._arrivals(run, stand)
+        if self._length(stand.entries, stand.size) == "full":
+            return self._full(_id(run[0]), stand, ran()), []
+        return None, arrivals
+
+    def _put_back(self, instance: Instance | None) -> None:
+        """It had no turn: what is in memory is as good as before."""
+        if instance is not None:
+            self.place.memory.keep(instance)
+
+    def _arrivals(self, run: Sequence[Leased], stand: Stand) -> list[Arrival]:
+        """What the messages mean to the code, up to the first that is not for it or unreadable: that comes alone."""
+        found: list[Arrival] = []
+        for leased in run:
+            message = leased.message
+            if message.type not in KNOWN:
+                break
+            if found and message.type in (START, CANCEL) and self._not_for_code(message, stand) is not None:
+                break
+            try:
+                found.append(self.place.pen.arrival(leased.message))
+            except (JournalUnreadable, Unopened):
+                if not found:
+                    raise
+                break
+        return found
 
     def _not_for_code(self, message: Message, stand: Stand | None) -> list[NewMessage] | None:
         """What a message leaves behind that ends without a turn; None: it is for the code."""
@@ -210,15 +343,17 @@ class Turns:
             return []
         return None
 
-    async def _cold(self, id: str, stand: Stand) -> Instance:
-        store, pen = self.place.store(), self.place.pen
+    def _cold(self, id: str, stand: Stand, journal: Journal) -> Instance:
+        pen = self.place.pen
+        if len(journal) < stand.turn:
+            raise StoreUnavailable(f"The journal of instance {id!r} could not be read.")
         instance = Instance(
             self.program, id, stand.execution, limits=self.place.settings, budget=self.place.memory.budget()
         )
         try:
             rows: list[Row] = []
             size = 0
-            for turn, part, text in await store.arun(instances.journal(id, stand.execution)):
+            for turn, part, text in journal:
                 plain = pen.open_in_turn(journal_text(id, stand.execution, turn, part), text)
                 rows.append(decode(id, stand.execution, turn, part, plain))
                 size += len(plain)
@@ -230,125 +365,119 @@ class Turns:
 
     # -- after
 
-    async def _changed(self, changed: CodeChanged, id: str, stand: Stand) -> Snooze:
+    def _changed(self, changed: CodeChanged, id: str, stand: Stand, ran: float) -> Paused:
         told = f"{changed}\n" + "\n".join(changed.diff)
         log.error(
-            "orchestration.changed",
-            "Instance %(instance)s of %(queue)s waits, because its code has changed: %(why)s",
+            "orchestration.paused",
+            "Instance %(instance)s of %(queue)s is paused, because its code has changed: %(why)s",
             instance=id, queue=self.queue, why=str(changed),
         )  # fmt: skip
-        plan = instances.note_trouble(id, stand.execution, stand.turn, told)
-        await self.place.store().arun(plan)
-        return Snooze(CHANGED_SECONDS)
+        return Paused(halted_by("paused"), ran, pause_delta(id, stand, told))
 
-    def _delta(self, turn: Turn, mark: UUID) -> Delta:
-        pen, row, end = self.place.pen, turn.row, turn.end
-        begin = None
-        if end is not None and end.begin is not None:
-            begin = pen.seal(journal_text(row.id, row.execution + 1, 0, 0), encode(end.begin))
-        state = "running" if end is None or end.state == "continued" else end.state
-        ours = {
-            "id": row.id, "execution": row.execution, "turn": row.turn, "part": row.part,
-            "body": pen.seal(journal_text(row.id, row.execution, row.turn, row.part), turn.text),
-            "begin": begin, "state": state, "mark": str(mark), "entries": turn.entries, "size": turn.size,
-            "result": None if state == "running" or end is None else pen.seal(f"result/{row.id}", result_text(end)),
-            "status": None if turn.status is None else pen.seal(f"status/{row.id}", turn.status),
-            "attributes": turn.attributes,
-            "starts": [self._start_row(each, row) for each in turn.asks if isinstance(each.command, Child | Start)],
-            "timers": self._withdrawn(turn, Timer),
-            "calls": self._withdrawn(turn, Call),
-        }  # fmt: skip
-        return Delta("turns", (ours,))
+    # -- how long a journal is, and whether it can be replayed
 
-    def _withdrawn(self, turn: Turn, kind: type[Timer | Call]) -> list[str]:
-        id, execution = turn.row.id, turn.row.execution
+    def _length(self, events: int, size: int) -> journals.Length:
+        settings = self.place.settings
+        return journals.length(events, size, settings.journal_events, settings.journal_bytes)
+
+    def _full(self, id: str, stand: Stand, ran: float) -> Paused:
+        told = journals.full_text(stand.entries, stand.size)
+        log.error(
+            "orchestration.paused", "Instance %(instance)s of %(queue)s is paused: %(why)s",
+            instance=id, queue=self.queue, why=told,
+        )  # fmt: skip
+        return Paused(halted_by("paused"), ran, pause_delta(id, stand, told))
+
+    def _warn(self, turn: Turn, stand: Stand) -> None:
+        settings = self.place.settings
+        before, after = (stand.entries, stand.size), (turn.entries, turn.size)
+        if turn.end is None and journals.warns(
+            before, after, settings.journal_events, settings.journal_bytes
+        ):
+            log.warning(
+                "orchestration.long",
+                "The journal of instance %(instance)s of %(queue)s has %(events)d events and %(bytes)d bytes: at five "
+                "times as many it is paused. Let what runs for ever continue as new (flow.again).",
+                instance=turn.row.id, queue=self.queue, events=turn.entries, bytes=turn.size,
+            )  # fmt: skip
+
+    async def _differs(self, turn: Turn, stand: Stand) -> bool:
+        """The self-check: one turn in a hundred of instances in memory is replayed with its whole journal."""
+        memory, id = self.place.memory, turn.row.id
+        if not memory.sampling.is_due():
+            return False
+        try:
+            stored = (await self.place.store().arun(instances.journals([id])))[id]
+            rows = self._opened(id, stand, stored)
+        except (StoreUnavailable, Unopened, JournalUnreadable):
+            return False  # the next turn from the journal says so
+        if len(rows) < stand.turn:
+            return False
+        memory.sampling.checked += 1
+        settings, clock = self.place.settings, self.place.clock()
+        found = await difference(self.program, id, stand.execution, [*rows, turn.row], settings, clock)
+        if found is None:
+            return False
+        memory.sampling.differed += 1
+        log.error(
+            "orchestration.differs",
+            "Instance %(instance)s of %(queue)s does not do the same when it is replayed, so its next turn will pause "
+            "it: %(why)s",
+            instance=id, queue=self.queue, why=str(found),
+        )  # fmt: skip
+        return True
+
+    def _opened(self, id: str, stand: Stand, journal: Journal) -> list[Row]:
         return [
-            str(each.message_id(id, execution)) for each in turn.withdrawn if isinstance(each.command, kind)
-        ]
+            decode(id, stand.execution, turn, part,
+                   self.place.pen.open_in_turn(journal_text(id, stand.execution, turn, part), text))
+            for turn, part, text in journal
+        ]  # fmt: skip
 
-    def _start_row(self, ask: Ask, row: Row) -> dict[str, object]:
-        assert isinstance(ask.command, Child | Start)
-        reply = self._reply(ask, row).text() if isinstance(ask.command, Child) else None
-        start = ask.message_id(row.id, row.execution)
-        found = attributes_text(ask.options.attributes)
-        return {
-            "id": ask.command.id, "queue": ask.command.name, "start": str(start), "reply": reply, "attributes": found,
-        }  # fmt: skip
+    async def left(self, leased: Leased, ending: Ending) -> Left | None:
+        """The end of the instance, if the message dies."""
+        settlement = self._death(leased, ending)
+        if settlement is None:
+            return None
+        return self._left(settlement, await self.place.store().arun(self._last(leased)))
 
-    def _reply(self, ask: Ask, row: Row) -> Reply:
-        return Reply(self.queue, row.id, row.execution, ask.number)
+    def left_now(self, leased: Leased, ending: Ending) -> Left | None:
+        settlement = self._death(leased, ending)
+        return (
+            None if settlement is None else self._left(settlement, self.place.store().run(self._last(leased)))
+        )
 
-    def _emits(self, turn: Turn, stand: Stand) -> list[NewMessage]:
-        row, end, pen = turn.row, turn.end, self.place.pen
-        found = [self._carried(ask, row) for ask in turn.asks]
-        found += [
-            child_cancelled(pen, each.command, each.message_id(row.id, row.execution), row.id)
-            for each in turn.withdrawn
-            if isinstance(each.command, Child)
-        ]
-        if end is None:
-            return found
-        if end.state == "continued":
-            id = message_id(row.id, row.execution + 1, 0)
-            found.append(pen.message(WAKE, "null", queue=self.queue, stream=row.id, id=id))
-        elif (reply := reply_of(stand.reply)) is not None:
-            found.append(pen.into(reply, end.result, _failure_of(end)))
-        return found
+    def _death(self, leased: Leased, ending: Ending) -> Settlement | None:
+        found = conclude(leased, ending, self.policy, self.place.now(), 0.5)
+        return found if found is not None and found.outcome is Outcome.DEAD else None
 
-    def _carried(self, ask: Ask, row: Row) -> NewMessage:
-        """The message that carries a command."""
-        pen, command = self.place.pen, ask.command
-        id = ask.message_id(row.id, row.execution)
-        deadline = self._deadline(ask)
-        match command:
-            case Call(name=name):
-                reply = self._reply(ask, row)
-                if (why := self._refusal(ask, name)) is not None:
-                    return pen.into(reply, None, describe(why))
-                queue = ask.options.queue or name
-                headers = call_headers(reply, ask.options, self.place.activities.get(name))
-                text = "null" if ask.input is None else ask.input
-                return pen.message(name, text, queue=queue, id=id, headers=headers, deadline=deadline)
-            case Timer(due=due):
-                body = written(TimerBody(row.execution, ask.number))
-                return pen.message(
-                    TIMER, body, queue=self.queue, stream=row.id, id=id, due_at=from_micros(due)
-                )
-            case Child(name=queue, id=child) | Start(name=queue, id=child):
-                waiter = self._reply(ask, row).text() if isinstance(command, Child) else None
-                until = None if deadline is None else micros(deadline)
-                attributes = checked(ask.options.attributes)
-                start = StartBody(ask.input, row.id if waiter else None, until, waiter, attributes)
-                return pen.message(START, written(start), queue=queue, stream=child, id=id)
-            case _:
-                raise AssertionError(f"{command!r} needs no message")
+    def _last(self, leased: Leased) -> Any:
+        message = leased.message
+        return instances.last(message.queue, message.stream or "", message.seq)
 
-    def _refusal(self, ask: Ask, name: str) -> Exception | None:
-        """Options of one call that the engine does not carry out: the call fails by name, and nothing is ignored."""
-        declared = self.place.activities.get(name)
-        if ask.options.inline and (declared is None or ask.options.inline != declared.options.inline):
-            return NotImplementedError(
-                f"{name}.using(inline=...) cannot be set for one call: declare it with the activity."
-            )
-        return None
-
-    def _deadline(self, ask: Ask) -> datetime | None:
-        deadline = ask.options.deadline
-        return self.place.now() + deadline if isinstance(deadline, timedelta) else deadline
+    def _left(self, settlement: Settlement, found: Last) -> Left | None:
+        return left_by(settlement, self.policy, found, self.place.pen)
 
 
-def _failure_of(end: End) -> Failure | None:
-    """What a parent is told of an end that is none of a function that returned."""
-    if end.state == "cancelled":
-        return Failure("Cancelled", "the orchestration was cancelled.", Reason.CANCELLED)
-    return end.failure
+def halted_by(state: str) -> str:
+    """What the stream of an instance that is paused or suspended is halted by."""
+    return f"{INSTANCE}{state}"
 
 
-def journal_text(id: str, execution: int, turn: int, part: int) -> str:
-    """The name under which a row of the journal is sealed."""
-    return f"journal/{execution}/{turn}/{part}/{id}"
+def _id(leased: Leased) -> str:
+    return leased.message.stream or ""
 
 
-def result_text(end: End) -> str:
-    """How an instance ended, as it is stored: its result, or its failure."""
-    return msgspec.json.encode(Result(end.result, _failure_of(end))).decode()
+def _unsent(error: StoreUnavailable, ran: float) -> Ending:
+    """The database is away: no turn is to blame for that."""
+    return Unsent(f"{type(error).__name__}: its journal could not be read.", STORE_SECONDS, ran)
+
+
+def _first(ending: Ending, run: Sequence[Leased]) -> list[Ending]:
+    """The head of a run ended like this; the rest comes again."""
+    return [ending, *(Snoozed(0.0) for _ in run[1:])]
+
+
+def _taken(first: Ending, count: int, run: Sequence[Leased]) -> list[Ending]:
+    """The turn took so many messages of a run. What it leaves behind goes with the first of them."""
+    return [first, *(Returned() for _ in run[1:count]), *(Snoozed(0.0) for _ in run[max(count, 1) :])]

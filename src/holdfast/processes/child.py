@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import StoreUnavailable
-from ..store.plans import engine
+from ..store.plans import engine, outages
 from ..store.statement import Plan
 from ..telemetry.logs import Log, configure
 from ..telemetry.sheet import Sheet
@@ -142,7 +142,7 @@ async def tell_deaths(app: Holdfast, deaths: Sequence[WorkerDeath], hurry: Calla
 
 def _tell(death: WorkerDeath) -> Plan[None]:
     yield from engine.recover(worker=death.worker, running=death.running, ended=death.ended)
-    yield from engine.retire_worker(death.worker)
+    yield from outages.leave(death.worker, died=True)
 
 
 def _watch_supervisor(

@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 
 from ..errors import InvalidSettings
 from ..model import replies
+from ..model.failure import FailureDescription
 from ..model.message import NewMessage, Reason
 from ..model.work import Leased
 
@@ -71,6 +72,7 @@ def aftermath(
     last_reason: Reason,
     error: str,
     fingerprint: str,
+    poison: FailureDescription | None = None,
 ) -> tuple[UUID | None, tuple[NewMessage, ...]]:
     """The messages that this death leaves behind, and which of them is a copy: its body is that of the original."""
     left = []
@@ -98,9 +100,10 @@ def aftermath(
             "fingerprint": fingerprint,
         }
         left.append(news(message.id, death, told))
-    answer = replies.failed(leased.message.id, leased.message.headers, death, error, last_reason)
-    if answer is not None:
-        left.append(answer)
+    if not replies.waits_for_letter(leased.message.headers):
+        answer = replies.failed(leased.message.id, leased.message.headers, death, error, last_reason, poison)
+        if answer is not None:
+            left.append(answer)
     return None if copied is None else copied.id, tuple(left)
 
 

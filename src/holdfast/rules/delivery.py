@@ -7,7 +7,7 @@ settlement. Three things hold for all of them:
 - `attempts` counts hand-overs and decides poison, `failures` counts reported failures and decides the delay.
 - A hand-over that is not the message's fault is refunded: never started, refused by a breaker, a failed trial, one
   of a batch that failed (made by the engine, 100 of them, then they count: nothing goes round for ever), and a snooze
-  (the handler's own wish, not limited; a deadline limits it).
+  (the handler's own wish, not limited; a deadline limits it). A pause counts nothing.
 - A send without a known outcome (`Unsent`) is neither counted nor refunded: no outage of a broker ends a message.
 """
 
@@ -32,6 +32,9 @@ from .traces import Place
 
 NUMBER_MAX = 2_000_000_000  # no counter of ours gets there, and from there on it cannot rise any more
 PLACE_MAX = 2**62  # the same for the place in a stream
+PAUSE_SECONDS = (
+    60.0  # until a message is tried again that cannot go on and is in no stream that could be halted
+)
 PUBLISHED = int(Flag.PUBLISHED)
 CANCELLED = "Cancelled: the message was cancelled while it was handled."
 
@@ -43,7 +46,6 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
     emits: tuple[NewMessage, ...] = ()
     ran: float = 0.0
     delta: Delta | None = None  # of the engine's own consumers
-    took: float | None = None  # instead of `ran` in the history: until the broker confirmed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,15 @@ class Snoozed:
     delay: float
     flags: int = 0
     ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """It cannot be handled now and keeps its place: nothing of its stream is handed out until somebody resumes it."""
+
+    why: str  # stands as the reason for the halt of its stream
+    ran: float = 0.0
+    delta: Delta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +212,7 @@ Ending = (
     Returned
     | Raised
     | Snoozed
+    | Paused
     | Died
     | TimedOut
     | TrialFailed
@@ -227,9 +239,8 @@ def conclude(
     if isinstance(ending, Returned):  # first, and without a judge: nearly all of them
         flags = ending.flags & PROGRESS | PUBLISHED
         return Settlement(
-            leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta,
-            took=ending.took,
-        )  # fmt: skip
+            leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta
+        )
     judge, chars = Judge(leased, policy, now, roll, _place(ending)), ROOM * policy.error_chars
     text: str | None
     match ending:
@@ -242,7 +253,8 @@ def conclude(
             text = f"TimedOut: the handler ran longer than {limit:g} s."
             return judge.failed(Failure(Reason.TIMEOUT_EXCEEDED), text, flags, ran)
         case Unreadable(error, text):
-            return judge.failed(Failure(_unreadable(error)), text or describe(error, chars), started=False)
+            text = text or describe(error, chars)
+            return judge.failed(Failure(_unreadable(error)), text, started=False, poison=True)
         case NoHandler():
             text = f"NoHandler: nothing here handles type {leased.message.type!r}."
             return judge.failed(Failure(Reason.NO_HANDLER), text, started=False)
@@ -265,6 +277,11 @@ def conclude(
         case Snoozed(delay, flags, ran):
             flags, delay = flags & PROGRESS, bounded(delay)
             return Settlement(leased, Outcome.AGAIN, delay=delay, flags=flags, counted=False, ran=ran)
+        case Paused(why, ran, delta):
+            wait = 0.0 if judge.in_order else PAUSE_SECONDS
+            return Settlement(
+                leased, Outcome.AGAIN, delay=wait, counted=False, pause=why, ran=ran, delta=delta
+            )
         case Interrupted(flags, ran):
             return Settlement(leased, Outcome.AGAIN, flags=flags & PROGRESS, ran=ran)
         case Unsent(why, retry_in, ran, reason):

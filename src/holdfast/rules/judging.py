@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..model.failure import STARTS_SPENT, Category, category_of
+from ..model import replies
+from ..model.failure import STARTS_SPENT, Category, FailureDescription, category_of, serialized
 from ..model.message import Flag, Reason
 from ..model.work import Leased, Outcome, Settlement
 from .aftermath import aftermath
@@ -45,13 +46,15 @@ class Judge:
         *,
         at_least: float = 0.0,
         started: bool = True,
+        poison: bool = False,
     ) -> Settlement:
         """Again after the policy's delay, or dead: at once if hopeless, or if this was the last start."""
         reason, retry = failure.reason, self.policy.retry.for_reason(failure.reason)
         if self.policy.retry.hopeless(reason):
-            return self.dead(reason, reason, error, flags, ran, started=started)
+            return self.dead(reason, reason, error, flags, ran, started=started, poison=poison)
         if self.leased.attempt >= retry.attempts_max:
-            return self.dead(Reason.POISON_MESSAGE, reason, error, flags, ran, started=started)
+            spent = Reason.POISON_MESSAGE
+            return self.dead(spent, reason, error, flags, ran, started=started, poison=poison)
         delay = retry.delay(self.leased.message.failures + 1, self.roll, failure.retry_after)
         return Settlement(
             self.leased,
@@ -139,13 +142,12 @@ class Judge:
         allowed, vanished = starts_allowed(self.leased, self.policy), self.leased.message.vanished > 0
         if vanished and allowed == 1:
             text = "Outcome unknown: the one start allowed was made, and its worker never came back."
-            return self.dead(
-                Reason.WORKER_VANISHED, Reason.WORKER_VANISHED, text, failed=False, started=False
-            )
+            vanished_too = Reason.WORKER_VANISHED
+            return self.dead(vanished_too, vanished_too, text, failed=False, started=False, poison=True)
         last = Reason.WORKER_VANISHED if vanished else Reason.UNKNOWN
         end = " The last worker never came back." if vanished else ""
         text = f"{STARTS_SPENT} as often as allowed ({allowed}).{end}"
-        return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False)
+        return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False, poison=True)
 
     def dead(
         self,
@@ -158,11 +160,15 @@ class Judge:
         failed: bool = True,
         counted: bool = True,
         started: bool = True,
+        poison: bool = False,
     ) -> Settlement:
         error = self.kept(error)
         name, wish = fingerprint(error, last_reason, self.place), self.policy.after_death
         why: dict[str, Reason] = {"reason": reason, "last_reason": last_reason}
-        copy, emits = aftermath(self.leased, wish, self.now, **why, error=error, fingerprint=name)
+        told = self._poison(reason, last_reason) if poison else None
+        copy, emits = aftermath(
+            self.leased, wish, self.now, **why, error=error, fingerprint=name, poison=told
+        )
         return Settlement(
             self.leased,
             Outcome.DEAD,
@@ -178,7 +184,20 @@ class Judge:
             copy=copy,
             ran=ran,
             fingerprint=name,
+            poison=poison,
         )
+
+    def _poison(self, reason: Reason, last_reason: Reason) -> FailureDescription | None:
+        """What the orchestration that waits for this message is told, with the whole message; None: none waits."""
+        message = self.leased.message
+        kind = replies.kind_of(message.type, message.headers)
+        if isinstance(kind, str):
+            return None
+        return FailureDescription(
+            category=Category.POISON, retryable=False, reason=reason, last_reason=last_reason,
+            attempt_count=self.leased.attempt, max_attempts=starts_allowed(self.leased, self.policy),
+            message_type=kind, message_id=str(message.id), queue=message.queue, message=serialized(message),
+        )  # fmt: skip
 
     @property
     def in_order(self) -> bool:

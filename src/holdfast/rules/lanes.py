@@ -82,6 +82,7 @@ class Limit:
     timeout: float = inf
     ahead: bool = True  # prefetch beyond what runs; not where a crash would use up the only start
     per_key: int = 0  # 0: no limit
+    run: int = 1  # messages of one stream that one call takes, whatever its pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,8 @@ class Pace:
     def run_max(self, total: int, most: int) -> int:
         """How many messages of one stream to take: many streams get a share each, a few share all the room."""
         shared = SHARE if self.streams is None else max(SHARE, ceil(total / self.streams))
+        if self.limit.run > 1:
+            return min(self.limit.run, shared)
         return min(self.longest_run, shared, most)
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BUSY_TURNS = 20  # turns with work in a row after which publishers need not wake us
-IDLE_POLL = 1.0  # seconds: the slowest polling while hints arrive
+IDLE_POLL = 1.0  # seconds: the slowest polling while hints arrive, unless `poll_max` is slower
 IDLE_AFTER = 10.0  # seconds without work until then
 SLOWER = 1.5
 LOOKS_EVERY = 1.0  # seconds after which a worker looks for what falls due, whatever it knows
@@ -62,7 +62,8 @@ class Rhythm:
         """Nothing came: how long to rest. Shorter when a message falls due, longer when nothing comes for a while."""
         if idle:
             self.busy_turns = 0
-        seconds = IDLE_POLL if idle and now - self.worked_at > IDLE_AFTER else self.pause
+        slowest = max(IDLE_POLL, self.poll_max)
+        seconds = slowest if idle and now - self.worked_at > IDLE_AFTER else self.pause
         self.pause = min(self.pause * SLOWER, self.poll_max)
         return seconds if due_in is None else min(seconds, max(0.0, due_in))
 

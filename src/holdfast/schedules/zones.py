@@ -6,6 +6,8 @@ occurrence is due. So /usr/share/zoneinfo is never read, and `version` says what
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module, resources
@@ -13,7 +15,7 @@ from importlib import import_module, resources
 from ..errors import InvalidSettings
 from ..rules.patterns import Rule
 from ..rules.timeline import Timeline
-from ..rules.zones import Zone, parse
+from ..rules.zones import Zone, moment_of, parse, seconds_of
 
 REFUSED = {
     "localtime": "it means something else on every machine",
@@ -45,6 +47,31 @@ def zone(name: str) -> Zone:
 def timeline(rule: Rule, identity: str = "") -> Timeline:
     """When the occurrences of a rule are. Refuses a rule whose zone there is not."""
     return Timeline(rule, zone(rule.zone), identity)
+
+
+LOCAL = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}(?::\d{2})?))?(?: (\S+)|Z)?")
+
+
+def moment(text: str) -> datetime:
+    """The moment that a text names: a local date and time and a zone; without a zone it is UTC.
+
+    >>> moment("2026-03-28 12:00 Europe/Berlin").isoformat()
+    '2026-03-28T11:00:00+00:00'
+    """
+    found = LOCAL.fullmatch(text.strip())
+    try:
+        if found is None:
+            given = datetime.fromisoformat(text)
+            if given.tzinfo is not None:
+                return given.astimezone(UTC)
+        else:
+            shown = datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}").replace(tzinfo=UTC)
+            return moment_of(zone(found[3] or "UTC").resolve(seconds_of(shown)))
+    except ValueError:
+        pass
+    raise InvalidSettings(
+        f"{text!r} is no moment: write for example '2026-03-28 12:00 Europe/Berlin', or 2026-03-28T11:00:00Z."
+    )
 
 
 def _why_not(name: str) -> str:

@@ -11,7 +11,10 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import Protocol
 
+from ..model.drain import DrainSummary
+from ..model.endpoint import EndpointKind
 from ..model.work import Batch, Leased, Report, Settlement
+from .wire import ReceivedBatch, SentBatch
 
 
 class Watch(Protocol):
@@ -31,6 +34,22 @@ class Watch(Protocol):
 
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
         """Results were handed in, and work was handed out."""
+        ...
+
+    def sent(self, batch: SentBatch) -> None:
+        """A relay has given a batch to its broker, and knows what became of it."""
+        ...
+
+    def received(self, batch: ReceivedBatch) -> None:
+        """An inbox has stored a batch."""
+        ...
+
+    def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
+        """A try to connect to a broker has ended."""
+        ...
+
+    def drained(self, drained: DrainSummary) -> None:
+        """Nothing is due any more, after this."""
         ...
 
 
@@ -57,6 +76,22 @@ class Several:
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
         for watch in self.watches:
             watch.exchanged(report, batch, seconds)
+
+    def drained(self, drained: DrainSummary) -> None:
+        for watch in self.watches:
+            watch.drained(drained)
+
+    def sent(self, batch: SentBatch) -> None:
+        for watch in self.watches:
+            watch.sent(batch)
+
+    def received(self, batch: ReceivedBatch) -> None:
+        for watch in self.watches:
+            watch.received(batch)
+
+    def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
+        for watch in self.watches:
+            watch.connected(kind, name, is_open=is_open)
 
 
 def together(watches: Sequence[Watch]) -> Watch | None:

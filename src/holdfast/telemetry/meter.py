@@ -8,10 +8,16 @@ from contextvars import copy_context
 from dataclasses import dataclass
 
 from ..clock import Clock, DatabaseTime
+from ..errors import PoisonedActivity
+from ..model.drain import DrainSummary
+from ..model.endpoint import EndpointKind
+from ..model.failure import Category, category_of
 from ..model.message import Reason
-from ..model.work import Batch, Leased, Outcome, Report, Settlement
+from ..model.replies import kind_of
+from ..model.work import Batch, Delta, Leased, Outcome, Report, Settlement
 from .families import LONG, SECONDS, SIZES
 from .sheet import Sheet
+from .wire import ReceivedBatch, SentBatch
 
 TYPES_MAX = 300  # pairs of queue and type that are counted separately, in one process
 OTHER = "(other)"
@@ -28,18 +34,20 @@ class Places:
     done: int
     seconds: int
     wait: int
+    late: int
 
 
 class Meter:
     """A watch that counts on a sheet."""
 
-    def __init__(self, sheet: Sheet, clock: Clock) -> None:
-        self.sheet, self.clock = sheet, clock
+    def __init__(self, sheet: Sheet, clock: Clock, late: float = 300.0) -> None:
+        self.sheet, self.clock, self.late = sheet, clock, late
         self._time = DatabaseTime(clock)
         self._places: dict[tuple[str, str], Places] = {}
         self._exchange = sheet.place("holdfast_exchange_seconds")
         self._claimed = sheet.place("holdfast_claimed_messages")
         self._lost = sheet.place("holdfast_leases_lost_total")
+        self._drain = sheet.place("holdfast_drain_seconds")
 
     def begin(self, *leased: Leased) -> Variables:
         changes: list[Change] = []
@@ -49,16 +57,21 @@ class Meter:
             if each.attempt == 1 and self._time.is_known:
                 waited = self._time.since(each.message.due_at or each.message.created_at)
                 changes += observed(places.wait, LONG, max(0.0, waited))
+                if waited > self.late:
+                    changes.append((places.late, 1.0))
         self.sheet.add(changes)
         return copy_context()
 
     def end(self, leased: Leased, settlement: Settlement | None) -> None:
         places = self._of(leased)
         if settlement is not None and settlement.outcome is Outcome.DONE:
-            self.sheet.add([(places.done, 1.0), *observed(places.seconds, SECONDS, settlement.ran)])
+            changes = [(places.done, 1.0), *observed(places.seconds, SECONDS, settlement.ran)]
+            if settlement.delta is not None:
+                changes += self._instance(settlement.delta)
+            self.sheet.add(changes)
             return
         outcome = "lost" if settlement is None else settlement.outcome.value
-        changes: list[Change] = [(self.sheet.place("holdfast_attempts_total", *places.labels, outcome), 1.0)]
+        changes = [(self.sheet.place("holdfast_attempts_total", *places.labels, outcome), 1.0)]
         if settlement is not None:
             changes += self._failed(places, settlement)
         self.sheet.add(changes)
@@ -73,7 +86,31 @@ class Meter:
         if settlement.outcome is Outcome.DEAD:
             reason = reason_name(settlement.reason or Reason.UNKNOWN)
             changes.append((self.sheet.place("holdfast_deaths_total", *places.labels, reason), 1.0))
+            changes += self._poison(settlement)
         return changes
+
+    def _poison(self, settlement: Settlement) -> list[Change]:
+        """What a death is to orchestrations, and whether it is poison."""
+        message, place = settlement.leased.message, self.sheet.place
+        if settlement.delta is not None:
+            detected = place("holdfast_poison_detected_total", "orchestration")
+            return [(detected, 1.0), *self._instance(settlement.delta)]
+        is_activity = isinstance(kind_of(message.type, message.headers), PoisonedActivity)
+        changes: list[Change] = []
+        if settlement.poison:
+            kind = "activity" if is_activity else "message"
+            changes.append((place("holdfast_poison_detected_total", kind), 1.0))
+        if is_activity:
+            category = category_of(settlement.last_reason or settlement.reason or Reason.UNKNOWN)
+            if settlement.poison:
+                category = Category.POISON
+            changes.append((place("holdfast_activity_failures_total", category), 1.0))
+        return changes
+
+    def _instance(self, delta: Delta) -> list[Change]:
+        """Instances of orchestrations that failed with this settlement."""
+        failed = [str(row["category"]) for row in delta.rows if "category" in row]
+        return [(self.sheet.place("holdfast_orchestration_failures_total", each), 1.0) for each in failed]
 
     def completed(self, leased: Leased, ran: float) -> None:
         places = self._of(leased)
@@ -87,6 +124,43 @@ class Meter:
         if batch.lost:
             changes.append((self._lost, len(batch.lost)))
         self.sheet.add(changes)
+
+    def drained(self, drained: DrainSummary) -> None:
+        if drained.processed or drained.failed:
+            self.sheet.add(observed(self._drain, LONG, drained.seconds))
+
+    # -- brokers
+
+    def sent(self, batch: SentBatch) -> None:
+        place = self.sheet.place
+        changes: list[Change] = [
+            (place("holdfast_sends_total", batch.destination, fate), float(count))
+            for fate, count in batch.fates.items()
+        ]
+        if batch.confirmed:
+            seconds = place("holdfast_confirm_seconds", batch.destination)
+            for each in batch.confirmed:
+                changes += observed(seconds, SECONDS, each)
+        self.sheet.add(changes)
+
+    def received(self, batch: ReceivedBatch) -> None:
+        place = self.sheet.place
+        refused = sum(batch.refused.values())
+        told = {"stored": batch.stored, "duplicate": batch.duplicates, "refused": refused}
+        changes: list[Change] = [
+            (place("holdfast_received_total", batch.inbox, result), float(count))
+            for result, count in told.items()
+            if count
+        ]
+        changes += [
+            (place("holdfast_receive_refused_total", batch.inbox, reason), float(count))
+            for reason, count in batch.refused.items()
+        ]
+        self.sheet.add(changes)
+
+    def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
+        result = "opened" if is_open else "failed"
+        self.sheet.add([(self.sheet.place("holdfast_connects_total", kind, name, result), 1.0)])
 
     def _of(self, leased: Leased) -> Places:
         """After this many types only the queue is counted, since publishers may invent any number of types."""
@@ -106,6 +180,7 @@ class Meter:
             done=place("holdfast_attempts_total", *labels, Outcome.DONE.value),
             seconds=place("holdfast_handler_seconds", *labels),
             wait=place("holdfast_wait_seconds", labels[0]),
+            late=place("holdfast_late_total", labels[0]),
         )
 
 

@@ -18,16 +18,20 @@ from uuid import UUID
 
 import msgspec
 
-from ..clock import Clock
+from ..clock import Clock, wall_clock
 from ..errors import InvalidSettings
+from ..model.drain import DrainSummary
+from ..model.endpoint import EndpointKind
 from ..model.ids import new_id
 from ..model.message import NewMessage
 from ..model.work import Batch, Leased, Outcome, Report, Settlement
 from .families import SECONDS
 from .meter import reason_name
+from .wire import ReceivedBatch, SentBatch
 
 SYSTEM = "holdfast"
 PARENT, STATE = "traceparent", "tracestate"
+RECEIVED = '"holdfast-inbox"'  # a header of what came through an inbox
 LINKS_MAX = 128
 FLUSH_MILLISECONDS = 1000
 
@@ -134,8 +138,10 @@ class Tracing:
             attributes["holdfast.attempt"] = leased[0].attempt
             if first.stream is not None:
                 attributes["messaging.destination.partition.id"] = first.stream
-            parent = self._w3c.extract(_carrier(first.headers), self._context.Context())
-            span = self._tracer.start_span(f"process {first.type}", parent, kind, attributes)
+            parent, links = self._w3c.extract(_carrier(first.headers), self._context.Context()), []
+            if RECEIVED in (first.headers or ""):  # a stranger's: it does not decide what is sampled here
+                parent, links = self._context.Context(), self._links([first.headers])
+            span = self._tracer.start_span(f"process {first.type}", parent, kind, attributes, links)
         else:
             attributes["messaging.batch.message_count"] = len(leased)
             links = self._links([each.message.headers for each in leased])
@@ -187,6 +193,60 @@ class Tracing:
     def exchanged(self, report: Report, batch: Batch, seconds: float) -> None:
         self._operation.record(seconds, _about("exchange", "receive", None))
 
+    def drained(self, drained: DrainSummary) -> None:
+        """Spans and OpenTelemetry's own metrics have nothing for it."""
+
+    # -- brokers
+
+    def sent(self, batch: SentBatch) -> None:
+        """The span of a send to a broker, linked with the messages, and inside of the relay's own."""
+        attributes = _wire("publish", "send", batch.transport, batch.address)
+        bad = {fate: count for fate, count in batch.fates.items() if fate != "confirmed"}
+        error = next(iter(bad), None)
+        told = {
+            **attributes,
+            "holdfast.queue": batch.destination,
+            "messaging.batch.message_count": batch.count,
+        }
+        self._told(f"publish {batch.address}", told, batch.headers, batch.began, error)
+        for fate, count in batch.fates.items():
+            failed = {} if fate == "confirmed" else {"error.type": fate}
+            self._sent.add(count, {**attributes, **failed})
+        self._operation.record(batch.began, {**attributes, **({"error.type": error} if error else {})})
+
+    def received(self, batch: ReceivedBatch) -> None:
+        """The span of a batch that came from a broker: from when it was there until it was committed."""
+        attributes = _wire("receive", "receive", batch.transport, batch.queue)
+        told = {**attributes, "holdfast.inbox": batch.inbox, "messaging.batch.message_count": batch.count}
+        error = next(iter(batch.refused), None)
+        self._told(f"receive {batch.queue}", told, batch.headers, batch.began, error)
+        self._consumed.add(batch.count, attributes)
+        self._operation.record(batch.began, attributes)
+
+    def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
+        """Connections are no spans: the metrics of the sheet count them."""
+
+    def _told(
+        self,
+        name: str,
+        attributes: Attributes,
+        headers: Sequence[str | None],
+        began: float,
+        error: str | None,
+    ) -> None:
+        """A span that has ended just now."""
+        now = int(wall_clock().timestamp() * 1e9)
+        span = self._tracer.start_span(
+            name,
+            kind=self._trace.SpanKind.CLIENT,
+            attributes=attributes,
+            links=self._links(headers),
+            start_time=now - int(began * 1e9),
+        )
+        if error is not None:
+            self._fail(span, error)
+        span.end(now)
+
     def flush(self) -> None:
         """Flush the SDK, if there is one, before the process exits without cleanup."""
         for provider in (self._trace.get_tracer_provider(), self._metrics.get_meter_provider()):
@@ -201,7 +261,7 @@ class Tracing:
         span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, error))
 
     def _tell_exception(self, leased: Leased, settlement: Settlement, error: str) -> None:
-        """The event that the conventions ask for, without the texts of exceptions: they may quote a payload."""
+        """The event that the conventions ask for. Its texts are masked, as those of the log are."""
         running = self._running.get(leased.token)
         if running is None or settlement.traceback is None:
             return
@@ -231,6 +291,15 @@ def _about(name: str, kind: str, type: str | None, queue: str | None = None) -> 
         attributes["messaging.destination.subscription.name"] = queue
         attributes["messaging.consumer.group.name"] = queue
     return attributes
+
+
+def _wire(name: str, kind: str, system: str, address: str) -> Attributes:
+    return {
+        "messaging.system": system,
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": address,
+    }
 
 
 def _carrier(headers: str | None) -> dict[str, str]:

@@ -7,6 +7,7 @@ import inspect
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol
 from uuid import uuid4
@@ -17,11 +18,13 @@ from ..errors import UsageError
 from ..handlers.registry import Handlers
 from ..model import names
 from ..model.message import NewMessage
+from ..model.schedule import Fired, Occurrence, occurrence_of
 from ..operations import Operations
 from ..operations.results import Letter
 from ..orchestrations.declared import Activity
 from ..orchestrations.declaring import Declaring
 from ..publishing import Publishing
+from ..schedules import zones
 from ..store import Store
 from ..store.plans import queries
 from ..worker.loop import Worker
@@ -47,6 +50,9 @@ class Application(Protocol):
     def handlers(self) -> Handlers: ...
     @property
     def publishing(self) -> Publishing: ...
+
+    _hear_fired: Callable[[Fired], None] | None
+
     @property
     def operations(self) -> Operations: ...
     def prepare(self) -> None: ...
@@ -60,6 +66,7 @@ class Drained:
     def __init__(self, app: Application, clock: MovableClock) -> None:
         self.app, self.clock = app, clock
         self._made: list[NewMessage] = []
+        self._fired: list[Occurrence] = []
 
     def fake(self, activity: Activity[P, Any], answer: Any) -> None:
         """Let calls of an activity do something else in this test: a function of its input, or a value.
@@ -148,9 +155,30 @@ class Drained:
     def _is_stored(self, message: NewMessage) -> bool:
         return any(self.app.store.read(queries.show(message.id)))
 
+    def fired(self, name: str | None = None) -> list[Occurrence]:
+        """Which occurrences have fired since the test began, of one schedule or of all: `t.fired("nightly")`."""
+        return [each for each in self._fired if name is None or each.name == name]
+
+    def hear(self, fired: Fired) -> None:
+        """This was fired."""
+        found = occurrence_of(codec.decode_headers(fired.headers))
+        assert found is not None
+        self._fired.append(found)
+
     def record(self, message: NewMessage) -> None:
         """This message was made; whether it is stored is seen later."""
         self._made.append(message)
+
+
+def moment(at: datetime | str) -> datetime:
+    """The moment that a test begins at."""
+    if isinstance(at, str):
+        return zones.moment(at)
+    if at.tzinfo is None:
+        raise UsageError(
+            f"at={at!r} has no time zone: give datetime(..., tzinfo=UTC), or a text with a zone."
+        )
+    return at.astimezone(UTC)
 
 
 def _as_published(message: NewMessage) -> PublishedMessage:
@@ -195,8 +223,10 @@ class Strict:
 
 
 @contextmanager
-def testing(app: Application, url: str | None, elsewhere: Iterable[str]) -> Iterator[Drained]:
-    clock = MovableClock()
+def testing(
+    app: Application, url: str | None, elsewhere: Iterable[str], at: datetime | str | None
+) -> Iterator[Drained]:
+    clock = MovableClock() if at is None else MovableClock(moment(at))
     strict = Strict(app.handlers, elsewhere)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder, app.moved(_place(url, folder), clock):
         drained, declaring = Drained(app, clock), app._declaring
@@ -208,13 +238,13 @@ def testing(app: Application, url: str | None, elsewhere: Iterable[str]) -> Iter
             strict.check(message)
             drained.record(message)
 
-        app.publishing.made = made
+        app.publishing.made, app._hear_fired = made, drained.hear
         try:
             if not app.store.is_embedded:
                 app.store.migrate()
             yield drained
         finally:
-            memory.forgets = False
+            memory.forgets, app._hear_fired = False, None
             declaring.fakes.clear()
             if not app.store.is_embedded:
                 app.store.drop()

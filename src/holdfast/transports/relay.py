@@ -12,6 +12,7 @@ exchange) opens the destination's breaker as long as it lasts.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -28,7 +29,9 @@ from ..rules.delivery import Cancelled, Died, Ending, Raised, Returned, Sealed, 
 from ..rules.policy import HandlerPolicy
 from ..rules.reconnect import LONG_AWAY, STEADY, pause
 from ..rules.redact import Masking
+from ..telemetry import Watch
 from ..telemetry.logs import Log
+from ..telemetry.wire import SentBatch, SentFate
 from .contract import (
     NOT_OPEN,
     Broken,
@@ -72,6 +75,7 @@ class Relay:
         self._aside_turn = asyncio.Lock()
         self._told_at = float("-inf")  # when the breaker heard of an outage that lasts
         self.tried = asyncio.Event()
+        self.watch: Watch | None = None
 
     def __repr__(self) -> str:
         return f"Relay({self.queue!r})"
@@ -138,7 +142,7 @@ class Relay:
         self, queue: str, runs: Sequence[Sequence[Leased]], ran: Callable[[], float]
     ) -> list[list[Ending]]:
         """Send all, in the order of each run, and answer what became of each."""
-        batch = _Batch(self._of, ran, self._clock.monotonic)
+        batch = _Batch(self._of, ran, is_watched=self.watch is not None)
         for run in runs:
             batch.add(run)
         is_alone = len(runs) == 1 and len(runs[0]) == 1 and goes_alone(runs[0][0])
@@ -149,6 +153,8 @@ class Relay:
                 await self._send_aside(batch)
             else:
                 await self._line.send(batch.outgoing, batch.tell)
+        if self.watch is not None:
+            self.watch.sent(batch.told(runs))
         broken = self._line.sender.broken()
         if broken is None:
             return batch.endings("the broker has not answered", UNANSWERED)
@@ -175,7 +181,8 @@ class Relay:
         try:
             while True:
                 try:
-                    await self._line.mend(changed)
+                    if (is_open := await self._line.mend(changed)) is not None and self.watch is not None:
+                        self.watch.connected("destination", self.queue, is_open=is_open)
                     self._tell_breaker(self._line.trouble())
                 except Exception as error:  # ours, or the transport's: looked at again soon, whatever it is
                     log.error(
@@ -271,17 +278,20 @@ class _Line:
             async with asyncio.timeout(LOOK):
                 await self._looked.wait()
 
-    async def mend(self, changed: asyncio.Event) -> None:
-        """Open it if it is broken, nobody sends, and it is time. A sender never does that by itself."""
+    async def mend(self, changed: asyncio.Event) -> bool | None:
+        """Open it if it is broken, nobody sends, and it is time. A sender never does that by itself.
+
+        Returns whether a try succeeded; None: there was no need for one.
+        """
         now, broken = self._clock.monotonic(), self.sender.broken()
         if broken is None:
             self._opened(now, changed)
-            return
+            return None
         if self._shut_at is None:
             self._shut(now, broken)
         # While a send is under way its channel may be opened again. A broker that is blocked says when it is not.
         if self._sending or now < self._try_at:
-            return
+            return None
         self._failures += 1
         self._tries += 1
         self._try_at = now + pause(self._failures, self._clock.roll())
@@ -296,9 +306,10 @@ class _Line:
                     error=error.why,
                 )
             self._why = Broken(error.why, error.everyone)
-            return
+            return False
         if self.sender.broken() is None:
             self._opened(self._clock.monotonic(), changed)
+        return True
 
     def _shut(self, now: float, broken: Broken) -> None:
         if now - self._since >= STEADY:
@@ -332,14 +343,23 @@ class _Line:
         changed.set()
 
 
+FATES: Mapping[type[Fate], SentFate] = {
+    Confirmed: "confirmed",
+    Rejected: "refused",
+    TooLarge: "too_large",
+    Unroutable: "unroutable",
+    Unknown: "unanswered",
+}
+
+
 class _Batch:
     """The messages of one call: what is sent of them, and how each ended."""
 
-    def __init__(
-        self, destination: Destination, ran: Callable[[], float], monotonic: Callable[[], float]
-    ) -> None:
-        self._of, self._ran, self._monotonic = destination, ran, monotonic
-        self._begun = monotonic()
+    def __init__(self, destination: Destination, ran: Callable[[], float], *, is_watched: bool) -> None:
+        self._of, self._ran = destination, ran
+        self._fates: Counter[SentFate] = Counter()
+        self._confirmed: list[float] = []
+        self._is_watched = is_watched
         self._endings: list[list[Ending | None]] = []
         self._places: list[tuple[int, int]] = []
         self.outgoing: list[Outgoing] = []
@@ -360,7 +380,22 @@ class _Batch:
 
     def tell(self, index: int, fate: Fate) -> None:
         run, place = self._places[index]
-        self._endings[run][place] = ending_of(fate, self._ran(), self._monotonic() - self._begun)
+        ran = self._ran()  # since the call began: the history keeps how long the confirm took
+        self._endings[run][place] = ending_of(fate, ran)
+        if self._is_watched:
+            self._fates[FATES[type(fate)]] += 1
+            if isinstance(fate, Confirmed):
+                self._confirmed.append(ran)
+
+    def told(self, runs: Sequence[Sequence[Leased]]) -> SentBatch:
+        """For who watches: what nobody told is unanswered."""
+        unanswered = len(self.outgoing) - sum(self._fates.values())
+        fates = dict(self._fates)
+        if unanswered:
+            fates["unanswered"] = fates.get("unanswered", 0) + unanswered
+        headers = [each.message.headers for run in runs for each in run]
+        of, began = self._of, self._ran()
+        return SentBatch(of.queue, of.connector.name, of.to.text, fates, self._confirmed, began, headers)
 
     def endings(self, why: str, retry_in: float = 0.0) -> list[list[Ending]]:
         """How each ended; what nobody told is unsent."""
@@ -368,11 +403,11 @@ class _Batch:
         return [[unsent if each is None else each for each in run] for run in self._endings]
 
 
-def ending_of(fate: Fate, ran: float, took: float) -> Ending:
-    """What the broker's answer means for a message. `took`: seconds until it came."""
+def ending_of(fate: Fate, ran: float) -> Ending:
+    """What the broker's answer means for a message."""
     match fate:
         case Confirmed():
-            return Returned(0, (), ran, took=took)
+            return Returned(0, (), ran)
         case Rejected(reason):
             return Raised(Refused(f"The broker refused it: {reason}."), 0, ran)
         case Unroutable(reason):

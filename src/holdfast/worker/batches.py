@@ -46,7 +46,13 @@ class BatchCalls:
                     try:
                         body = _body(consumer, leased)
                         started.append(
-                            (lane, Context(leased, lane, consumer.steps, self.endings.completions), body)
+                            (
+                                lane,
+                                Context(
+                                    leased, lane, consumer.steps, self.endings.completions, lane.started_at
+                                ),
+                                body,
+                            )
                         )
                         continue
                     except BodyUnreadable as error:

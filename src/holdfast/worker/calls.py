@@ -30,7 +30,8 @@ from ..telemetry.logs import Log
 from .around import Around, called
 from .batches import BatchCalls
 from .board import Board
-from .endings import Endings, named
+from .endings import Endings
+from .lateness import named
 from .runs import RunCalls
 from .serving import ByCall
 from .stepping import Suspended, answered, first_step, forget_cancellation
@@ -132,6 +133,9 @@ class Calls:
                     if ending is not None:
                         self.endings.end(lane, leased, ending)
                 lane = self.pacing.next_lane(lane.queue, now)  # the handler can take the next lane
+                if lane is not None and self._lanes:  # it came after those that wait here: oldest first
+                    self._lanes.append(lane)
+                    lane = self._lanes.popleft()
         self.changed.set()
 
     def _runner_stays(self) -> None:
@@ -151,7 +155,7 @@ class Calls:
         """The handler's ending; None if it is over already: settled in the handler's transaction, or given up."""
         context: Context | None = None
         if consumer.takes_context:
-            context = Context(leased, lane, consumer.steps, self.endings.completions)
+            context = Context(leased, lane, consumer.steps, self.endings.completions, lane.started_at)
         ending: Ending | None
         if consumer.is_async:
             step = self._step(lane, leased, consumer, context)

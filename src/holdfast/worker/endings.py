@@ -16,11 +16,12 @@ from msgspec import structs
 from ..bodies.codec import Unreadable as BodyUnreadable
 from ..bodies.keys import Keys, Unopened
 from ..clock import EPOCH, Clock, DatabaseTime
-from ..errors import LeaseLost
+from ..errors import LeaseLost, PoisonedActivity
 from ..handlers.consumer import Consumer
 from ..handlers.context import Context, Dead, Snooze
 from ..model.message import Reason
-from ..model.work import Leased, Outcome, Settlement
+from ..model.replies import kind_of
+from ..model.work import Leased, Left, Outcome, Settlement
 from ..rules.blame import ending_of
 from ..rules.classify import describe
 from ..rules.delivery import (
@@ -53,6 +54,8 @@ from ..rules.traces import Place, Told
 from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .board import Board
+from .lateness import Lateness, named
+from .quotes import masking_for
 from .traces import Traces, error_of, place_of
 from .transactions import Completions
 
@@ -78,6 +81,9 @@ class Endings:
         self.clock, self.time, self.board, self.watch = clock, time, board, watch
         self.traces, self.told = Traces(), Told()
         self.hear: Heard | None = None  # in tests of applications
+        # What ended: in its handler's transaction; without being done; as a failure.
+        self.completed = self.others = self.failures = 0
+        self.lateness = Lateness(time)
         self._starts: dict[
             str, int
         ] = {}  # by the consumer's name: the smallest limit of attempts of any failure
@@ -87,16 +93,14 @@ class Endings:
         message = leased.message
         if is_doubtful(leased) and (ending := unfit(leased, _policy(consumer, leased))) is not None:
             if isinstance(ending, StartsSpent):
-                log.warning(
-                    "message.poison", "Message %(message_id)s of type %(type)s is poison in %(queue)s: "
-                    "its %(attempts_max)d attempts are used up",
-                    **named(leased), attempts_max=_policy(consumer, leased).retry.starts_max,
-                )  # fmt: skip
+                log_poison(leased, _policy(consumer, leased).retry.starts_max)
             return ending
         if (deadline := message.deadline) is not None and self.time.now() > deadline:
             return Expired()
         if lane.stop is Stop.CANCELLED:
             return Cancelled()
+        if (message.due_raw or message.created_raw) < self.lateness.before_raw:
+            self.lateness.tell(leased)
         if log.tells(logging.INFO):
             log.info(
                 "message.started",
@@ -159,21 +163,29 @@ class Endings:
                     "message.raised_late",
                     "The handler of message %(message_id)s in %(queue)s raised %(error)s after the message had been "
                     "settled",
-                    **named(leased), error=type(ending.error).__name__, traceback=self.traces.bare(ending.error),
+                    **named(leased), error=type(ending.error).__name__, traceback=self._shown(leased, ending),
                 )  # fmt: skip
             self.forget([leased.message.seq])
+            self.completed += 1
             if self.watch is not None:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
             if self.hear is not None:
                 self.hear(leased, Returned(), None)
         return left
 
-    def end(self, lane: Lane, leased: Leased, ending: Ending, took: float | None = None) -> None:
-        if self.board is not None:
-            self.board.ended(leased.message.seq, leased.attempt + 1 >= self._fewest_starts(lane.queue))
+    def end(
+        self, lane: Lane, leased: Leased, ending: Ending, took: float | None = None, left: Left | None = None
+    ) -> None:
+        """An attempt has ended. `left`: what its consumer leaves behind if the message died; see `EndsMore`."""
+        self.note_end(leased)
         if type(ending) is not Returned:
             ending = self.traces.placed(ending)
         settlement = self.concluded(leased, ending)
+        if left is not None:
+            settlement = with_left(settlement, left)
+        if type(ending) is not Returned and settlement is not None:
+            self.others += 1
+            self.failures += settlement.failed
         if settlement is None:
             self.forget([leased.message.seq])
         elif settlement.error is not None:
@@ -181,16 +193,28 @@ class Endings:
         if self.watch is not None:
             seen = settlement
             if settlement is not None and settlement.traceback is not None:
-                seen = structs.replace(settlement, traceback=self._bare(ending))
+                seen = structs.replace(settlement, traceback=self._shown(leased, ending))
             self.watch.end(leased, seen)
         if self.hear is not None:
             self.hear(leased, ending, settlement)
         self.pacing.end(lane, settlement, took)
 
-    def _bare(self, ending: Ending) -> str | None:
-        """The traceback for logs and traces, without the messages of exceptions: they may quote a payload."""
-        error = error_of(ending)
-        return None if error is None else self.traces.bare(error)
+    def note_end(self, leased: Leased) -> None:
+        """Its handler is not to blame for what happens to the process from now on."""
+        if self.board is not None:
+            frail = leased.attempt + 1 >= self._fewest_starts(leased.message.queue)
+            self.board.ended(leased.message.seq, frail)
+
+    def _shown(self, leased: Leased, ending: Ending) -> str | None:
+        """The traceback for logs and traces: texts of exceptions are masked, and so is what they quote of the message.
+
+        A call with many messages may quote any of them: there exceptions have only their types.
+        """
+        error, consumer = error_of(ending), self.consumers[leased.message.queue]
+        if error is None or not consumer.policy.tracebacks:
+            return None
+        masking = None if consumer.batch else masking_for(leased.message, consumer.masking, consumer.keys)
+        return self.traces.shown(error, masking, consumer.policy.error_chars)
 
     def _log_failure(self, leased: Leased, ending: Ending, settlement: Settlement, error: str) -> None:
         """One line with the place; the whole traceback once for each cause and minute."""
@@ -201,7 +225,7 @@ class Endings:
             where = None if place is None else place.name
             cause = settlement.fingerprint or fingerprint(error, _reason(settlement), where)
             if self.told.is_due(cause, self.clock.monotonic()):
-                trace = self._bare(ending)
+                trace = self._shown(leased, ending)
         log_failure(leased, settlement, error.partition(":")[0], place, trace)
 
     def _fewest_starts(self, queue: str) -> int:
@@ -226,6 +250,18 @@ class Endings:
         if self.board is not None:
             for seq in seqs:
                 self.board.settled(seq)
+
+
+def with_left(settlement: Settlement | None, left: Left) -> Settlement | None:
+    """The settlement of a death with what the consumer leaves behind; any other as it is."""
+    if settlement is None or settlement.outcome is not Outcome.DEAD:
+        return settlement
+    return structs.replace(
+        settlement,
+        delta=left.delta,
+        emits=(*settlement.emits, *left.emits),
+        halt=settlement.halt and left.halts,
+    )
 
 
 def _policy(consumer: Consumer, leased: Leased) -> HandlerPolicy:
@@ -304,6 +340,18 @@ def sealed(settlement: Settlement, keys: Keys) -> Settlement:
     return structs.replace(settlement, emits=tuple(emits), copy=None)
 
 
+def log_poison(leased: Leased, attempts_max: int) -> None:
+    """It was started as often as allowed; of an activity, whose it is."""
+    kind = kind_of(leased.message.type, leased.message.headers)
+    told: dict[str, Any] = {**named(leased), "attempts_max": attempts_max}
+    what = "Message %(message_id)s of type %(type)s"
+    if isinstance(kind, PoisonedActivity):
+        what += ", activity %(activity)s#%(activity_id)d of instance %(instance)s,"
+        told |= {"instance": kind.instance, "activity": kind.activity_name, "activity_id": kind.activity_id}
+    text = f"{what} is poison in %(queue)s: its %(attempts_max)d attempts are used up"
+    log.warning("message.poison", text, **told)
+
+
 def log_failure(
     leased: Leased, settlement: Settlement, kind: str, place: Place | None, trace: str | None
 ) -> None:
@@ -328,15 +376,3 @@ def log_failure(
 
 def _reason(settlement: Settlement) -> Reason:
     return settlement.last_reason or settlement.reason or Reason.UNKNOWN
-
-
-def named(leased: Leased) -> dict[str, Any]:
-    """The fields of a log record about a message. Never its body, headers or dedupe key."""
-    message = leased.message
-    return {
-        "message_id": message.id,
-        "type": message.type,
-        "queue": message.queue,
-        "stream": message.stream,
-        "attempt": leased.attempt,
-    }

@@ -16,6 +16,7 @@ import msgspec
 
 from ..clock import Clock
 from ..errors import NotMigrated, StoreTooSlow, StoreUnavailable
+from ..handlers.consumer import EndsMore
 from ..model.work import Batch, Report, Settlement
 from ..rules import delivery, holding
 from ..rules.delivery import Ending, give_back
@@ -28,7 +29,7 @@ from ..store.moments import moment_of
 from ..store.plans import engine
 from ..telemetry.logs import Log
 from .calls import Calls
-from .endings import Endings
+from .endings import Endings, with_left
 from .trouble import Trouble
 
 log = Log("holdfast.worker")
@@ -237,6 +238,9 @@ class Refusal:
     async def _one_by_one(self, lane: Fence, refusal: Exception | None) -> None:
         """The messages of one lane, each under the lease that the one before it leaves. The first refused one fails."""
         fence, members = lane, self.lanes[lane]
+        if len(members) > 1 and any(each.delta is not None for each in members):
+            await self._give_back(lane, members, refusal)
+            return
         for n, member in enumerate(members):
             rest = members[n + 1 :]
             following = rest[0].leased.message.seq if rest else self.moves.get(lane[0])
@@ -252,6 +256,40 @@ class Refusal:
             if rest:
                 fence = (rest[0].leased.message.seq, rest[0].leased.epoch)
 
+    async def _give_back(self, lane: Fence, members: list[Settlement], refusal: Exception | None) -> None:
+        """A run that is a unit, the turn of an orchestration: all of it comes again, each message alone."""
+        assert refusal is not None
+        if isinstance(refusal, StoreTooSlow):
+            raise refusal
+        self._told(members[0], refusal)
+        again = [
+            await self._failed(each, delivery.BatchFailed(delivery.Raised(refusal, each.flags, each.ran)))
+            for each in members
+        ]
+        if await self._refused(stamped(lane, again), []) is not None:
+            waits = [give_back(each.leased, CULPRIT_WAITS) for each in members]
+            await self._once(stamped(lane, waits), [])
+
+    async def _failed(self, settlement: Settlement, ending: Ending) -> Settlement:
+        """The settlement of a failure; a death with what its consumer leaves behind."""
+        leased, endings = settlement.leased, self.exchanges.endings
+        consumer = endings.consumers[leased.message.queue]
+        more = await consumer.left(leased, ending) if isinstance(consumer, EndsMore) else None
+        concluded = self._concluded(settlement, ending)
+        found = concluded if more is None else with_left(concluded, more)
+        assert found is not None
+        return found
+
+    def _told(self, member: Settlement, refusal: Exception) -> None:
+        log.error(
+            "settlement.refused",
+            "The database refused to settle message %(message_id)s: %(error)s",
+            message_id=member.leased.message.id,
+            type=member.leased.message.type,
+            queue=member.leased.message.queue,
+            error=type(refusal).__name__,
+        )
+
     async def _fail(
         self,
         fence: Fence,
@@ -261,15 +299,8 @@ class Refusal:
         moves: list[tuple[int, int]],
     ) -> bool:
         """Settle the message as failed. False: its stream stops here, and what ran behind it runs again."""
-        failed = self._concluded(member, delivery.Raised(refusal, member.flags, member.ran))
-        log.error(
-            "settlement.refused",
-            "The database refused to settle message %(message_id)s: %(error)s",
-            message_id=member.leased.message.id,
-            type=member.leased.message.type,
-            queue=member.leased.message.queue,
-            error=type(refusal).__name__,
-        )
+        failed = await self._failed(member, delivery.Raised(refusal, member.flags, member.ran))
+        self._told(member, refusal)
         if rest_of_run(failed) == "continue" and await self._refused(stamped(fence, [failed]), moves) is None:
             return True
         again = [self._concluded(each, delivery.Interrupted(each.flags, each.ran)) for each in rest]

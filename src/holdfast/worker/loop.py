@@ -33,14 +33,16 @@ from ..store.plans import engine, sequences
 from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .around import Around
+from .attendance import Attendance
 from .board import Board
 from .calls import Calls
+from .drains import Drains
 from .endings import Endings
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
 from .periodic import every, until
 from .serving import Serving, served_by
-from .standings import Companion, telling
+from .standings import Companion, telling, watched
 from .ticking import Step, Ticking
 from .transactions import Completions
 from .trouble import Trouble, tell_mended
@@ -87,6 +89,7 @@ class Worker:
         self.suspects = False  # a suspect waits for the quarantine
         served = served_by(handlers, queues, clock)
         self._attended = [each for each in served if isinstance(each, Attended)]
+        watched((*self._attended, *companions), watch)
         paces: dict[str, Pace] = {}
         self.gate = Gate(store, clock, paces, settings.lease, quarantine)
         gate = self.gate if any(each.limits(each.queue).is_gated for each in served) else None
@@ -102,6 +105,9 @@ class Worker:
         self.endings = endings = Endings(
             consumers, self.pacing, self.completions, clock, self.time, board, watch
         )
+        self.attendance = Attendance(store, settings, self.name, quarantine=quarantine)
+        endings.lateness.follow(self.attendance, settings.warn_late)
+        self.drains = Drains(endings, clock, watch, self.name)
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
         self.calls = Calls(
             consumers, self.serving.by_call, self.pacing, endings, clock, self._changed, board, watch, around
@@ -151,7 +157,7 @@ class Worker:
             await asyncio.to_thread(heartbeat.join, LAST_WORDS)
             with suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(LAST_WORDS):
-                    await self.store.arun(engine.retire_worker(self.number))
+                    await self.attendance.leave(self.number)
 
     async def _register(self) -> None:
         pause, is_told = PAUSE_MIN, False
@@ -160,8 +166,8 @@ class Worker:
             try:
                 # Before it draws its own number: after a switch-over or a restore sequences may be behind.
                 tell_mended(await self.store.arun(sequences.mend(raised, quick=True)))
-                self.number = await self.store.arun(engine.register_worker(self.name, queues))
-                await self.gate.begin(self.number, queues)
+                self.number = await self.attendance.arrive(queues)
+                await self.gate.begin(self.number, queues, self.attendance.back_for)
                 break
             except StoreUnavailable as error:
                 if self.pacing.stopping:
@@ -313,6 +319,8 @@ class Worker:
         batch = await self._exchanges.exchange(report, asked_at)
         answered_at = self.clock.monotonic()
         self.time.hear(batch.now, answered_at)
+        self.endings.lateness.heard(batch.now)
+        self.drains.exchanged(report, batch, self.pacing, self.ticking)
         if self.gate.is_needed:
             self.gate.heard_paused(batch.paused)
         if self.watch is not None:
@@ -448,6 +456,7 @@ class Worker:
             self.board.suspects_wait(self.suspects)
         if (trouble := self.trouble.untold()) is not None:
             await self.store.arun(engine.note_trouble(self.number, *trouble))
+            await self.attendance.back(served.names, self.trouble.waited())
         # A rest of 50 times the duration: this stays a small part of the time.
         return 50 * (self.clock.monotonic() - begun)
 

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from ..handlers.consumer import RunConsumer
-from ..model.work import Leased
+from ..errors import StoreUnavailable, UsageError
+from ..handlers.consumer import EndsMore, RunConsumer
+from ..model.work import Leased, Left
 from ..rules import delivery
 from ..rules.delivery import Ending, goes_alone
 from ..rules.lanes import Lane
@@ -27,6 +27,28 @@ if TYPE_CHECKING:
 RUN_BYTES = 4 * 1024 * 1024  # of the bodies in one call; a single one may be larger
 
 Run = tuple[Lane, list[Leased]]
+
+
+class _Ran:
+    """A call, as its consumer sees it."""
+
+    __slots__ = ("begun", "calls")
+
+    def __init__(self, calls: Calls, begun: float) -> None:
+        self.calls, self.begun = calls, begun
+
+    def __call__(self) -> float:
+        return self.calls.clock.monotonic() - self.begun
+
+    def began(self, run: Sequence[Leased]) -> None:
+        if self.calls.board is not None:
+            for leased in run:
+                self.calls.board.began(leased.message.seq)
+
+    def over(self, run: Sequence[Leased]) -> None:
+        if self.calls.board is not None:
+            for leased in run:
+                self.calls.endings.note_end(leased)
 
 
 class RunCalls:
@@ -50,7 +72,7 @@ class RunCalls:
     async def run(self, queue: str, consumer: RunConsumer, lanes: list[Lane]) -> None:
         """Call as long as these lanes have messages, and take more lanes where there is room."""
         while lanes:
-            runs, lanes = self._begin(consumer, lanes)
+            runs, lanes = await self._begin(consumer, lanes)
             if runs:
                 await self._call(queue, consumer, runs)
                 lanes = [lane for lane, _ in runs] + lanes
@@ -63,7 +85,7 @@ class RunCalls:
 
     # -- beginning
 
-    def _begin(self, consumer: RunConsumer, lanes: list[Lane]) -> tuple[list[Run], list[Lane]]:
+    async def _begin(self, consumer: RunConsumer, lanes: list[Lane]) -> tuple[list[Run], list[Lane]]:
         """The runs of the next call, and the lanes that are not in it. A message that has failed is in it alone."""
         alone = next((lane for lane in lanes if lane.waiting and goes_alone(lane.waiting[0])), None)
         now, room, left = self.calls.clock.monotonic(), consumer.batch, RUN_BYTES
@@ -74,7 +96,7 @@ class RunCalls:
             if room <= 0 or (runs and size > left) or (alone is not None and lane is not alone):
                 others.append(lane)
                 continue
-            run = self._begin_run(consumer, lane, now, room, left)
+            run = await self._begin_run(consumer, lane, now, room, left)
             if run is None:
                 continue
             if not run:
@@ -85,7 +107,7 @@ class RunCalls:
             left -= sum(len(leased.message.body) for leased in run)
         return runs, others
 
-    def _begin_run(
+    async def _begin_run(
         self, consumer: RunConsumer, lane: Lane, now: float, most: int, bytes_max: int
     ) -> list[Leased] | None:
         """A lane's messages for the call. Empty: its head ended without a call. None: the lane gave up its handler."""
@@ -95,12 +117,13 @@ class RunCalls:
         for place, leased in enumerate(run):
             ending = self.endings.before(lane, leased, consumer)
             if ending is None:
-                if self.calls.board is not None:
+                if self.calls.board is not None and not isinstance(consumer, EndsMore):
                     self.calls.board.began(leased.message.seq)
                 continue
             self.pacing.shorten(lane, max(1, place))
             if place == 0:
-                self.endings.end(lane, leased, ending)
+                ending, more = await self._more(consumer, leased, ending)
+                self.endings.end(lane, leased, ending, left=more)
             return run[:place]  # the others have their turn in the next call
         return run
 
@@ -113,9 +136,7 @@ class RunCalls:
         begun, watch = self.calls.clock.monotonic(), self.calls.watch
         answers: Sequence[Sequence[Ending]]
         try:
-            call = consumer.call_runs(
-                queue, [run for _, run in runs], lambda: self.calls.clock.monotonic() - begun
-            )
+            call = consumer.call_runs(queue, [run for _, run in runs], _Ran(self.calls, begun))
             if watch is None:
                 answers = await call
             else:
@@ -132,14 +153,42 @@ class RunCalls:
         finally:
             forget_cancellation(task)
         took = (self.calls.clock.monotonic() - begun) / sum(len(run) for _, run in runs)
-        for (lane, run), endings in zip(runs, answers, strict=True):
+        ended = [
+            await self._with_more(consumer, run, each) for (_, run), each in zip(runs, answers, strict=True)
+        ]
+        forget_cancellation(task)
+        # From here on nothing is awaited: what a run leaves behind is handed in together.
+        for (lane, run), endings in zip(runs, ended, strict=True):
             self.calls.task_of.pop(lane, None)
-            for leased, ending in zip(run, endings, strict=True):
+            for leased, (ending, more) in zip(run, endings, strict=True):
                 if lane.running is leased:
-                    self.endings.end(lane, leased, ending, took)
+                    self.endings.end(lane, leased, ending, took, more)
                 else:  # it went back with the rest of its run
                     self.endings.forget([leased.message.seq])
         self.calls.changed.set()
+
+    async def _with_more(
+        self, consumer: RunConsumer, run: Sequence[Leased], endings: Sequence[Ending]
+    ) -> list[tuple[Ending, Left | None]]:
+        if not isinstance(consumer, EndsMore):
+            return [(each, None) for each in endings]
+        try:
+            return [await self._more(consumer, *each) for each in zip(run, endings, strict=True)]
+        except asyncio.CancelledError:  # it is stopped at this moment: it comes again, and counts as it did
+            return [(delivery.Unsent("Stopped: its end was not stored.", 0.0), None) for _ in run]
+
+    async def _more(
+        self, consumer: RunConsumer, leased: Leased, ending: Ending
+    ) -> tuple[Ending, Left | None]:
+        """What a death leaves behind beside the dead letter. Where that cannot be found out now, it comes again."""
+        if isinstance(ending, delivery.Returned) or not isinstance(consumer, EndsMore):
+            return ending, None
+        try:
+            return ending, await consumer.left(leased, ending)
+        except StoreUnavailable as error:
+            return delivery.Unsent(
+                f"{type(error).__name__}: the end of its instance was not stored.", 1.0
+            ), None
 
     def _failed(self, consumer: RunConsumer, runs: list[Run], error: BaseException) -> list[list[Ending]]:
         """The call itself failed or was stopped: what became of its messages is not known."""

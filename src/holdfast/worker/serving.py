@@ -119,6 +119,7 @@ def _limit(consumer: Consumer, queue: str) -> Limit:
         timeout=limits.timeout,
         ahead=limits.ahead and consumer.policy.retry.starts_max > 1,
         per_key=limits.per_key,
+        run=limits.run,
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..clock import Clock
 from ..model.endpoint import Connection, Standing
 from ..store import Store
 from ..store.plans import endpoints
+from ..telemetry import Watch
 
 LOOKS_EVERY = 1.0
 TELLS_EVERY = 10.0
@@ -25,6 +26,20 @@ class Companion(Protocol):
     """What runs beside a worker until it stops: an inbox."""
 
     async def run(self, stopping: asyncio.Event) -> None: ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """What tells a watch about its broker."""
+
+    watch: Watch | None
+
+
+def watched(things: Iterable[object], watch: Watch | None) -> None:
+    """From now on they tell this watch what they send and receive."""
+    for each in things:
+        if isinstance(each, Watched):
+            each.watch = watch
 
 
 def telling(

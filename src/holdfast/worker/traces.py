@@ -18,7 +18,7 @@ from ..model.text import visible
 from ..rules import traces
 from ..rules.classify import describe
 from ..rules.delivery import BatchFailed, Ending, Raised, TimedOut, TrialFailed, Unreadable
-from ..rules.redact import Masking, kept
+from ..rules.redact import ROOM, Masking, kept
 from ..rules.traces import Frame, Place, Section, Walk
 
 TEXT_CHARS = 300  # of the text of a chained exception, a member of a group, a note
@@ -103,9 +103,11 @@ class Traces:
             known = self._walks[tuple(key)] = traces.walk(error, LIBRARIES), codes
         return known[0]
 
-    def bare(self, error: BaseException) -> str | None:
-        """The traceback of `error` without the messages of exceptions: of each only its type."""
-        return self.text(error, type(error).__name__, None)
+    def shown(self, error: BaseException, masking: Masking | None, chars: int) -> str | None:
+        """The traceback of `error` for logs and traces. `masking` None: of each exception only its type."""
+        if masking is None:
+            return self.text(error, type(error).__name__, None)
+        return self.text(error, kept(describe(error, ROOM * chars), chars, masking), masking)
 
     def text(self, error: BaseException, told: str, masking: Masking | None) -> str | None:
         """The traceback of `error`. `told` is its text as it is stored, masked. None: it has no traceback."""

@@ -25,6 +25,7 @@ class Trouble:
         self.error: str | None = None  # of the last one, also when it is over
         self.timeouts = 0  # statement timeouts that are not stored yet
         self._story: str | None = None
+        self._waited = 0.0
         self._waiting: set[str] = set()
         self._began = 0.0
         self._lock = threading.Lock()
@@ -54,6 +55,7 @@ class Trouble:
                 return
             seconds = self.clock.monotonic() - self._began
             self.since, self.over_at = None, wall_clock()
+            self._waited = max(self._waited, seconds)
             self._story = f"It waited {seconds:.1f} s for the database: {self.error}"
         log.warning(
             "store.available",
@@ -61,6 +63,12 @@ class Trouble:
             seconds=seconds,
             worker=self.worker,
         )
+
+    def waited(self) -> float:
+        """For how many seconds the database could not be used, the longest since this was asked."""
+        with self._lock:
+            waited, self._waited = self._waited, 0.0
+        return waited
 
     def untold(self) -> tuple[str, int] | None:
         """What is not stored for operators yet: the last outage that is over, and how many timeouts there were."""

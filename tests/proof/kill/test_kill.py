@@ -162,6 +162,7 @@ def difference(left: dict[str, Any], before: dict[str, Any], after: dict[str, An
 
 ORDINARY = (
     "publish_keys", "publish_in_transaction", "claim", "done_move", "done_emit", "complete", "recover", "redrive_many",
+    "tick",
 )  # fmt: skip
 
 
@@ -190,9 +191,6 @@ EXEMPT = {
     "leases_free": "locks for a look and writes nothing",
     # Not killed here yet: each is one statement in a transaction of other verbs, and tests/orchestrations/test_storm.py
     # kills workers at random.
-    "apply_turns": "the delta of a turn, inside of settle",
-    "instance_begin": "beside the start message of an instance",
-    "instance_trouble": "a remark for people",
     "rename_add": "beside the subscriptions of a worker",
     "op_rename_forget": "beside the subscriptions that an operator drops",
 }

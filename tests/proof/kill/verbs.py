@@ -22,13 +22,21 @@ from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode
 from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
-from holdfast.model.work import Report, Settlement, Want
+from holdfast.model.outage import Began, Ended, WentOn
+from holdfast.model.schedule import Definition
+from holdfast.model.work import Delta, Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
 from holdfast.requests import verbs as asking
 from holdfast.requests.verbs import Arrival, Opening
 from holdfast.rules.numbers import raised
+from holdfast.rules.recurrence import every
+from holdfast.rules.timeline import occurrence_id
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
+from holdfast.schedules.setting import timeline_of
+from holdfast.schedules.ticker import Ticker
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore, Store
 from holdfast.store.plans import (
@@ -37,9 +45,14 @@ from holdfast.store.plans import (
     dead_queries,
     endpoints,
     engine,
+    instance_orders,
+    instances,
     keys,
+    moving,
     operator,
+    outages,
     queues,
+    schedules,
     sequences,
     slots,
 )
@@ -48,7 +61,7 @@ from holdfast.store.plans.audit import Entry
 from holdfast.store.recognise import recognise
 from holdfast.store.statement import Alone, Bound, Plan, Runnable, Statement, bound
 from tests.proof.contents import PEN, Contents
-from tests.store.box import cancelled, dead, done, failed, given_back, released
+from tests.store.box import cancelled, dead, done, failed, given_back, paused, released
 
 Verb = Callable[["Hands"], Any]
 
@@ -327,8 +340,65 @@ def alert_told(h: Hands) -> None:
     needs(told, "news that was taken once")
 
 
+def register(h: Hands) -> None:
+    """A worker comes after a time without one: the outage that was left open ends, another begins."""
+
+    def decide(_: Any, now: Any) -> Began:
+        return Began("absent", now, now, now, now)
+
+    _, found, has_begun, _ = h.run(outages.arrive("four", ["q"], 300.0, decide))
+    needs(has_begun and found is not None and found.number == 3, "an outage that begins")
+
+
+def outage_goes_on(h: Hands) -> None:
+    verdict = h.run(
+        outages.look(300.0, 30.0, lambda open, *_: open and WentOn(open, open.back_at, open.began_at))
+    )
+    needs(verdict is not None, "an outage that is open")
+
+
+def outage_ends(h: Hands) -> None:
+    verdict = h.run(outages.look(300.0, 30.0, lambda open, *_: open and Ended(open, h.contents.now)))
+    needs(verdict is not None, "an outage that is open")
+
+
 def take_turn(h: Hands) -> None:
     needs(h.run(alerts.take_turn("alerts", 60.0)), "a turn")
+
+
+def turned(h: Hands, **changes: object) -> Settlement:
+    """A turn of an instance: the end of a message, a row of the journal, the next state, in one settlement."""
+    mark = str(uuid5(NAMESPACE_OID, "mark"))
+    row = {
+        "id": "a", "execution": 0, "turn": 1, "part": 0, "body": "{}", "begin": None, "state": "running",
+        "mark": mark, "entries": 1, "size": 2, "result": None, "status": None, "timers": [], "calls": [],
+        "starts": [{"id": "child", "queue": "c@1", "start": mark, "reply": None, "attributes": None}], **changes,
+    }  # fmt: skip
+    return replace_struct(done(h.leased("a1")), delta=Delta("turns", (row,)))
+
+
+# --- Schedules --------------------------------------------------------------------------------------------------------
+
+
+def defined(name: str, seconds: int) -> Definition:
+    return define(Settings(), name, every(seconds=seconds), "t", {"of": name})
+
+
+def tick(h: Hands) -> None:
+    """All that is due fires: messages with and without a stream, rows that go on, and a note."""
+    ticker = Ticker(h.store, h.store.clock, None, tuple)
+    for name in ("k1", "k2", "k3"):
+        row = h.store.read(schedules.get(name))
+        needs(row is not None and row.next_at is not None and row.next_at <= h.contents.now, f"{name} is due")
+        for each in timeline_of(row).occurrences(row.created_at, h.contents.now, 100):
+            h.contents.names[occurrence_id(row.incarnation, each.key)] = f"{name}/{each.key}"
+    ticker._tick()
+
+
+def set_in_transaction(h: Hands) -> None:
+    with h.transaction() as db:
+        recognise(db).run(h.store.bound(setting.put(defined("new", 60), None)))
+        h.business(db)
 
 
 ORDERS = Endpoint("destination", "orders", "rabbitmq", "shop.events, key {type}")
@@ -410,6 +480,15 @@ def verbs() -> dict[str, Verb]:
         "again": lambda h: h.exchange(failed(h.leased("a1")), failed(h.leased("u1"))),
         "aside": lambda h: h.exchange(failed(h.leased("a1"), ordering="available")),
         "dead": lambda h: h.exchange(dead(h.leased("a1")), dead(h.leased("u1"))),
+        "pause": lambda h: h.exchange(paused(h.leased("a1"))),
+        "turn": lambda h: h.exchange(turned(h)),
+        "turn_pause": lambda h: h.exchange(turned(h, body=None, state="paused", trouble="changed")),
+        "instance_begin": lambda h: h.run(
+            instances.begin(h.new("new1", queue="q", stream="i"), '{"customer":"17"}')
+        ),
+        "instance_suspend": lambda h: h.run(instance_orders.suspend("f", "why")),
+        "instance_resume": lambda h: h.run(instance_orders.resume("k", "q")),
+        "instance_reopen": lambda h: h.run(instances.reopen("q", "h", h.contents.ids["h1"])),
         "dead_halt": lambda h: h.exchange(dead(h.leased("a1"), on_dead="halt")),
         "give_back": lambda h: h.exchange(given_back(h.leased("a1"))),
         "release": lambda h: h.exchange(released(h.leased("a1"))),
@@ -420,10 +499,13 @@ def verbs() -> dict[str, Verb]:
         "renew": renew,
         "recover": lambda h: h.run(engine.recover()),
         "report_death": report_death,
-        "register": lambda h: h.run(engine.register_worker("four", ["q"])),
+        "register": register,
         "announce_stop": lambda h: h.run(engine.announce_stop(h.contents.workers["one"])),
         "note_trouble": lambda h: h.run(engine.note_trouble(h.contents.workers["one"], "It waited.", 1)),
-        "retire": lambda h: h.run(engine.retire_worker(h.contents.workers["three"])),
+        "retire": lambda h: h.run(outages.leave(h.contents.workers["three"])),
+        "retire_dead": lambda h: h.run(outages.leave(h.contents.workers["three"], died=True)),
+        "outage_goes_on": outage_goes_on,
+        "outage_ends": outage_ends,
         "subscribe": lambda h: h.run(engine.subscribe({"q": ["new"], "z": ["new"]})),
         "order_cancel": about("a4", o.cancel),
         "order_cancel_leased": about("g1", o.cancel),
@@ -470,6 +552,8 @@ def verbs() -> dict[str, Verb]:
         "prune_deaths": prune("deaths"),
         "prune_audit": prune("audit"),
         "prune_alerts": prune("alerts"),
+        "prune_outages": prune("outages"),
+        "prune_notes": prune("notes"),
         "prune_requests": prune("requests"),
         "request": ask,
         "request_resolve": resolve("open"),
@@ -489,6 +573,18 @@ def verbs() -> dict[str, Verb]:
         "breaker": trip,
         "rate": lambda h: h.run(breakers.take("dependency", 3, 1.0, 5)),
         "slots": hold_slots,
+        "tick": tick,
+        "move": lambda h: h.run(moving.move(h.contents.ids["t1"], None, 300.0)),
+        "cancel_scheduled": lambda h: h.run(moving.cancel(h.contents.ids["t1"])),
+        "schedule_set": lambda h: h.run(setting.put(defined("new", 60), None)),
+        "schedule_set_again": lambda h: h.run(setting.put(defined("k1", 70), None)),
+        "schedule_set_in_transaction": set_in_transaction,
+        "schedule_drop": lambda h: h.run(setting.drop("k1")),
+        "schedule_declare": lambda h: h.run(setting.declare([defined("c1", 60), defined("c2", 60)], None)),
+        "schedule_pause": lambda h: h.run(schedules.pause("k2", "why")),
+        "schedule_resume": lambda h: h.run(setting.resume("k4")),
+        "schedule_skip": lambda h: h.run(setting.skip("k1")),
+        "zones_seen": lambda h: h.run(schedules.tell_zones("2026a", ["c1"], 60.0)),
     }
 
 
@@ -502,7 +598,7 @@ def finish(h: Hands) -> list[tuple[str, str | None, int | None, str]]:
     h.run(engine.subscribe({"q": ["new"], "z": ["new"]}))
     for queue in QUEUES:
         h.run(queues.unpause(queue))
-    for name in "abefghnpxy":
+    for name in "abefghiknpxy":
         for queue in QUEUES:
             try:
                 h.run(operator.resume(queue, name))

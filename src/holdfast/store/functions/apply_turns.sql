@@ -41,6 +41,8 @@ begin
         if v_begin is not null then
             insert into holdfast.journal (id, execution, turn, part, body)
             values (r ->> 'id', (r ->> 'execution')::int + 1, 0, 0, v_begin);
+            -- What runs for ever keeps the execution that has just ended, and none before.
+            delete from holdfast.journal j where j.id = r ->> 'id' and j.execution < (r ->> 'execution')::int;
         end if;
         insert into holdfast.instance (id, queue, start, mark, reply, attributes, started_at)
         select s.value ->> 'id', s.value ->> 'queue', (s.value ->> 'start')::uuid, (s.value ->> 'start')::uuid,

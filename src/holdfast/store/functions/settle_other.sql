@@ -1,7 +1,8 @@
 -- Attempts that did not simply end well: wait and try again, leave the order, die, or end as cancelled; also those done
 -- with steps to write down, and what follows such a message in its run. The delay, the counters and the place come
 -- from the rules; here they are applied if the lease of the run still stands. Answers one row for each that was held;
--- `removed` says whether it left the order, `halt` that it stops its stream, `dedupe` is the key of one that has ended.
+-- `removed` says whether it left the order, `halt` what stops its stream, `dedupe` is the key of one that has ended.
+-- One that pauses its stream stays at its place and is no head any more, until the stream is resumed.
 create or replace function holdfast.settle_other(p_other json, p_keep int, p_now timestamptz)
 returns table (seq bigint, run bigint, epoch int, queue text, stream text, place bigint, removed boolean, halt text,
                type text, dedupe text)
@@ -16,7 +17,7 @@ begin
     for o in
         select x.*, l.worker from json_to_recordset(p_other) as x (
             seq bigint, run bigint, epoch int, outcome text, delay float8, flags int, failed boolean, counted boolean,
-            refunded boolean, started boolean, aside boolean, halt boolean, reason int, last_reason int, error text, ran int,
+            refunded boolean, started boolean, aside boolean, halt boolean, pause text, reason int, last_reason int, error text, ran int,
             fingerprint text, traceback text)
           join holdfast.lease l on l.seq between x.run and x.run and l.epoch = x.epoch
     loop
@@ -40,8 +41,9 @@ begin
                    reason = coalesce(o.reason, t.reason),
                    claimable_at = p_now + o.delay * interval '1 second',
                    position = case when removed then null else t.position end, xact = null,
-                   head = t.head or removed
+                   head = (t.head or removed) and not (o.pause is not null and t.position is not null)
              where t.seq = o.seq;
+            halt := case when m.position is not null then o.pause end;
         else
             delete from holdfast.message t where t.seq = o.seq;
             if o.outcome = 'dead' then

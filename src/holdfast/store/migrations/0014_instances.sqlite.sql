@@ -18,6 +18,9 @@ begin
      where new.row ->> 'body' is not null
      union all
     select new.row ->> 'id', (new.row ->> 'execution') + 1, 0, 0, new.row ->> 'begin' where new.row ->> 'begin' is not null;
+    -- What runs for ever keeps the execution that has just ended, and none before.
+    delete from holdfast_journal
+     where new.row ->> 'begin' is not null and id = new.row ->> 'id' and execution < new.row ->> 'execution';
     update holdfast_instance
        set execution = execution + (new.row ->> 'begin' is not null),
            turn = case when new.row ->> 'begin' is null then new.row ->> 'turn' else 0 end,

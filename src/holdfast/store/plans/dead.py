@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ...model.message import Stillborn
+from ...errors import Refused
+from ...model import names, replies
+from ...model.message import Reason, Stillborn
 from ...model.names import SCOPED
 from ..statement import Plan, Verb, single, statements
 from ..values import as_id, instant
-from . import operator
+from . import engine, instances, operator
 from .operator import OrderMoved, advance, hold_first, still_first
 from .queries import Row
 from .rows import Back
@@ -58,7 +60,15 @@ def redrive(keys: Sequence[Key], out: bool, delays: Mapping[Key, float] | None =
     letters = [each for each in locked if first.get((each.id, each.queue)) is each]
     if not letters:
         return []
+    if out and (turn := next((each for each in letters if names.is_versioned(each.queue)), None)) is not None:
+        raise Refused(
+            f"Dead letter {turn.id} is a turn of instance {turn.stream}, whose messages keep their order: redrive it "
+            "without `--now`."
+        )
     halted = yield from _halted(letters)
+    for each in sorted(letters, key=lambda each: each.stream or ""):
+        if each.stream is not None and names.is_versioned(each.queue):
+            yield from instances.reopen(each.queue, each.stream, each.id)
     if out:
         back = [Back(each.id, each.queue, each.number, each.stream, None, True) for each in letters]
     else:
@@ -150,10 +160,31 @@ def discard(key: Key, why: str | None = None) -> Plan[str | None]:
     if not locked:
         raise OrderMoved
     (letter,) = locked
+    halted: Halted = {}
+    if letter.stream is not None and (yield from instances.poisoned(letter.queue, letter.stream, letter.id)):
+        halted = yield from _halted([letter])
+    yield from _answer(named)
     yield sql("op_dead_ended", **named, outcome="discarded", why=why)
     yield sql("op_dead_free", **_one(key))
     yield sql("op_dead_delete", **named)
+    if halted:  # its instance has ended for good: what waits in its stream comes late, and ends
+        yield from _lift(halted)
+        return None
     return letter.stream if letter.stream is not None and (yield from _halts(letter)) else None
+
+
+def _answer(named: Mapping[str, object]) -> Plan[None]:
+    """An instance that waits for these letters (`on_dead="wait"`) waits no longer: the call has failed."""
+    rows = yield sql("op_dead_awaited", **named)
+    text, reason = "Cancelled: the dead letter was discarded by an operator.", Reason.CANCELLED
+    found = [
+        replies.failed(as_id(id), headers, f"discarded/{epoch}", text, reason)
+        for id, headers, epoch in rows
+        if replies.waits_for_letter(headers)
+    ]
+    answers = [each for each in found if each is not None]
+    if answers:
+        yield from engine.append(answers)
 
 
 def bear(letters: Sequence[Stillborn]) -> Plan[dict[UUID, datetime]]:

@@ -11,7 +11,7 @@ from ..text import Text
 from ..values import as_id
 from . import queries
 from .operator import ago
-from .queries import DEATH, LETTER, Row, shape
+from .queries import DEATH, LETTER, Row, by_subject, shape
 
 sql = statements("dead_queries")
 
@@ -47,6 +47,7 @@ CHOICES = {
         False: "not exists (select 1 from holdfast.stream s where s.queue = d.queue and s.name = d.stream"
         " and s.halted_by = cast(d.id as text) and s.halted_at = d.died_at)"
     },
+    "awaited": {False: """(d.headers is null or d.headers not like '%"holdfast-on-dead":"wait"%')"""},
 }
 
 Place = tuple[int, int, str, str]  # where a letter stands among the others: position, seq, id, queue
@@ -54,9 +55,13 @@ Place = tuple[int, int, str, str]  # where a letter stands among the others: pos
 
 def _asked(name: str, wanted: Mapping[str, Any], *behind: str | Text) -> Query:
     """A statement with the conditions that are used, their values, and what follows them."""
-    conditions, params = ["true"], {}
+    conditions: list[str] = ["true"]
+    params: dict[str, Any] = {}
     for name_, value in wanted.items():
         if value is None or name_ == "text":
+            continue
+        if name_ == "subject":
+            params[name_] = value
             continue
         conditions.append(CHOICES[name_][value] if name_ in CHOICES else CONDITIONS[name_])
         if name_ == "place":
@@ -65,7 +70,8 @@ def _asked(name: str, wanted: Mapping[str, Any], *behind: str | Text) -> Query:
             params[name_] = [str(each) for each in value]
         elif name_ not in CHOICES:
             params[name_] = value
-    where: list[str | Text] = [Text(f" where {' and '.join(conditions)}")]
+    behind_subject = by_subject(params, conditions)
+    where: list[str | Text] = [Text(f" where {' and '.join(conditions)}"), *behind_subject]
     if wanted.get("text") is not None:
         where.append(TEXT)
         params["text"] = wanted["text"]

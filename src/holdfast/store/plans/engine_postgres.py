@@ -19,6 +19,7 @@ from ..text import DEFAULT_SCHEMA, Dialect, load
 from ..values import as_id, encode
 from .deltas import deltas_postgres
 from .families import found_postgres, looks_postgres
+from .firing import PostgresSchedules
 from .operator_postgres import PostgresOperator
 from .requests_postgres import PostgresRequests
 from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, STREAM, Unread, by_queue, share
@@ -76,6 +77,7 @@ class PostgresEngine:
         self._parts = {
             "engine": self,
             "operator": PostgresOperator(schema, errors_kept),
+            "schedules": PostgresSchedules(),
             "requests": PostgresRequests(),
         }
 
@@ -263,7 +265,7 @@ class PostgresEngine:
             "seq": [each.message.seq for each in leased] or None,
             "run": [each.run for each in leased] or None,
             "epoch": [each.run_epoch for each in leased] or None,
-            "ran": [round((s.ran if s.took is None else s.took) * 1000) for s in done] or None,
+            "ran": [round(s.ran * 1000) for s in done] or None,
             "other": encode([_other(s) for s in other]) if other else None,
             "move_from": [run for run, _ in moved] or None,
             "move_to": [following for _, following in moved] or None,
@@ -345,6 +347,7 @@ def _other(s: Settlement) -> dict[str, object]:
         "started": s.started,
         "aside": s.aside,
         "halt": s.halt,
+        "pause": s.pause,
         "reason": s.reason,
         "last_reason": s.last_reason,
         "error": s.error,

@@ -17,6 +17,7 @@ from ..text import Dialect, load
 from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode, for_sqlite, when
 from .deltas import apply_sqlite
 from .families import NEVER, look_sqlite
+from .firing import SqliteSchedules
 from .operator_sqlite import SqliteOperator
 from .requests_sqlite import SqliteRequests
 from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
@@ -50,6 +51,7 @@ class SqliteEngine:
         self._parts = {
             "engine": self,
             "operator": SqliteOperator(self, errors_kept),
+            "schedules": SqliteSchedules(),
             "requests": SqliteRequests(time),
         }
         self.appliers: dict[str, str] = {}  # of deltas, beside those in sql/: name -> statement
@@ -225,10 +227,7 @@ class SqliteEngine:
     def _settle_done(
         self, done: Sequence[Settlement], streams: dict[tuple[str, str], Stream], now: int
     ) -> Plan[None]:
-        ends = {
-            s.leased.message.seq: round((s.ran if s.took is None else s.took) * 1000) << FLAG_BITS | s.flags
-            for s in done
-        }
+        ends = {s.leased.message.seq: round(s.ran * 1000) << FLAG_BITS | s.flags for s in done}
         seqs = encode(list(ends))
         yield sql("settle_history", done=encode(ends), bits=FLAG_BITS)
         yield sql("settle_dedupe", seqs=seqs)
@@ -261,6 +260,7 @@ class SqliteEngine:
                     reason=s.reason,
                     claimable_at=now + round(s.delay * 1_000_000),
                     removed=int(removed),
+                    paused=int(s.pause is not None),
                     **counters,
                 )
             case Outcome.DEAD:
@@ -292,7 +292,7 @@ class SqliteEngine:
                 streams,
                 message,
                 removed=removed,
-                halt=str(message.id) if s.halt and s.outcome is Outcome.DEAD else None,
+                halt=str(message.id) if s.halt and s.outcome is Outcome.DEAD else s.pause,
             )
 
     def _with_error(self, errors: str | None, s: Settlement, now: int) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from . import engine
 
 sql = statements("instances")
 
+PENDING, PENDING_BYTES = 100, 64 * 1024  # of the messages behind a poisoned one that its error carries
 OPEN = ("running", "paused", "suspended")  # states of an instance that has not ended
 
 
@@ -27,6 +29,16 @@ class Stand(NamedTuple):
     mark: UUID
     state: str
     reply: str | None
+    entries: int
+    size: int
+
+
+class Last(NamedTuple):
+    """What the end of an instance whose turn is poison needs: where it stands, and what else waits in its stream."""
+
+    stand: Stand | None
+    pending: list[dict[str, Any]]
+    left_out: int
 
 
 class Shown(NamedTuple):
@@ -83,12 +95,47 @@ def queue_of(id: str) -> Plan[tuple[str, str] | None]:
 
 
 @single
-def stand(id: str) -> Plan[Stand | None]:
-    rows = yield sql("instance_stand", id=id)
-    if not rows:
-        return None
-    start, execution, turn, mark, state, reply = rows[0]
-    return Stand(as_id(start), execution, turn, as_id(mark), state, reply)
+def stands(ids: Sequence[str]) -> Plan[dict[str, Stand]]:
+    """Where these instances stand, by their ids."""
+    rows = yield sql("instance_stands", ids=list(ids))
+    return {
+        id: Stand(as_id(start), execution, turn, as_id(mark), *rest)
+        for id, start, execution, turn, mark, *rest in rows
+    }
+
+
+@single
+def journals(ids: Sequence[str]) -> Plan[dict[str, list[tuple[int, int, str]]]]:
+    """(turn, part, text) of each row of the current execution of these instances, in order."""
+    rows = yield sql("instance_journals", ids=list(ids))
+    found: dict[str, list[tuple[int, int, str]]] = {id: [] for id in ids}
+    for id, turn, part, body in rows:
+        found[id].append((turn, part, body))
+    return found
+
+
+def last(queue: str, id: str, without: int) -> Plan[Last]:
+    """For the end of an instance: where it stands, and the messages of its stream but this one, bounded."""
+    found = (yield from stands([id])).get(id)
+    rows = yield sql("instance_pending", queue=queue, id=id, seq=without, count=PENDING + 1)
+    pending: list[dict[str, Any]] = []
+    room = PENDING_BYTES
+    for message_id, type, body, position, created in rows[:PENDING]:
+        room -= len(body)
+        if room < 0:
+            break
+        at = instant(created)
+        pending.append(
+            {
+                "id": str(message_id),
+                "type": type,
+                "position": position,
+                "created_at": at.isoformat(),
+                "body": body,
+            }
+        )
+    ((count,),) = yield sql("instance_pending_count", queue=queue, id=id, seq=without)
+    return Last(found, pending, count - len(pending))
 
 
 @single
@@ -96,6 +143,16 @@ def journal(id: str, execution: int) -> Plan[list[tuple[int, int, str]]]:
     """(turn, part, text) of each row of an execution, in order."""
     rows = yield sql("instance_journal", id=id, execution=execution)
     return [(turn, part, body) for turn, part, body in rows]
+
+
+def reopen(queue: str, id: str, poison: UUID) -> Plan[None]:
+    """The dead letter that ended this instance comes back: the instance is open again."""
+    yield sql("instance_reopen", id=id, queue=queue, poison=poison)
+
+
+def poisoned(queue: str, id: str, poison: UUID) -> Plan[bool]:
+    """Whether this dead letter ended this instance."""
+    return bool((yield sql("instance_poisoned", id=id, queue=queue, poison=poison)))
 
 
 @single
@@ -109,8 +166,3 @@ def show(id: str) -> Plan[Shown | None]:
         turned_at=instant(shown.turned_at),
         ended_at=instant(shown.ended_at),
     )
-
-
-@single
-def note_trouble(id: str, execution: int, turn: int, trouble: str) -> Plan[None]:
-    yield sql("instance_trouble", id=id, execution=execution, turn=turn, trouble=trouble)

@@ -12,9 +12,8 @@ from ..values import BEGINNING, as_id
 sql = statements("keys")
 
 NOBODY = str(UUID(int=0))
-Seal = Callable[
-    [UUID, str, str], str | None
-]  # id, type, stored text -> other text, or None if it cannot be opened
+# What it is bound to (the id of a message, a name), type, stored text -> other text; None: it does not open.
+Seal = Callable[[UUID | str, str, str], str | None]
 
 
 class Bodies(NamedTuple):
@@ -23,6 +22,7 @@ class Bodies(NamedTuple):
     read: str
     write: str
     start: tuple[Any, ...]
+    of_messages: bool = True  # False: texts that stand beside messages, bound to a name
 
 
 TABLES = {
@@ -30,6 +30,10 @@ TABLES = {
     "dead": Bodies("keys_next_dead", "keys_set_dead", (NOBODY, "", 0)),
     "death": Bodies("keys_next_death", "keys_set_death", (NOBODY, "", None, 0)),
     "event": Bodies("keys_next_event", "keys_set_event", ("", 0)),
+    "journal": Bodies("keys_next_journal", "keys_set_journal", ("", 0, 0, 0), of_messages=False),
+    "result": Bodies("keys_next_result", "keys_set_result", ("",), of_messages=False),
+    "status": Bodies("keys_next_status", "keys_set_status", ("",), of_messages=False),
+    "schedule": Bodies("keys_next_schedule", "keys_set_schedule", ("",)),
     "request": Bodies("keys_next_request", "keys_set_request", (NOBODY,)),
     "request_result": Bodies("keys_next_request_result", "keys_set_request_result", (NOBODY,)),
 }
@@ -51,7 +55,7 @@ def reseal(
     changed, unopened, width = 0, 0, len(bodies.start)
     for row in rows:
         id, type_, old = row[width:]
-        new = seal(as_id(id), type_, old)
+        new = seal(as_id(id) if bodies.of_messages else id, type_, old)
         if new is None:
             unopened += 1
         else:

@@ -38,6 +38,7 @@ STREAM = (
     " created_at error failed_at worker until newest_at"
 )
 ENDED = "queue type stream subject outcome ended_at started_at due_at attempts failures status why origin"
+ENDED_FOUND = "id queue type stream subject outcome ended_at started_at due_at attempts failures status why"
 WORKER = "id name started_at seen_at queues asleep stopping leases"
 
 DEATH = "id queue died_at seq type reason last_reason fingerprint worker error body"
@@ -122,6 +123,33 @@ CONDITIONS = {
     "reason": "d.reason = :reason",
     "states": "d.state = any (:states::text[])",
 }
+SUBJECT = "queries/op_subject"  # a condition on how the subject begins
+
+
+def by_subject(params: dict[str, Any], conditions: list[str]) -> tuple[str, ...]:
+    """Adds a condition on the subject: the whole, or how it begins (ends with *). Returns what is put behind them."""
+    subject = params.get("subject")
+    if subject is None:
+        return ()
+    if not subject.endswith("*"):
+        conditions.append("d.subject = :subject::text")
+        return ()
+    del params["subject"]
+    if subject == "*":
+        conditions.append("d.subject is not null")
+        return ()
+    params["subject_from"], params["subject_to"] = subject[:-1], beyond(subject[:-1])
+    return (SUBJECT,)
+
+
+def beyond(beginning: str) -> str:
+    """The first text that is behind all with this beginning, by bytes. Surrogates are no characters."""
+    last = ord(beginning[-1]) + 1
+    if last > 0x10FFFF:
+        return beyond(beginning[:-1]) if len(beginning) > 1 else beginning * 2
+    return beginning[:-1] + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)
+
+
 PLACES = {None: "true", True: "d.position is not null", False: "d.position is null"}
 
 
@@ -139,16 +167,54 @@ def find(
     statement without its parameters, and would read and join the whole table.
     """
     params = {name: value for name, value in wanted.items() if value is not None}
-    conditions = [PLACES[ordered], *(CONDITIONS[name] for name in params)]
-    tail = f" where {' and '.join(conditions)} {ORDERS[order]} limit {int(limit)}"
-    rows = yield Query((*FOUND, Text(tail)), params)
+    conditions = [PLACES[ordered], *(CONDITIONS[name] for name in params if name != "subject")]
+    behind = by_subject(params, conditions)
+    where, tail = Text(f" where {' and '.join(conditions)}"), Text(f" {ORDERS[order]} limit {int(limit)}")
+    rows = yield Query((*FOUND, where, *behind, tail), params)
     return shape(DELIVERY, rows)
+
+
+@single
+def ended(
+    *,
+    newest: bool = True,
+    limit: int = 50,
+    late: float | None = None,
+    since: datetime | None = None,
+    **wanted: Any,
+) -> Plan[list[Row]]:
+    """Lines of history that match. By a subject they are found quickly; by anything else the history is read.
+
+    `late`: those that began more than so many seconds after they were due, the latest first.
+    """
+    params = {name: value for name, value in wanted.items() if value is not None}
+    conditions = ["true", *(CONDITIONS[name] for name in params if name != "subject")]
+    behind = by_subject(params, conditions)
+    order = f"d.ended_at {'desc' if newest else ''}, d.id"
+    if since is not None:
+        params["since"] = since
+        conditions.append("d.ended_at >= :since::timestamptz")
+    if late is not None:
+        params["late"] = late
+        behind, order = (*behind, "queries/op_ended_late"), "d.started_at - d.due_at desc, d.id"
+    where = Text(f" where {' and '.join(conditions)}")
+    tail = Text(f" order by {order} limit {int(limit)}")
+    rows = yield Query(("queries/op_ended_find", where, *behind, tail), params)
+    return shape(ENDED_FOUND, rows)
 
 
 @single
 def poison_candidates(attempts: int, limit: int) -> Plan[list[Row]]:
     """Failed messages with at least so many attempts that will be retried, most attempts first."""
     rows = yield Query((*FOUND, "queries/op_poison"), {"attempts": attempts, "limit": limit})
+    return shape(DELIVERY, rows)
+
+
+@single
+def stuck(before: datetime, at: datetime, queue: str | None, limit: int) -> Plan[list[Row]]:
+    """Messages that were due before a moment and are not in hand now, the oldest first."""
+    params = {"before": before, "at": at, "queue": queue, "limit": limit}
+    rows = yield Query((*FOUND, "queries/op_stuck"), params)
     return shape(DELIVERY, rows)
 
 

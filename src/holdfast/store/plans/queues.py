@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...errors import Refused
 from ..statement import Plan, Verb, single, statements
 from ..values import BEGINNING, as_id, instant
-from . import endpoints, engine, operator, requests
+from . import endpoints, engine, operator, outages, requests
 from .operator import OrderMoved, advance, ago, end, in_hands
 from .rows import Pruned
 
@@ -138,6 +138,9 @@ PRUNED = {
     "workers": "op_prune_workers",
     "audit": "op_prune_audit",
     "alerts": "op_prune_alerts",
+    "instances": "op_prune_instances",
+    "outages": "op_prune_outages",
+    "notes": "op_prune_notes",
 }
 
 
@@ -160,9 +163,16 @@ def prune(what: str, age: float | None, limit: int, mark: Any = None) -> Plan[Pr
         params["queue"], params["name"] = mark or ("", "")
     elif what == "dedupe":
         params["since"] = mark or BEGINNING
+    elif what == "workers" and before is not None:
+        yield from outages.keep(before)
+    elif what == "outages":
+        del params["limit"]  # there are few
     gone = yield sql(PRUNED[what], **params)
     if what == "workers":
         yield from endpoints.prune()
+    elif what == "instances" and gone:
+        yield sql("op_prune_journals", ids=[id for (id,) in gone])
+        return Pruned(len(gone), True, None)  # how many a batch takes depends on their journals
     if (
         what == "dedupe" and len(gone) < limit
     ):  # then those with a window of their own, which end by themselves

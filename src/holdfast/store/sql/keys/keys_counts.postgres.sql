@@ -12,6 +12,18 @@ select 'death' as place, case when left(body, length(:sealed)) = :sealed then su
 select 'event' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.event where body is not null
  union all
+select 'journal' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
+  from holdfast.journal where body is not null
+ union all
+select 'result' as place, case when left(result, length(:sealed)) = :sealed then substring(result from '"key":"([^"]*)"') end as key
+  from holdfast.instance where result is not null
+ union all
+select 'status' as place, case when left(status, length(:sealed)) = :sealed then substring(status from '"key":"([^"]*)"') end as key
+  from holdfast.instance where status is not null
+ union all
+select 'schedule' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
+  from holdfast.schedule where body is not null
+ union all
 select 'request' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.request
  union all

@@ -1,2 +1,2 @@
 -- Where the messages of an instance go. Nothing is locked.
-select queue, state from holdfast.instance where id = :id
+select queue, state from holdfast.instance_state(:id)

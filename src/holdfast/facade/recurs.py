@@ -1,0 +1,99 @@
+"""Recurring work: schedules in code, and those that are set at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..errors import InvalidSettings
+from ..model.schedule import Definition, Planned
+from ..rules.patterns import Rule
+from ..rules.tick import CAP, GRACE, Overlap, Policy
+from ..schedules import setting
+from ..schedules.defining import define, schedule_name
+from .publishes import Publishes
+
+
+class Recurs(Publishes, Protocol):
+    """`app.schedule`, `app.set_schedule`, `app.drop_schedule`."""
+
+    def schedule(
+        self, name: str, rule: Rule | str, type: str, body: object = None, *,
+        misfire: Policy | None = None, cap: int | None = CAP, max_late: float | None = None, grace: float = GRACE,
+        overlap: Overlap = "allow", jitter: int | None = None, stream: str | None = None, subject: str | None = None,
+        headers: Mapping[str, Any] | None = None, queue: str | None = None,
+    ) -> None:  # fmt: skip
+        """Publish a message whenever the rule says: `app.schedule("nightly", daily("02:30"), "report.due")`.
+
+        It is stored when a worker of this application starts, like subscriptions. `misfire`: what happens to
+        occurrences that nobody fired in time: "all" (of more than `cap` the newest), "latest", or "skip" (what is
+        later than `grace` seconds); `max_late`: what is later than so many seconds is left out in any case.
+        `overlap`: what happens while the one before has not ended: "allow", "queue", "skip", "replace". The rest is as
+        in `publish` (docs/schedules.md).
+        """
+        made = self._defined(
+            name, rule, type, body,
+            misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
+            subject=subject, headers=headers, queue=queue,
+        )  # fmt: skip
+        if made.name in self._schedules and self._schedules[made.name] != made:
+            raise InvalidSettings(
+                f"There is already a schedule named {made.name!r}: give one of them another name."
+            )
+        self._schedules[made.name] = made
+
+    def set_schedule(
+        self, name: str, rule: Rule | str, type: str, body: object = None, *, on: object = None,
+        misfire: Policy | None = None, cap: int | None = CAP, max_late: float | None = None, grace: float = GRACE,
+        overlap: Overlap = "allow", jitter: int | None = None, stream: str | None = None, subject: str | None = None,
+        headers: Mapping[str, Any] | None = None, queue: str | None = None,
+    ) -> Planned:  # fmt: skip
+        """Set a schedule at run time, in your own transaction when `on` is your connection or session.
+
+        `app.set_schedule(f"birthday/{user.id}", yearly(user.born, "09:00", zone=user.zone), "birthday.due", on=db)`.
+        On an existing name it changes that schedule, and no occurrence comes twice. The answer says what is next.
+        """
+        made = self._defined(
+            name, rule, type, body,
+            misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
+            subject=subject, headers=headers, queue=queue,
+        )  # fmt: skip
+        return self.publishing.store_with(lambda: setting.put(made, self.keys), on, verb="set_schedule")
+
+    async def aset_schedule(
+        self, name: str, rule: Rule | str, type: str, body: object = None, *, on: object = None,
+        misfire: Policy | None = None, cap: int | None = CAP, max_late: float | None = None, grace: float = GRACE,
+        overlap: Overlap = "allow", jitter: int | None = None, stream: str | None = None, subject: str | None = None,
+        headers: Mapping[str, Any] | None = None, queue: str | None = None,
+    ) -> Planned:  # fmt: skip
+        """Like `set_schedule`, for async code and async connections or sessions."""
+        made = self._defined(
+            name, rule, type, body,
+            misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
+            subject=subject, headers=headers, queue=queue,
+        )  # fmt: skip
+        return await self.publishing.astore_with(
+            lambda: setting.put(made, self.keys), on, verb="aset_schedule"
+        )
+
+    def drop_schedule(self, name: str, *, on: object = None) -> bool:
+        """End a schedule that was set at run time. What it has published stays. False: there was none of that name."""
+        known = schedule_name(name)
+        return self.publishing.store_with(lambda: setting.drop(known), on, verb="drop_schedule")
+
+    async def adrop_schedule(self, name: str, *, on: object = None) -> bool:
+        """Like `drop_schedule`, for async code and async connections or sessions."""
+        known = schedule_name(name)
+        return await self.publishing.astore_with(lambda: setting.drop(known), on, verb="adrop_schedule")
+
+    def _defined(
+        self, name: str, rule: Rule | str, type: str, body: object, *,
+        misfire: Policy | None, cap: int | None, max_late: float | None, grace: float, overlap: Overlap,
+        jitter: int | None, stream: str | None, subject: str | None, headers: Mapping[str, Any] | None,
+        queue: str | None,
+    ) -> Definition:  # fmt: skip
+        return define(
+            self.settings, name, rule, type, body,
+            misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
+            subject=subject, headers=headers, queue=queue,
+        )  # fmt: skip

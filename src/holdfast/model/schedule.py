@@ -1,0 +1,151 @@
+"""Schedules as they are stored, and what a tick decides about them, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+Origin = Literal["code", "call"]
+NAME_MAX = 190  # characters; a stream `schedule/NAME` must be possible
+
+SCHEDULE, KEY, LOCAL, AT = (
+    "holdfast-schedule",
+    "holdfast-occurrence",
+    "holdfast-local",
+    "holdfast-at",
+)  # headers of an occurrence's message
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a schedule does, as it is given: checked, the body as JSON text that is not sealed."""
+
+    name: str
+    rule: str  # canonical
+    type: str
+    body: str
+    headers: str | None
+    stream: str | None
+    subject: str | None
+    queue: str | None
+    misfire: str
+    cap: int | None
+    max_late: float | None
+    grace: float
+    overlap: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A row of the table. `last`: what became of the last message, if that matters: 1 waits, 2 was started."""
+
+    name: str
+    incarnation: UUID
+    origin: str
+    digest: str | None
+    rule: str
+    type: str
+    body: str
+    headers: str | None
+    stream: str | None
+    subject: str | None
+    queue: str | None
+    misfire: str
+    overlap: str
+    cap: int | None
+    version: int
+    max_late: float | None
+    grace: float
+    zones: str | None
+    next_key: str | None
+    next_at: datetime | None
+    last_key: str | None
+    last_at: datetime | None
+    last_id: UUID | None
+    fired: int
+    left_out: int
+    paused_at: datetime | None
+    paused_why: str | None
+    error: str | None
+    declared_at: datetime | None
+    created_at: datetime
+    changed_at: datetime
+    last: int | None
+    now: datetime  # the database's time when it was read
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A range of occurrences that were left out."""
+
+    first_key: str
+    last_key: str
+    count: int
+    why: str
+    at: datetime | None = None
+
+
+class Fired(NamedTuple):
+    """The message of an occurrence, to be stored."""
+
+    id: UUID
+    type: str
+    body: str
+    stream: str | None
+    subject: str | None
+    headers: str | None
+    due: datetime
+    queue: str | None
+    name: str  # of the schedule
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a tick decided about one schedule: where it goes on, what it fires and what it leaves out."""
+
+    row: Stored
+    next_key: str | None
+    next_at: datetime | None
+    last_key: str | None
+    fires: tuple[Fired, ...] = ()
+    notes: tuple[Note, ...] = ()
+    told: tuple[str, ...] = ()  # what was left out, in sentences: for the log
+    zones: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A schedule that was set: which occurrence is next, and when. None: there is none any more."""
+
+    name: str
+    key: str | None
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """Which occurrence of a schedule a message is: `ctx.occurrence`.
+
+    `key` is the same for whoever computes it: the local date, the local date and time, or the moment. `local` is what
+    the clock on the wall shows, `2026-03-29 03:00 Europe/Berlin`. A trigger has the key `trigger`.
+    """
+
+    name: str
+    key: str
+    local: str
+    at: datetime
+
+
+def occurrence_of(headers: dict[str, Any]) -> Occurrence | None:
+    """Which occurrence a message with these headers is; None: it does not come from a schedule."""
+    if SCHEDULE not in headers:
+        return None
+    try:
+        at = datetime.fromisoformat(str(headers[AT]))
+        return Occurrence(str(headers[SCHEDULE]), str(headers[KEY]), str(headers[LOCAL]), at)
+    except (KeyError, ValueError):  # written by somebody else
+        return None

@@ -1,0 +1,453 @@
+"""Schedules: what is next, what was left out and why, and what an operator may do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from ..errors import NotFound, Refused, UsageError
+from ..model.ids import new_id
+from ..model.schedule import Fired, Note, Stored
+from ..rules import recurrence
+from ..rules.patterns import Rule
+from ..rules.tick import SENTENCES, Why
+from ..rules.timeline import Occurrence
+from ..rules.wording import Upcoming, describe, upcoming
+from ..schedules import setting, zones
+from ..schedules.firing import messages, triggered
+from ..schedules.setting import timeline_of
+from ..store.plans import operator, queries, schedules
+from ..store.plans.audit import Entry
+from ..store.statement import Plan
+from .desk import Desk, log, said
+from .results import clock
+
+ScheduleWord = Literal["waiting", "due", "paused", "failed", "over", "orphaned"]
+WORDS = ("waiting", "due", "paused", "failed", "over", "orphaned")
+LATE = timedelta(seconds=60)  # a tick is late that has not come for so long
+UNDECLARED = timedelta(minutes=5)  # since a process that has it in its code was last seen
+LIVE = timedelta(seconds=60)  # a worker that was seen within this time runs
+BATCH, BACKFILL_MAX = 500, 100_000
+KINDS = ("every", "cron", "daily", "weekly", "monthly", "yearly")
+ALL = 100_000  # schedules in one command
+STATED = {"paused": "paused", "failed": "failed", "due": "late", "orphaned": "code"}  # looked for by an index
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleState:
+    """A schedule as an operator sees it. `next_at` is when a tick looks at it; None: paused, over or failed."""
+
+    name: str
+    state: ScheduleWord
+    rule: str
+    words: str  # the rule in English
+    type: str
+    queue: str | None
+    stream: str | None
+    subject: str | None
+    origin: str
+    misfire: str
+    cap: int | None
+    max_late: float | None
+    grace: float
+    overlap: str
+    next_key: str | None
+    next_at: datetime | None
+    last_key: str | None
+    last_at: datetime | None
+    last_id: UUID | None
+    fired: int
+    left_out: int
+    paused_at: datetime | None
+    paused_why: str | None
+    error: str | None
+    declared_at: datetime | None
+    created_at: datetime
+    changed_at: datetime
+    zones: str | None
+    incarnation: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Occurrences that did not fire, a range with both ends included, and why."""
+
+    at: datetime | None
+    first: str
+    last: str
+    count: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """An occurrence to come: its key, its moment, what the clock on the wall shows, and what is to be said about it."""
+
+    key: str
+    at: datetime
+    due: datetime
+    local: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDossier:
+    """A schedule, what comes next, and what was left out."""
+
+    state: ScheduleState
+    next: tuple[Next, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Backfilled:
+    """A backfill: how many occurrences the range has, how many were published, how many ids were in use."""
+
+    name: str
+    count: int
+    first: str | None
+    last: str | None
+    published: int
+    in_use: int
+    is_rehearsal: bool
+
+
+class Schedules:
+    """Questions and commands about schedules."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    # -- questions
+
+    def list(
+        self, *, prefix: str = "", state: str | None = None, after: str = "", limit: int = 50
+    ) -> Sequence[ScheduleState]:
+        """Schedules by name, those of a prefix or in a state."""
+        if state is not None and state not in WORDS:
+            raise UsageError(f"There is no state {state!r} of schedules; there are: {', '.join(WORDS)}.")
+        now = self._desk.ask(operator.moment())
+        live = self._has_workers(now)
+        found: list[ScheduleState] = []
+        while len(found) < limit:
+            rows = self._desk.ask(
+                schedules.listed(
+                    prefix=prefix, after=after, state=STATED.get(state or "", ""), late=now, limit=BATCH
+                )
+            )
+            states = [_state(row, now, live) for row in rows]
+            found += [each for each in states if state is None or each.state == state]
+            if len(rows) < BATCH:
+                break
+            after = rows[-1].name
+        return found[:limit]
+
+    def show(self, name: str, *, next: int = 5, notes: int = 20) -> ScheduleDossier:
+        """One schedule, what comes next with notes on clock changes, and what was left out."""
+        row = self._get(name)
+        told = self._desk.ask(schedules.notes(name, notes))
+        return ScheduleDossier(
+            _state(row, row.now, self._has_workers(row.now)),
+            tuple(self._coming(row, next)),
+            tuple(LeftOut(n.at, n.first_key, n.last_key, n.count, reason(n.why)) for n in told),
+        )
+
+    def next(self, name: str, count: int = 5) -> Sequence[Next]:
+        """The next occurrences of a schedule, with notes on clock changes."""
+        return self._coming(self._get(name), count)
+
+    def explain(
+        self, rule: Rule | str, *, zone: str = "UTC", count: int = 5
+    ) -> tuple[str, str, Sequence[Next]]:
+        """A rule as it is stored, in English, and when it would occur next. `zone`: of a cron expression alone."""
+        if isinstance(rule, str):
+            known = rule.split(" ", 1)[0] in KINDS
+            rule = recurrence.parse(rule) if known else recurrence.cron(rule, zone=zone)
+        now = self._desk.ask(operator.moment())
+        return rule.text, describe(rule), _next(upcoming(zones.timeline(rule), now, count), rule)
+
+    def moment(self, text: str) -> datetime:
+        """The moment that a person means: `2026-03-28 12:00 Europe/Berlin`."""
+        return zones.moment(text)
+
+    def why(self, name: str, key: str | None = None) -> Sequence[str]:
+        """Why a schedule does or does not fire; with a key: what became of that occurrence."""
+        row = self._get(name)
+        state = _state(row, row.now, self._has_workers(row.now))
+        told = [_sentence(state, row.now)]
+        for note in self._desk.ask(schedules.notes(name, 1000)):
+            if key is None or note.first_key <= key <= note.last_key:
+                told.append(_left(note))
+            if key is None and len(told) > 5:
+                break
+        if key is not None and len(told) == 1:
+            told += self._fate(row, key)
+        return told
+
+    def _fate(self, row: Stored, key: str) -> Sequence[str]:
+        from ..rules.timeline import occurrence_id
+        from .explain import why
+
+        id = occurrence_id(row.incarnation, key)
+        if any(self._desk.ask(queries.show(id))):
+            return [f"Occurrence {key} is message {id}.", *why(self._desk, id)]
+        if row.last_key is None or key > row.last_key:
+            return [f"Occurrence {key} has not come yet."]
+        return [
+            f"Occurrence {key}: no message {id} is known any more, and no note says that it was left out."
+        ]
+
+    # -- commands
+
+    def pause(self, name: str, *, why: str | None = None) -> None:
+        """Fire nothing until it is resumed. What falls due meanwhile is left out, with a note."""
+        text = said(why, self._desk.settings.error_chars)
+
+        def plan() -> Plan[None]:
+            yield from setting.found(name)
+            if not (yield from schedules.pause(name, text)):
+                raise Refused(f"Schedule {name!r} is paused already.")
+            yield from self._desk.note(Entry("schedules.pause", None, name, why=text))
+
+        self._desk.command(f"Schedule {name}", plan)
+        log.info("schedule.paused", "paused schedule %(schedule)s", schedule=name)
+
+    def resume(self, name: str, *, why: str | None = None) -> Sequence[LeftOut]:
+        """Let it go on with the next occurrence; also one that had an error. Returns what was left out."""
+        text = said(why, self._desk.settings.error_chars)
+
+        def plan() -> Plan[tuple[Note, ...]]:
+            left = yield from setting.resume(name)
+            yield from self._desk.note(Entry("schedules.resume", None, name, why=text))
+            return left
+
+        left = self._desk.command(f"Schedule {name}", plan)
+        log.info("schedule.resumed", "resumed schedule %(schedule)s", schedule=name)
+        return [LeftOut(None, n.first_key, n.last_key, n.count, reason(n.why)) for n in left]
+
+    def many(self, prefix: str, do: Callable[[str], object], *, state: str | None = None) -> Sequence[str]:
+        """Do something to all schedules of a prefix; returns the names of those to which it was done."""
+        if not prefix:
+            raise UsageError("Give the prefix of the schedules that are meant.")
+        done = []
+        for each in self.list(prefix=prefix, state=state, limit=ALL):
+            try:
+                do(each.name)
+                done.append(each.name)
+            except (Refused, NotFound):
+                continue
+        return done
+
+    def skip(self, name: str, *, why: str | None = None) -> str:
+        """Leave the next occurrence out; returns its key."""
+        text = said(why, self._desk.settings.error_chars)
+
+        def plan() -> Plan[Note]:
+            left = yield from setting.skip(name)
+            entry = Entry("schedules.skip", None, name, why=text, after={"key": left.last_key})
+            yield from self._desk.note(entry)
+            return left
+
+        left = self._desk.command(f"Schedule {name}", plan)
+        log.info(
+            "schedule.skipped", "skipped %(key)s of schedule %(schedule)s", key=left.last_key, schedule=name
+        )
+        return left.last_key
+
+    def trigger(self, name: str, *, why: str | None = None) -> UUID:
+        """Publish one more message now, with an id of its own; the rule goes on as before."""
+        text, id = said(why, self._desk.settings.error_chars), new_id()
+
+        def plan() -> Plan[None]:
+            row = yield from setting.found(name)
+            yield from schedules.fire([triggered(row, timeline_of(row), id, self._desk.keys)])
+            yield from self._desk.note(Entry("schedules.trigger", None, name, why=text, ids=[str(id)]))
+
+        self._desk.command(f"Schedule {name}", plan)
+        log.info("schedule.triggered", "triggered schedule %(schedule)s", schedule=name)
+        return id
+
+    def backfill(
+        self, name: str, begin: datetime, end: datetime, *, rehearse: bool = False, why: str | None = None
+    ) -> Backfilled:
+        """Publish the past occurrences from one moment to another, with the ids that they have or would have had.
+
+        Where a message with the id is pending or dead that delivery is left out. What has ended is published again: its
+        receiver knows it by its idempotency key. `rehearse`: only say what would be done.
+        """
+        row = self._get(name)
+        found = self._range(row, begin, end)
+        first, last = (found[0].key, found[-1].key) if found else (None, None)
+        if rehearse:
+            return Backfilled(name, len(found), first, last, 0, 0, is_rehearsal=True)
+        text, in_use = said(why, self._desk.settings.error_chars), 0
+        for start in range(0, len(found), BATCH):
+            part = found[start : start + BATCH]
+
+            def plan(part: Sequence[Occurrence] = part, is_first: bool = start == 0) -> Plan[int]:
+                now = yield from setting.found(name)
+                fires: tuple[Fired, ...] = messages(now, timeline_of(now), part, self._desk.keys)
+                left, _ = yield from schedules.fire(fires)
+                if is_first:
+                    after = {"first": first, "last": last, "count": len(found)}
+                    yield from self._desk.note(Entry("schedules.backfill", None, name, why=text, after=after))
+                return len(left)
+
+            in_use += self._desk.command(f"Schedule {name}", plan)
+        log.info(
+            "schedule.backfilled",
+            "backfilled %(count)d occurrences of schedule %(schedule)s",
+            count=len(found),
+            schedule=name,
+        )
+        return Backfilled(name, len(found), first, last, len(found) - in_use, in_use, is_rehearsal=False)
+
+    def drop(self, name: str, *, why: str | None = None) -> None:
+        """End a schedule for good. What it has published stays. If it is in code, the next start stores it anew."""
+        text = said(why, self._desk.settings.error_chars)
+
+        def plan() -> Plan[None]:
+            row = yield from setting.found(name)
+            yield from schedules.drop(name)
+            before: dict[str, Any] = {
+                "rule": row.rule,
+                "last": row.last_key,
+                "incarnation": str(row.incarnation),
+            }
+            yield from self._desk.note(Entry("schedules.drop", None, name, why=text), before, {})
+
+        self._desk.command(f"Schedule {name}", plan)
+        log.info("schedule.dropped", "dropped schedule %(schedule)s", schedule=name)
+
+    # -- parts
+
+    def _get(self, name: str) -> Stored:
+        row = self._desk.ask(schedules.get(name))
+        if row is None:
+            raise NotFound(f"There is no schedule {name!r}: `holdfast schedules list` shows all.")
+        return row
+
+    def _has_workers(self, now: datetime) -> bool:
+        return any(row["seen_at"] >= now - LIVE for row in self._desk.ask(queries.workers(100)))
+
+    def _coming(self, row: Stored, count: int) -> Sequence[Next]:
+        if not 1 <= count <= 1000:
+            raise UsageError(f"{count} occurrences are refused: ask for 1 to 1000.")
+        timeline = timeline_of(row)
+        after = row.now
+        pending = timeline.from_key(row.next_key) if row.next_key is not None else None
+        if (
+            pending is not None
+            and row.paused_at is None
+            and (row.last_key is None or pending.key > row.last_key)
+        ):
+            after = pending.at - timedelta(seconds=1)
+        found = upcoming(timeline, after, count)
+        return _next(
+            [each for each in found if row.last_key is None or each.occurrence.key > row.last_key],
+            timeline.rule,
+        )
+
+    def _range(self, row: Stored, begin: datetime, end: datetime) -> Sequence[Occurrence]:
+        for name, value in (("The beginning", begin), ("The end", end)):
+            if value.tzinfo is None:
+                raise UsageError(f"{name} of the range, {value}, has no time zone.")
+        if begin > end:
+            raise UsageError("The range ends before it begins: swap the two moments.")
+        if end > row.now:
+            raise UsageError("The range ends in the future: what is to come fires by itself.")
+        timeline = timeline_of(row)
+        if (count := timeline.count(begin - timedelta(seconds=1), end)) > BACKFILL_MAX:
+            raise Refused(
+                f"The range has {count:,} occurrences, and {BACKFILL_MAX:,} are allowed in one backfill: take a "
+                "smaller one."
+            )
+        return timeline.occurrences(begin - timedelta(seconds=1), end, BACKFILL_MAX)
+
+
+def reason(why: str) -> str:
+    """Why something was left out, as a sentence."""
+    try:
+        return SENTENCES[Why(why)]
+    except ValueError:
+        return f"{why}: a message with the id of the occurrence is there"
+
+
+def _left(note: Note) -> str:
+    what = f"occurrence {note.first_key} was" if note.count == 1 else (
+        f"{note.count:,} occurrences from {note.first_key} to {note.last_key} were"
+    )  # fmt: skip
+    return f"{what[0].upper()}{what[1:]} left out: {reason(note.why)}."
+
+
+def _state(row: Stored, now: datetime, live: bool) -> ScheduleState:
+    return ScheduleState(
+        name=row.name, state=_word(row, now, live), rule=row.rule, words=_words(row.rule), type=row.type,
+        queue=row.queue, stream=row.stream, subject=row.subject, origin=row.origin, misfire=row.misfire, cap=row.cap,
+        max_late=row.max_late, grace=row.grace, overlap=row.overlap, next_key=row.next_key, next_at=row.next_at,
+        last_key=row.last_key, last_at=row.last_at, last_id=row.last_id, fired=row.fired, left_out=row.left_out,
+        paused_at=row.paused_at, paused_why=row.paused_why, error=row.error, declared_at=row.declared_at,
+        created_at=row.created_at, changed_at=row.changed_at, zones=row.zones, incarnation=row.incarnation,
+    )  # fmt: skip
+
+
+def _word(row: Stored, now: datetime, live: bool) -> ScheduleWord:
+    if row.error is not None:
+        return "failed"
+    if row.paused_at is not None:
+        return "paused"
+    if row.next_at is None:
+        return "over"
+    declared = row.declared_at is not None and row.declared_at > now - UNDECLARED
+    if row.origin == "code" and live and not declared:
+        return "orphaned"
+    return "due" if row.next_at <= now else "waiting"
+
+
+def _words(rule: str) -> str:
+    try:
+        return describe(recurrence.parse(rule))
+    except Exception:  # a rule of a later release, or one that somebody wrote: the schedule shows its error
+        return rule
+
+
+def _sentence(state: ScheduleState, now: datetime) -> str:
+    lead = f"Schedule {state.name}"
+    match state.state:
+        case "failed":
+            return (
+                f"{lead} cannot fire: {state.error} Correct it and set it again, or `holdfast schedules resume "
+                f"{state.name}`."
+            )
+        case "paused":
+            because = f" ({state.paused_why})" if state.paused_why else ""
+            since = clock(state.paused_at, now)
+            return f"{lead} is paused since {since}{because}: `holdfast schedules resume {state.name}`."
+        case "over":
+            return f"{lead} has no next occurrence: its rule has ended."
+        case "orphaned":
+            return (
+                f"{lead} is orphaned: no worker that runs has it in its code, and nobody else fires it. "
+                f"`holdfast schedules drop {state.name}` ends it."
+            )
+        case "due":
+            since = clock(state.next_at, now)
+            return f"{lead} is due since {since}: a worker fires it at its next tick; without one it waits."
+        case _:
+            return f"{lead} waits for {state.next_key}, at {clock(state.next_at, now)}."
+
+
+def _next(found: Sequence[Upcoming], rule: Rule) -> Sequence[Next]:
+    return [
+        Next(
+            each.occurrence.key,
+            each.occurrence.at,
+            each.occurrence.due,
+            f"{each.local:%Y-%m-%d %H:%M} {rule.zone}",
+            each.note,
+        )
+        for each in found
+    ]

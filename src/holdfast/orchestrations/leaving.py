@@ -1,0 +1,171 @@
+"""What a turn leaves behind: a delta (its journal row, the state of its instance) and messages, as values.
+
+They are stored in one commit with the end of the messages that the turn consumed, fenced by (execution, turn).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from ..clock import from_micros, micros
+from ..model.failure import Category
+from ..model.message import NewMessage, Reason
+from ..model.replies import Reply, reply_of
+from ..model.work import Delta
+from ..store.plans.instances import Stand
+from .attributes import attributes_text, checked
+from .calling import call_headers
+from .declared import Activity
+from .failures import Failure, describe
+from .journal import Call, Child, Row, Start, Timer, encode, message_id
+from .messages import START, TIMER, WAKE, Pen, StartBody, TimerBody, child_cancelled, written
+from .outcome import Ask, End, Turn
+
+APPLIER = "turns"
+
+
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an instance ended, as it is stored."""
+
+    value: str | None = None  # JSON
+    failure: Failure | None = None
+
+
+class Leaving:
+    """Writes down what turns of one queue leave behind. `activities` are the application's, by name."""
+
+    __slots__ = ("activities", "pen", "queue")
+
+    def __init__(self, queue: str, pen: Pen, activities: Mapping[str, Activity[..., Any]]) -> None:
+        self.queue, self.pen, self.activities = queue, pen, activities
+
+    def delta(self, turn: Turn, mark: UUID) -> Delta:
+        pen, row, end = self.pen, turn.row, turn.end
+        begin = None
+        if end is not None and end.begin is not None:
+            begin = pen.seal(journal_text(row.id, row.execution + 1, 0, 0), encode(end.begin))
+        state = "running" if end is None or end.state == "continued" else end.state
+        ours = {
+            "id": row.id, "execution": row.execution, "turn": row.turn, "part": row.part,
+            "body": pen.seal(journal_text(row.id, row.execution, row.turn, row.part), turn.text),
+            "begin": begin, "state": state, "mark": str(mark), "entries": turn.entries, "size": turn.size,
+            "result": None if state == "running" or end is None else pen.seal(f"result/{row.id}", result_text(end)),
+            "status": None if turn.status is None else pen.seal(f"status/{row.id}", turn.status),
+            "attributes": turn.attributes,
+            "starts": [self._start_row(each, row) for each in turn.asks if isinstance(each.command, Child | Start)],
+            "timers": self._withdrawn(turn, Timer),
+            "calls": self._withdrawn(turn, Call),
+        }  # fmt: skip
+        if state == "failed" and end is not None and end.failure is not None:
+            ours["category"] = end.failure.category  # for metrics
+        return Delta(APPLIER, (ours,))
+
+    def _withdrawn(self, turn: Turn, kind: type[Timer | Call]) -> list[str]:
+        id, execution = turn.row.id, turn.row.execution
+        return [
+            str(each.message_id(id, execution)) for each in turn.withdrawn if isinstance(each.command, kind)
+        ]
+
+    def _start_row(self, ask: Ask, row: Row) -> dict[str, object]:
+        assert isinstance(ask.command, Child | Start)
+        reply = self._reply(ask, row).text() if isinstance(ask.command, Child) else None
+        start = ask.message_id(row.id, row.execution)
+        found = attributes_text(ask.options.attributes)
+        return {
+            "id": ask.command.id, "queue": ask.command.name, "start": str(start), "reply": reply, "attributes": found,
+        }  # fmt: skip
+
+    def _reply(self, ask: Ask, row: Row) -> Reply:
+        return Reply(self.queue, row.id, row.execution, ask.number)
+
+    def emits(self, turn: Turn, stand: Stand, now: datetime) -> list[NewMessage]:
+        row, end, pen = turn.row, turn.end, self.pen
+        found = [self._carried(ask, row, now) for ask in turn.asks]
+        found += [
+            child_cancelled(pen, each.command, each.message_id(row.id, row.execution), row.id)
+            for each in turn.withdrawn
+            if isinstance(each.command, Child)
+        ]
+        if end is None:
+            return found
+        if end.state == "continued":
+            id = message_id(row.id, row.execution + 1, 0)
+            found.append(pen.message(WAKE, "null", queue=self.queue, stream=row.id, id=id))
+        elif (reply := reply_of(stand.reply)) is not None:
+            found.append(pen.into(reply, end.result, failure_of(end)))
+        return found
+
+    def _carried(self, ask: Ask, row: Row, now: datetime) -> NewMessage:
+        """The message that carries a command."""
+        pen, command = self.pen, ask.command
+        id = ask.message_id(row.id, row.execution)
+        deadline = ask.options.deadline
+        if isinstance(deadline, timedelta):
+            deadline = now + deadline
+        match command:
+            case Call(name=name):
+                reply = self._reply(ask, row)
+                if (why := self._refusal(ask, name)) is not None:
+                    return pen.into(reply, None, describe(why))
+                queue = ask.options.queue or name
+                headers = call_headers(reply, ask.options, self.activities.get(name))
+                text = "null" if ask.input is None else ask.input
+                return pen.message(name, text, queue=queue, id=id, headers=headers, deadline=deadline)
+            case Timer(due=due):
+                body = written(TimerBody(row.execution, ask.number))
+                return pen.message(
+                    TIMER, body, queue=self.queue, stream=row.id, id=id, due_at=from_micros(due)
+                )
+            case Child(name=queue, id=child) | Start(name=queue, id=child):
+                waiter = self._reply(ask, row).text() if isinstance(command, Child) else None
+                until = None if deadline is None else micros(deadline)
+                attributes = checked(ask.options.attributes)
+                start = StartBody(ask.input, row.id if waiter else None, until, waiter, attributes)
+                return pen.message(START, written(start), queue=queue, stream=child, id=id)
+            case _:
+                raise AssertionError(f"{command!r} needs no message")
+
+    def _refusal(self, ask: Ask, name: str) -> Exception | None:
+        """Options of one call that the engine does not carry out: the call fails by name, and nothing is ignored."""
+        declared = self.activities.get(name)
+        if ask.options.inline and (declared is None or ask.options.inline != declared.options.inline):
+            return NotImplementedError(
+                f"{name}.using(inline=...) cannot be set for one call: declare it with the activity."
+            )
+        return None
+
+
+def pause_delta(id: str, stand: Stand, trouble: str) -> Delta:
+    """The instance is paused where it stands: nothing is added to its journal."""
+    row = {
+        "id": id,
+        "execution": stand.execution,
+        "turn": stand.turn + 1,
+        "state": "paused",
+        "trouble": trouble,
+    }
+    return Delta(APPLIER, (row,))
+
+
+def failure_of(end: End) -> Failure | None:
+    """What a parent is told of an end that is none of a function that returned."""
+    if end.state == "cancelled":
+        return Failure(
+            "Cancelled", "the orchestration was cancelled.", Reason.CANCELLED, Category.APPLICATION
+        )
+    return end.failure
+
+
+def journal_text(id: str, execution: int, turn: int, part: int) -> str:
+    """The name under which a row of the journal is sealed."""
+    return f"journal/{execution}/{turn}/{part}/{id}"
+
+
+def result_text(end: End) -> str:
+    """How an instance ended, as it is stored: its result, or its failure."""
+    return msgspec.json.encode(Result(end.result, failure_of(end))).decode()

@@ -1,0 +1,240 @@
+"""Schedules in the store, as plans: set, ask, tick. When something occurs is decided elsewhere (schedules/)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ...model.schedule import Fired, Note, Step, Stored
+from ..statement import Plan, Verb, single, statements
+from ..values import as_id, instant
+from .operator import ago
+
+sql = statements("schedules")
+
+INSTANTS = frozenset(("next_at", "last_at", "paused_at", "declared_at", "created_at", "changed_at", "now"))
+FIELDS = tuple(Stored.__slots__)
+WAKE_WITHIN = 2.0  # seconds: what falls due later is found by the look that every worker takes once a second
+TAKEN = "id in use"
+
+
+def _stored(row: Sequence[Any]) -> Stored:
+    values = dict(zip(FIELDS, row, strict=True))
+    for name in INSTANTS:
+        values[name] = instant(values[name])
+    values["incarnation"] = as_id(values["incarnation"])
+    values["last_id"] = None if values["last_id"] is None else as_id(values["last_id"])
+    return Stored(**values)
+
+
+# -- the tick
+
+
+@single
+def first(mine: Sequence[str], zoned: bool) -> Plan[tuple[datetime | None, datetime]]:
+    """When the next schedule falls due that this process may fire, and the time. `mine`: those in its code."""
+    ((at, now),) = yield sql("schedule_first", mine=list(mine), zoned=zoned)
+    return instant(at), instant(now)
+
+
+@single
+def due(mine: Sequence[str], zoned: bool, limit: int, size: int) -> Plan[list[Stored]]:
+    """Schedules that are due, the oldest occurrence first; on PostgreSQL locked."""
+    rows = yield sql("schedule_due", mine=list(mine), zoned=zoned, limit=limit, bytes=size)
+    return [_stored(row) for row in rows]
+
+
+class Fire(NamedTuple):
+    """What a tick stored: the messages, how many schedules went on, and which queues got messages."""
+
+    fires: tuple[Fired, ...] = ()
+    moved: int = 0
+    queues: tuple[str, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()  # which schedule left out what
+
+
+def apply(steps: Sequence[Step]) -> Plan[Fire]:
+    """Store what was decided, for schedules that are as they were seen: rows, messages and notes."""
+    rows = [_moved(step) for step in steps]
+    moved = {name for (name,) in (yield sql("schedule_moved").with_documents(rows=rows))}
+    taken = [step for step in steps if step.row.name in moved]
+    fires = sorted((each for step in taken for each in step.fires), key=lambda each: (each.due, each.name))
+    left, queues = yield from fire(fires)
+    notes = [(step.row.name, note) for step in taken for note in step.notes]
+    yield from note(notes + left)
+    told = tuple((step.row.name, text) for step in taken for text in step.told)
+    return Fire(tuple(fires), len(taken), queues, told)
+
+
+def locked(
+    mine: Sequence[str], zoned: bool, limit: int, size: int, decide: Callable[[list[Stored]], list[Step]]
+) -> Plan[Fire]:
+    """A whole tick in one transaction, on PostgreSQL: the rows stay locked while it is decided what they do."""
+    yield sql("schedule_patience")
+    steps = decide((yield from due(mine, zoned, limit, size)))
+    return (yield from apply(steps)) if steps else Fire()
+
+
+def fire(fires: Sequence[Fired]) -> Plan[tuple[list[tuple[str, Note]], tuple[str, ...]]]:
+    """Store messages of occurrences. Returns those that were left out because their id is in use, and the queues."""
+    if not fires:
+        return [], ()
+    taken, queues = yield Verb("schedules", "fire", (fires,))
+    by_id = {each.id: each for each in fires}
+    return [
+        (by_id[id].name, Note(by_id[id].key, by_id[id].key, 1, f"{TAKEN} in {queue or 'no queue'}"))
+        for id, queue in taken
+    ], queues
+
+
+def note(notes: Sequence[tuple[str, Note]]) -> Plan[None]:
+    if notes:
+        rows = [
+            {"name": name, "first_key": n.first_key, "last_key": n.last_key, "count": n.count, "why": n.why}
+            for name, n in notes
+        ]
+        yield sql("schedule_noted").with_documents(rows=rows)
+
+
+def _moved(step: Step) -> dict[str, object]:
+    last = step.fires[-1] if step.fires else None
+    return {
+        "name": step.row.name,
+        "version": step.row.version,
+        "next_key": step.next_key,
+        "next_at": step.next_at,
+        "last_key": step.last_key,
+        "last_at": last.due if last else None,
+        "last_id": str(last.id) if last else None,
+        "fired": len(step.fires),
+        "left_out": sum(note.count for note in step.notes),
+        "zones": step.zones,
+        "error": step.error,
+    }
+
+
+# -- zone data
+
+
+def tell_zones(version: str, names: Sequence[str], seconds: float) -> Plan[tuple[str | None, str | None]]:
+    """A process with this zone data and these schedules in its code runs.
+
+    Returns the newest zone data that a process had within so many seconds, and the newest that any ever had.
+    """
+    yield sql("zones_seen", version=version)
+    if names:
+        yield sql("schedule_declared", names=list(names))
+    since = yield from ago(seconds)
+    ((live, ever),) = yield sql("zones_newer", since=since)
+    return live, ever
+
+
+def zone_data(seconds: float) -> Plan[list[str]]:
+    """The versions of the zone data that processes had within so many seconds."""
+    since = yield from ago(seconds)
+    return [version for (version,) in (yield sql("zones_live", since=since))]
+
+
+@single
+def stale(zones: str, limit: int) -> Plan[list[Stored]]:
+    """Schedules whose next time was computed with older zone data."""
+    return [_stored(row) for row in (yield sql("schedule_stale", zones=zones, limit=limit))]
+
+
+# -- setting
+
+
+@single
+def get(name: str) -> Plan[Stored | None]:
+    rows = yield sql("schedule_get", name=name)
+    return _stored(rows[0]) if rows else None
+
+
+@single
+def hold(name: str) -> Plan[Stored | None]:
+    """One schedule, locked until the end of the transaction."""
+    rows = yield sql("schedule_lock", name=name)
+    return _stored(rows[0]) if rows else None
+
+
+@single
+def named(names: Sequence[str]) -> Plan[list[Stored]]:
+    return [_stored(row) for row in (yield sql("schedule_named", names=list(names)))]
+
+
+def put(row: dict[str, object], wakes: bool) -> Plan[None]:
+    """Store a schedule, new or changed."""
+    yield sql("schedule_put", **row)
+    if wakes:
+        yield Verb("schedules", "wake")
+
+
+@single
+def declared(names: Sequence[str]) -> Plan[None]:
+    yield sql("schedule_declared", names=list(names))
+
+
+@single
+def drop(name: str) -> Plan[bool]:
+    """False: there was none of that name."""
+    return bool((yield sql("schedule_drop", name=name)))
+
+
+@single
+def pause(name: str, why: str | None) -> Plan[bool]:
+    """False: it is paused already."""
+    return bool((yield sql("schedule_pause", name=name, why=why)))
+
+
+def resume(step: Step) -> Plan[None]:
+    """A schedule goes on where the step says; what it missed is noted."""
+    yield from apply([step])
+    yield sql("schedule_resume", name=step.row.name)
+    yield Verb("schedules", "wake")
+
+
+# -- asking
+
+
+@single
+def listed(*, prefix: str, after: str, state: str, late: datetime, limit: int) -> Plan[list[Stored]]:
+    rows = yield sql(
+        "schedule_list",
+        after=after,
+        first=prefix,
+        last=prefix + "\U0010ffff",
+        state=state,
+        late=late,
+        limit=limit,
+    )
+    return [_stored(row) for row in rows]
+
+
+@single
+def notes(name: str, limit: int) -> Plan[list[Note]]:
+    rows = yield sql("schedule_notes", name=name, limit=limit)
+    return [Note(first, last, int(count), why, instant(at)) for _, at, first, last, count, why in rows]
+
+
+@single
+def pending_of(id: UUID) -> Plan[list[int]]:
+    """The numbers of the pending messages of an occurrence."""
+    return [seq for (seq,) in (yield sql("schedule_last", id=str(id)))]
+
+
+class Counts(NamedTuple):
+    """How many schedules there are, counted up to a limit; how many of them are paused, failed, due; the next time."""
+
+    all: int
+    paused: int
+    failed: int
+    due: int
+    next_at: datetime | None
+
+
+@single
+def counts(limit: int) -> Plan[Counts]:
+    ((all, paused, failed, due, next_at),) = yield sql("schedule_counts", limit=limit)
+    return Counts(int(all), int(paused), int(failed), int(due), instant(next_at))

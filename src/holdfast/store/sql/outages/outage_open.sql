@@ -1,0 +1,4 @@
+-- The outage that is not over, if there is one.
+select number, cause, began_at, noticed_at, down_since, back_at, oldest_at, calm_since, ended_at, version, handled, died,
+       late_mean, late_max, caught_up_at
+  from holdfast.outage where ended_at is null

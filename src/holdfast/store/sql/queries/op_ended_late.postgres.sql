@@ -1,0 +1,1 @@
+ and d.started_at - d.due_at > make_interval(secs => :late::float8)

@@ -1,0 +1,2 @@
+   -- The subject begins so.
+   and d.subject >= :subject_from and d.subject < :subject_to

@@ -1,0 +1,3 @@
+-- What was left out of a schedule, the newest first.
+select number, noted_at, first_key, last_key, count, why from holdfast.schedule_note
+ where name = :name order by number desc limit :limit::int

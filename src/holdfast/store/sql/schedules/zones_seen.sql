@@ -1,0 +1,3 @@
+-- A process with this zone data runs.
+insert into holdfast.zone_data as z (version, seen_at) values (:version, :now)
+    on conflict (version) do update set seen_at = excluded.seen_at
