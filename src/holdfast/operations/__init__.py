@@ -249,7 +249,7 @@ class Operations:
     def status(self) -> Status:
         """The whole state on one page."""
         desk = self._desk
-        at, queues, workers = self.queues.survey()
+        at, queues, workers, loops = self.queues.quick_survey()
         unrouted = self.unrouted()
         ended: dict[str, int] = {}
         for row in desk.ask(queries.rates(RATE_SECONDS)):
@@ -289,11 +289,12 @@ class Operations:
                     breakers,
                     causes,
                     incident.deaths(desk, at, queues),
-                    self.poison_count(),
+                    self.poison_count() if loops is None else loops,
                     flow_problems(desk, queues),
                     len(desk.handlers) > 0,
                 )
             ),
+            more=tuple(sorted({state for queue in queues for state in queue.more})),
         )
 
     def unrouted(self) -> list[Unrouted]:
