@@ -161,6 +161,28 @@ def test_runs_are_as_long_as_a_moment(seconds: float | None, run: int) -> None:
     assert [want.run for want in p.report(1, 0.0).want] == [run]
 
 
+def test_a_queue_whose_calls_take_whole_runs_asks_for_long_ones_from_the_start() -> None:
+    p = Pacing({"q": Limit(10, ahead=False, run=500)}, Settings(run=20))
+    assert [want.run for want in p.report(1, 0.0).want] == [50]
+
+
+@pytest.mark.parametrize("takes", [1, 2, 4])
+def test_what_such_a_call_leaves_of_its_run_goes_back(takes: int) -> None:
+    """It needs what the call has stored, so it is not called before that is stored: it is claimed again."""
+    p = Pacing({"q": Limit(10, ahead=False, run=500)}, Settings())
+    take(p, *run_of(1, 2, 3, 4))
+    (lane,) = p.starts(0.0)
+    run = p.begin_run(lane, 0.0, takes, 1_000_000)
+    assert len(run) == takes
+    for _ in run:
+        finish(p, lane)
+    assert p.begin_run(lane, 0.0, 100, 1_000_000) == []
+    report = p.report(1, 1.0)
+    assert [each.leased.message.seq for each in report.settlements] == [1, 2, 3, 4][:takes]
+    assert report.moves == [], "without a move the rest is given back"
+    assert p.held == 0
+
+
 def test_heads_are_fewer_where_each_brings_a_run() -> None:
     p = pacing(100)
     take(p, leased(0))

@@ -107,6 +107,8 @@ class Status:
     causes: tuple[Cause, ...]
     problems: tuple[Finding, ...]
     more: tuple[str, ...] = ()  # states that were counted up to a limit: there are at least so many
+    overdue_requests: int = 0  # their deadline has passed, and no worker has swept them
+    late_requests: int = 0  # a late result came that nobody has accepted
 
 
 # -- looking

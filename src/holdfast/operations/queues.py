@@ -9,8 +9,9 @@ from typing import Any
 
 from ..errors import NotFound, Refused, UsageError
 from ..handlers.registry import Handlers
-from ..model.names import serves
-from ..store.plans import audit, counting, engine, operator, queries, queues
+from ..model.names import is_versioned, serves
+from ..model.text import counted
+from ..store.plans import audit, counting, engine, instance_queries, operator, queries, queues
 from ..store.plans.audit import Entry
 from ..store.plans.counting import Counted
 from ..store.statement import Plan
@@ -66,7 +67,7 @@ class Queues:
         self, *, exact: bool
     ) -> Plan[tuple[datetime, Sequence[QueueState], Sequence[WorkerState], int | None]]:
         moment = yield from operator.moment()
-        counted = (
+        numbers = (
             Counted((yield from queries.counts()))
             if exact
             else (yield from counting.counted(POISON_ATTEMPTS))
@@ -79,8 +80,8 @@ class Queues:
             _worker(row, moment, self._desk.settings.lease)
             for row in (yield from queries.workers(WORKERS_MAX))
         ]
-        queues = _queues(counted, known, subscribed, renamed, dead, workers, self._desk.handlers)
-        return moment, queues, workers, counted.loops
+        queues = _queues(numbers, known, subscribed, renamed, dead, workers, self._desk.handlers)
+        return moment, queues, workers, numbers.loops
 
     def pause(self, name: str, why: str | None = None, *, action: str = "queues.pause") -> None:
         """Stop claiming from it. What runs is settled; what has not started is given back."""
@@ -251,10 +252,24 @@ class Queues:
         state = self._known(name)
         if name.startswith(INTERNAL):
             raise Refused(f"Queue {name} is the engine's own: its messages are cancelled one by one.")
+        if is_versioned(name):
+            self._spare_instances(name)
         if state.workers and state.paused_at is None:
             raise Refused(
                 f"Queue {name} is taken from by {', '.join(state.workers)}: stop them, or pause the queue first."
             )
+
+    def _spare_instances(self, name: str) -> None:
+        """Raises Refused while instances of this version have not ended: they would wait for ever."""
+        found = sum(each.many for each in self._desk.ask(instance_queries.counts()) if each.queue == name)
+        if not found:
+            return
+        lead, _, version = name.rpartition("@")
+        raise Refused(
+            f"Queue {name} has {counted(found, 'instance')} of an orchestration that would wait for ever: let them "
+            "end, or end each with `holdfast orchestrations terminate`. "
+            f"`holdfast orchestrations list --name {lead} -V {version} --open` lists them."
+        )
 
 
 def _worker(row: Mapping[str, Any], moment: datetime, lease: float) -> WorkerState:
@@ -274,7 +289,7 @@ def _worker(row: Mapping[str, Any], moment: datetime, lease: float) -> WorkerSta
 
 
 def _queues(
-    counted: Counted,
+    numbers: Counted,
     known: Sequence[Mapping[str, Any]],
     subscribed: Sequence[tuple[str, str]],
     renamed: Mapping[str, str],
@@ -286,7 +301,7 @@ def _queues(
     rows = {row["name"]: row for row in known}
     states: dict[str, dict[str, int]] = defaultdict(dict)
     oldest: dict[str, datetime] = {}
-    for row in counted.rows:
+    for row in numbers.rows:
         if row["queue"] is None:
             continue
         states[row["queue"]][row["state"]] = row["count"]
@@ -313,7 +328,7 @@ def _queues(
                 is_orphaned=not (name.startswith(INTERNAL) or live or name in declared or name in renamed)
                 and (anybody or len(declared) > 0 or name not in patterns),
                 renamed_to=renamed.get(name),
-                more=tuple(sorted(state for queue, state in counted.more if queue == name)),
+                more=tuple(sorted(state for queue, state in numbers.more if queue == name)),
             )
         )
     return found

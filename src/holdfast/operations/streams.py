@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from ..errors import NotFound
+from ..errors import NotFound, Refused
+from ..model import names
 from ..model.work import INSTANCE
 from ..store.plans import audit, counting, operator, queries
 from ..store.plans.audit import Entry
@@ -143,6 +144,11 @@ class Streams:
         return lifted
 
     def _resume(self, queue: str, stream: str, why: str | None) -> Plan[bool]:
+        if names.is_versioned(queue):
+            raise Refused(
+                f"Stream {stream} of queue {queue} is an instance of an orchestration. It was not resumed: "
+                f"`holdfast orchestrations resume {stream}` lets it go on; one that is poison, `holdfast dead redrive`."
+            )
         before = yield from audit.stream_facts(queue, stream)
         lifted = yield from operator.resume(queue, stream)
         if lifted:

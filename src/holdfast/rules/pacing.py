@@ -331,7 +331,9 @@ class Pacing:
         self._touched[lane.claimed] = lane
         if not lane.waiting and not lane.along:
             return
-        if rest_of_run(settlement) == "give back":
+        # Where one call takes a whole run, what is left of it needs what that call has stored.
+        is_over = not lane.along and self.paces[lane.queue].limit.run > 1
+        if is_over or rest_of_run(settlement) == "give back":
             self._drop_rest(lane)
         elif lane.along:
             lane.running = lane.along.pop(0)

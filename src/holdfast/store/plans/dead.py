@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ...errors import Refused
 from ...model import names, replies
 from ...model.message import Reason, Stillborn
 from ...model.names import SCOPED
@@ -59,6 +60,11 @@ def redrive(keys: Sequence[Key], out: bool, delays: Mapping[Key, float] | None =
     letters = [each for each in locked if first.get((each.id, each.queue)) is each]
     if not letters:
         return []
+    if out and (turn := next((each for each in letters if names.is_versioned(each.queue)), None)) is not None:
+        raise Refused(
+            f"Dead letter {turn.id} is a turn of instance {turn.stream}, whose messages keep their order: redrive it "
+            "without `--now`."
+        )
     halted = yield from _halted(letters)
     for each in sorted(letters, key=lambda each: each.stream or ""):
         if each.stream is not None and names.is_versioned(each.queue):

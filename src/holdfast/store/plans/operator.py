@@ -18,7 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from ...errors import NotFound, Refused
-from ...model import replies
+from ...model import names, replies
 from ...model.message import Reason
 from ..statement import Plan, Verb, single, statements
 from ..values import as_id, instant
@@ -27,6 +27,8 @@ from .rows import TIMER
 
 sql = statements("operator")
 
+INSTANCES = "holdfast orchestrations"
+TURN_TIMER = "holdfast.timer"  # the type of a timer that an instance waits for
 LOOKS = 5  # tries to read a message that changes meanwhile
 
 
@@ -148,6 +150,7 @@ def park(seq: int) -> Plan[None]:
 def cancel(seq: int) -> Plan[bool]:
     """End a message as cancelled. If a worker holds it, the worker is asked, and False is returned."""
     held = yield from hold(seq, leased=True)
+    yield from spare_turns(held, "cancelled", f"`{INSTANCES} cancel` asks the instance to end")
     if held.lease is not None:
         if not (yield sql("op_ask_cancel", seq=held.lease[0], epoch=held.lease[1])):
             raise OrderMoved
@@ -167,6 +170,24 @@ def end(seqs: Sequence[int], outcome: str) -> Plan[None]:
     else:
         yield sql("op_dedupe_end", seqs=listed)
     yield sql("op_delete", seqs=listed)
+
+
+def spare_turns(held: Held, what: str, instead: str) -> Plan[None]:
+    """Refuse a command that would take a message from an instance, which then waits for it for ever."""
+    is_turn = held.queue is not None and names.is_versioned(held.queue)
+    if is_turn or (held.queue == TIMER and (yield sql("op_of_instance", seq=held.seq, type=TURN_TIMER))):
+        raise Refused(
+            f"Message {held.id} belongs to instance {held.stream} of an orchestration and was not {what}: the "
+            f"instance would wait for it for ever. {instead}."
+        )
+
+
+def spare_stream(queue: str, stream: str, what: str, instead: str) -> None:
+    """The same for commands about the stream of an instance."""
+    if names.is_versioned(queue):
+        raise Refused(
+            f"Stream {stream} of queue {queue} is an instance of an orchestration. {what}: {instead}."
+        )
 
 
 def answer(seqs: Sequence[int], error: str, reason: Reason, *, letters: bool = False) -> Plan[None]:
@@ -190,6 +211,7 @@ def poison(seq: int, why: str, fingerprint: str | None = None) -> Plan[Held]:
     held = yield from hold(seq)
     if held.queue is None or held.queue == TIMER:
         raise Refused(f"Message {held.id} is in no queue yet, so it cannot be poison: cancel it instead.")
+    yield from spare_turns(held, "made a dead letter", f"`{INSTANCES} terminate` ends the instance")
     yield from answer([seq], f"PoisonMessage: {why}", Reason.POISON_MESSAGE, letters=True)
     yield Verb("operator", "bury", (seq, held.errors, why, fingerprint))
     yield sql("op_delete", seqs=[seq])
@@ -200,6 +222,7 @@ def poison(seq: int, why: str, fingerprint: str | None = None) -> Plan[Held]:
 def release(seq: int) -> Plan[None]:
     """Take a message out of the order of its stream; what was behind it keeps its order."""
     held = yield from hold(seq)
+    yield from spare_turns(held, "released", f"`{INSTANCES} suspend` holds the instance, `terminate` ends it")
     if held.position is None:
         raise Refused(f"Message {held.id} is not in the order of a stream: it waits for no other message.")
     yield sql("op_leave_order", seq=seq)
@@ -211,6 +234,7 @@ def release(seq: int) -> Plan[None]:
 
 def set_aside(queue: str, stream: str) -> Plan[UUID]:
     """Take the head of a stream out of the order; returns it."""
+    spare_stream(queue, stream, "Its head was not set aside", f"`{INSTANCES} terminate` ends it")
     opened, halted_by = yield from stream_row(queue, stream)
     if halted_by is not None:
         raise Refused(
@@ -234,6 +258,7 @@ def set_aside(queue: str, stream: str) -> Plan[UUID]:
 
 def halt(queue: str, stream: str, by: str) -> Plan[None]:
     """Halt a stream until it is resumed. Raises Refused while its head is leased, as in the model."""
+    spare_stream(queue, stream, "It was not halted", f"`{INSTANCES} suspend` holds it")
     _, halted_by = yield from stream_row(queue, stream)
     if halted_by is not None:
         raise Refused(f"Stream {stream} of queue {queue} is halted already, by {halted_by}.")
