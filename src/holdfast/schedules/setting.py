@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
 
 from ..bodies.keys import Keys
 from ..errors import NotFound, Refused, UsageError
@@ -30,14 +29,7 @@ def data_of(rule: Rule) -> str | None:
 
 
 def timeline_of(row: Stored) -> Timeline:
-    """When it occurs. Schedules with the same rule share it, unless jitter tells them apart."""
-    rule = recurrence.parse(row.rule)
-    return zones.timeline(rule, row.name) if rule.jitter else _shared(row.rule, zones.version())
-
-
-@lru_cache(maxsize=4096)
-def _shared(rule: str, version: str) -> Timeline:
-    return zones.timeline(recurrence.parse(rule))
+    return zones.timeline(recurrence.parse(row.rule), row.name)
 
 
 def put(definition: Definition, keys: Keys | None, origin: Origin = "call") -> Plan[Planned]:
