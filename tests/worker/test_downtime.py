@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Holdfast, Snooze, every
+from holdfast import Context, Holdfast, RetryPolicy, Snooze, every
 from holdfast.cli.root import app as command_line
 from holdfast.clock import MovableClock
 from holdfast.model.drain import DrainSummary
-from holdfast.operations import Outage
+from holdfast.operations import Filter, Outage
 from holdfast.store.plans import engine, outages
 from tests.cli.runner import CliRunner
 from tests.worker.lab import auntil
@@ -632,3 +632,78 @@ def test_what_does_not_go_together_is_refused(words: str) -> None:
     done = CliRunner().invoke(command_line, ["worker", "greetings:app", *words.split()])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--until-idle" in done.stderr
+
+
+# -- the states and logs of one event
+
+
+@pytest.mark.covers("B6", "B32", "B33", "B59", "B34")
+def test_an_event_is_pending_then_in_hand_then_completed(service: Service) -> None:
+    states: list[str] = []
+    app = service.app
+
+    @app.handler("look", name="look")
+    def look(ctx: Context) -> None:
+        states.extend(each.state for each in app.operations.messages.find(Filter(type="look")))
+
+    app.prepare()
+    ids = [app.publish("look", at=EIGHT + minutes(n)).id for n in (1, 2)]
+    service.clock.advance(days=2)
+    assert [each.state for each in app.operations.messages.find(Filter(type="look"))] == ["ready", "ready"]
+    assert service.work().processed == 2
+    assert states[0] == "leased"
+    ended = [app.operations.messages.show(id).ended[0] for id in ids]
+    assert [(each.outcome, each.started_at) for each in ended] == [("done", service.clock.instant)] * 2
+    assert app.operations.messages.find(Filter(type="look")) == []
+
+
+@pytest.mark.covers("B24", "B25", "B30", "B15")
+def test_success_and_failure_are_logged_and_the_others_go_on(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    @service.app.handler("send", name="send", concurrency=1, retry="steady")
+    async def send(n: int) -> None:
+        if n == 2:
+            raise ConnectionError("the webhook is down")
+
+    ids = [service.app.publish("send", n, subject=f"user-{n}", at=EIGHT + minutes(n)).id for n in (1, 2, 3)]
+    service.clock.advance(minutes=10)
+    with caplog.at_level(logging.INFO, "holdfast"):
+        assert service.work().processed == 2
+    done = [
+        (each.message_id, each.subject, each.lateness_minutes) for each in records(caplog, "message.done")
+    ]
+    assert done == [(str(ids[0]), "user-1", 9), (str(ids[2]), "user-3", 7)]
+    (failed,) = records(caplog, "message.failed")
+    assert (failed.message_id, failed.attempt, failed.error) == (str(ids[1]), 1, "ConnectionError")
+    ((pending, _),) = service.app.operations.messages.show(ids[1]).pending
+    assert (pending.attempts, pending.failures, pending.error) == (
+        1,
+        1,
+        "ConnectionError: the webhook is down",
+    )
+
+
+@pytest.mark.covers("B39", "B40", "B41", "X15")
+def test_three_failures_a_minute_apart_and_it_is_a_dead_letter(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts: list[datetime] = []
+
+    @service.app.handler(
+        "send", name="send", retry=RetryPolicy(attempts_max=3, base=60.0, factor=1.0, jitter=0.0)
+    )
+    async def send() -> None:
+        starts.append(service.clock.instant)
+        raise ConnectionError("the webhook is down")
+
+    id = service.app.publish("send", at=EIGHT).id
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        for _ in range(4):
+            service.work()
+            service.clock.advance(minutes=1)
+    assert starts == [EIGHT, EIGHT + minutes(1), EIGHT + minutes(2)]
+    (letter,) = service.app.operations.dead.list()
+    assert (letter.id, letter.attempts, letter.error) == (id, 3, "ConnectionError: the webhook is down")
+    (died,) = records(caplog, "message.died")
+    assert (died.message_id, died.attempt, died.error) == (str(id), 3, "ConnectionError")
