@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-import click
 import pytest
+import typer
 
 from holdfast.cli import completing, show, tables
 from holdfast.cli.tables import Page, shortened
@@ -332,10 +332,10 @@ def stocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holdfast: Shell, wo
 
 
 def offered(
-    complete: Callable[[click.Context, str], list[tuple[str, str]]], begun: str, group: str = "why"
+    complete: Callable[[typer.Context, str], list[tuple[str, str]]], begun: str, group: str = "why"
 ) -> list[str]:
-    parent = click.Context(click.Group(group), info_name=group)
-    return [text for text, _ in complete(click.Context(click.Command("x"), parent=parent), begun)]
+    parent = typer.Context(typer.core.TyperGroup(name=group), info_name=group)
+    return [text for text, _ in complete(typer.Context(typer.core.TyperCommand("x"), parent=parent), begun)]
 
 
 def test_the_shell_completes_queues_types_reasons_and_ids(stocked: World) -> None:
