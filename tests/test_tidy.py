@@ -346,8 +346,8 @@ def test_no_orphan_sql() -> None:
 # typer. The others are extras, or what the user's own program has.
 INSTALLED = {"msgspec", "typer", "rich", "tzdata", "uuid_utils"}
 OPTIONAL = {
-    "aiosqlite", "asyncpg", "cryptography", "django", "obstore", "opentelemetry", "pika", "psycopg", "psycopg2", "pydantic", "pytest",
-    "sqlalchemy",
+    "aiosqlite", "asyncpg", "cryptography", "django", "obstore", "opentelemetry", "pika", "psycopg", "psycopg2",
+    "pydantic", "pytest", "sqlalchemy",
 }  # fmt: skip
 
 
