@@ -128,6 +128,7 @@ READING = {
     ("dead", "export"), ("subscriptions", "list"), ("streams", "list"), ("streams", "blocked"),
     ("streams", "show"), ("queues", "list"),
     *((group, each) for group in ("destinations", "inboxes") for each in ("list", "show", "test")),
+    *((group, each) for group in ("requests", "outages") for each in ("list", "show")), ("messages", "stuck"),
     *(("schedules", each) for each in ("list", "show", "next", "why", "explain")),
     *(("orchestrations", each) for each in ("list", "show", "journal", "result", "check")),
     ("breakers", "list"), ("keys", "new"), ("keys", "list"), ("alerts", "list"), ("alerts", "check"),
