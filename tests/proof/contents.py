@@ -192,7 +192,9 @@ def _instances(box: Box, c: Contents) -> None:
     ):  # fmt: skip
         box.query(row, id=id, start=some, state=state, poison=poison, now=now, ended=ended)
     done = "insert into {instance} (id, queue, start, mark, state, result, status, started_at, ended_at)"
-    box.query(f"{done} values ('z', 'q', :start, :start, 'completed', '1', '2', :now, :now)", start=some, now=now)
+    box.query(
+        f"{done} values ('z', 'q', :start, :start, 'completed', '1', '2', :now, :now)", start=some, now=now
+    )
     box.query("insert into {journal} (id, execution, turn, part, body) values ('z', 0, 1, 0, '{{}}')")
     halted = "insert into {stream} (queue, name, open, halted_by, halted_at) values ('q', 'k', 0, :by, :now)"
     box.query(halted, by="instance: paused", now=now)
