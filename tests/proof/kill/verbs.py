@@ -346,7 +346,7 @@ def register(h: Hands) -> None:
     def decide(_: Any, now: Any) -> Began:
         return Began("absent", now, now, now, now)
 
-    _, found, has_begun = h.run(outages.arrive("four", ["q"], 300.0, decide))
+    _, found, has_begun, _ = h.run(outages.arrive("four", ["q"], 300.0, decide))
     needs(has_begun and found is not None and found.number == 3, "an outage that begins")
 
 
