@@ -72,7 +72,7 @@ SQL_OUTSIDE_STORE = {
         "play the user's service, which has tables of its own",
     ),
     **dict.fromkeys(
-        ("demo/picture.py", "demo/proof.py", "demo/outage.py", "demo/workflow.py"),
+        ("demo/picture.py", "demo/proof.py", "demo/outage.py", "demo/orchestrating.py"),
         "count past the engine, which is the point of a proof",
     ),
 }

@@ -28,10 +28,10 @@ def demo(
     """A shop, its workers and a killer, on the embedded default, to the end, with the proof printed."""
     from rich.console import Console
 
-    from ..demo import downtime, outage, run, workflow
+    from ..demo import downtime, orchestrating, outage, run
 
     if scenario == "workflow":
-        raise typer.Exit(workflow.run(Console(), processes=processes))
+        raise typer.Exit(orchestrating.run(Console(), processes=processes))
     if scenario == "outage":
         raise typer.Exit(outage.run(Console(), processes=max(2, processes)))
     if scenario == "downtime":

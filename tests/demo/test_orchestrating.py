@@ -11,33 +11,33 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from holdfast.demo import flows, workflow
+from holdfast.demo import flows, orchestrating
 
 ORDERS = 60
 
 
 @pytest.fixture(scope="module")
-def played() -> workflow.Play:
+def played() -> orchestrating.Play:
     """One run, with worker processes that are killed."""
     out = io.StringIO()
-    code = workflow.run(Console(file=out, width=120), orders=ORDERS)
+    code = orchestrating.run(Console(file=out, width=120), orders=ORDERS)
     assert code == 0, out.getvalue()
     assert "FAILED" not in out.getvalue()
     found = re.search(r"database (\S+)/flows\.db", out.getvalue())
     assert found is not None
     killed = len(re.findall(r"kill -9 \d+", out.getvalue()))
     assert killed > 0
-    return workflow.Play(Path(found[1]), ORDERS, killed)
+    return orchestrating.Play(Path(found[1]), ORDERS, killed)
 
 
-def broken(played: workflow.Play, folder: Path, change: str) -> list[str]:
+def broken(played: orchestrating.Play, folder: Path, change: str) -> list[str]:
     """The promises that the proof does not find kept after a change past the engine."""
     shutil.copy(played.database, folder / "flows.db")
-    play = workflow.Play(folder, ORDERS, played.killed)
+    play = orchestrating.Play(folder, ORDERS, played.killed)
     with sqlite3.connect(play.database) as db:
         db.executescript(change)
     app = flows.make(play.database)
-    rows = workflow.prove(play, app.orchestrations.declared["fulfil@1"].program)
+    rows = orchestrating.prove(play, app.orchestrations.declared["fulfil@1"].program)
     app.close()
     return [row.promise for row in rows if not row.kept]
 
@@ -59,7 +59,7 @@ def broken(played: workflow.Play, folder: Path, change: str) -> list[str]:
     ],
 )
 def test_each_promise_can_be_broken(
-    played: workflow.Play, tmp_path: Path, change: str, promise: str | None
+    played: orchestrating.Play, tmp_path: Path, change: str, promise: str | None
 ) -> None:
     found = broken(played, tmp_path, change)
     if promise is None:
@@ -68,5 +68,5 @@ def test_each_promise_can_be_broken(
         assert any(promise in each for each in found)
 
 
-def test_a_run_without_a_kill_proves_nothing(played: workflow.Play) -> None:
-    assert not workflow.killed(workflow.Play(played.folder, ORDERS, 0)).kept
+def test_a_run_without_a_kill_proves_nothing(played: orchestrating.Play) -> None:
+    assert not orchestrating.killed(orchestrating.Play(played.folder, ORDERS, 0)).kept
