@@ -31,6 +31,21 @@ def test_it_runs(example: str, tmp_path: Path) -> None:
     assert done.stdout
 
 
+@pytest.mark.covers("V36", "V37", "V39", "V45", "V46", "V47")
+def test_deadlines_pass_and_a_late_grade_is_shown_and_accepted(tmp_path: Path) -> None:
+    """Its own assertions look at the tables of the application; here is what a student sees."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "deadlines.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 's-2: FAILED (TIMEOUT)  [late result, view only: {"score":9.0}]\ns-2: 9.0 points\n' in done.stdout
+    assert "s-3: takes longer than usual, until 01:00 at the latest" in done.stdout
+
+
 def on_broker(example: str, url: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / example)],
@@ -70,6 +85,24 @@ def test_grading_on_a_real_broker(rabbitmq: str, tmp_path: Path) -> None:
 def test_orders_on_a_real_broker(rabbitmq: str, tmp_path: Path) -> None:
     said = on_broker("orders.py", rabbitmq, tmp_path)
     assert said.count("20 orders, shipped once each and in order") == 3
+
+
+@pytest.mark.covers("B45", "B46", "B23", "B1", "B3")
+def test_birthdays_arrive_once_after_a_day_without_workers(tmp_path: Path) -> None:
+    """The receiver keeps each greeting once, by the key, though one call was made twice; next year's is scheduled."""
+    example = str(ROOT / "examples" / "birthdays.py")
+    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[1] == "Hey, Ada Lovelace it's your birthday (2027-03-14 09:00 Europe/London, on time)"
+    assert [line.split(",")[1].split(" ")[1] for line in lines if line.startswith("Hey")] == [
+        "Ada", "Yukihiro", "Grace", "Radia", "Anita", "Linus",
+    ]  # fmt: skip
+    assert lines[-3:] == [
+        "Outage 1: nobody worked since 14 March 09:00 UTC, 5 greetings were late, by 13.8 hours on average and "
+        "25.0 at most.",
+        "The receiver was called 7 times and has 6 greetings.",
+        "Ada is greeted again on 2028-03-14.",
+    ]
 
 
 def test_all_are_listed() -> None:
