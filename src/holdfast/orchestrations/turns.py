@@ -173,7 +173,7 @@ class Turns:
         except StoreUnavailable as error:
             return [[_unsent(error, ran())] * len(run) for run in runs]
         cold = [id for id, each in held.items() if each is None and id in stands]
-        journals: dict[str, Journal] = {}
+        journals: dict[str, Journal | None] = {}
         try:
             for run in runs:
                 id = _id(run[0])
@@ -192,8 +192,8 @@ class Turns:
             return None
         return self.place.memory.take(_id(run[0]), stand)
 
-    async def _read(self, ids: Sequence[str], stands: Mapping[str, Stand]) -> Mapping[str, Journal]:
-        """The journals of the first of these, as many as fit."""
+    async def _read(self, ids: Sequence[str], stands: Mapping[str, Stand]) -> Mapping[str, Journal | None]:
+        """The journals of the first of these, as many as fit. None: the database is away."""
         wanted: list[str] = []
         size = 0
         for id in ids:
@@ -202,9 +202,9 @@ class Turns:
                 break
             wanted.append(id)
         try:
-            found = await self.place.store().arun(instances.journals(wanted))
+            found: Mapping[str, Journal] = await self.place.store().arun(instances.journals(wanted))
         except StoreUnavailable:
-            return {}  # `_cold` says so for each of them
+            return dict.fromkeys(wanted)  # none of them has its turn now
         return found
 
     async def _run(
@@ -212,7 +212,7 @@ class Turns:
         run: Sequence[Leased],
         stand: Stand | None,
         instance: Instance | None,
-        journal: Journal,
+        journal: Journal | None,
         ran: Ran,
     ) -> Sequence[Ending]:
         """How the messages of one run end. What is behind the last one that the turn took goes back as it was."""
@@ -236,7 +236,7 @@ class Turns:
         run: Sequence[Leased],
         stand: Stand | None,
         instance: Instance | None,
-        journal: Journal,
+        journal: Journal | None,
         ran: Ran,
     ) -> Sequence[Ending]:
         head = run[0].message
@@ -247,7 +247,7 @@ class Turns:
         assert stand is not None
         if stand.state != "running":  # somebody has resumed its stream and not the instance
             return _first(Paused(halted_by(stand.state), ran()), run)
-        id, arrivals = _id(run[0]), self._arrivals(run)
+        id, arrivals = _id(run[0]), self._arrivals(run, stand)
         ran.began(run)
         if instance is None:
             instance = self._cold(id, stand, journal)
@@ -276,11 +276,13 @@ class Turns:
 
     # -- before
 
-    def _arrivals(self, run: Sequence[Leased]) -> list[Arrival]:
-        """What the messages mean to the code, up to the first that cannot be read: that one comes alone."""
+    def _arrivals(self, run: Sequence[Leased], stand: Stand) -> list[Arrival]:
+        """What the messages mean to the code, up to the first that is not for it or cannot be read: it comes again."""
         found: list[Arrival] = []
         for leased in run:
-            if leased.message.type not in KNOWN:
+            if leased.message.type not in KNOWN or (
+                found and self._not_for_code(leased.message, stand) is not None
+            ):
                 break
             try:
                 found.append(self.place.pen.arrival(leased.message))
@@ -311,9 +313,9 @@ class Turns:
             return []
         return None
 
-    def _cold(self, id: str, stand: Stand, journal: Journal) -> Instance:
+    def _cold(self, id: str, stand: Stand, journal: Journal | None) -> Instance:
         pen = self.place.pen
-        if len(journal) < stand.turn:
+        if journal is None:
             raise StoreUnavailable(f"The journal of instance {id!r} could not be read.")
         instance = Instance(
             self.program, id, stand.execution, limits=self.place.settings, budget=self.place.memory.budget()
@@ -326,6 +328,11 @@ class Turns:
                 rows.append(decode(id, stand.execution, turn, part, plain))
                 size += len(plain)
             instance.load(rows, size)
+            if instance.turns != stand.turn:
+                raise JournalUnreadable(
+                    f"The journal of instance {id!r} ends at turn {instance.turns}, and the instance is at turn "
+                    f"{stand.turn}: restore it, or terminate the instance."
+                )
         except BaseException:
             instance.close()
             raise
