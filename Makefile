@@ -15,7 +15,7 @@ help: ## this list
 	@echo
 	@echo "Nothing outside this folder is changed, but for the cache of test servers (see CONTRIBUTING.md)."
 
-demo: ## the whole story on the embedded default, with the proof printed (SCENARIO=outage: a bad day)
+demo: ## the whole story on the embedded default, with the proof printed (SCENARIO=outage: a bad day; downtime: a day without workers)
 	@$(BOOTSTRAP) runtime
 	@$(VENV)/holdfast demo $(if $(SCENARIO),--scenario $(SCENARIO))
 

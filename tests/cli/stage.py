@@ -20,6 +20,9 @@ from holdfast.model.message import Reason
 from holdfast.model.outage import Began, Ended
 from holdfast.model.schedule import Note
 from holdfast.model.work import Outcome
+from holdfast.requests import verbs
+from holdfast.requests.hooks import Pen
+from holdfast.requests.verbs import Arrival, Opening
 from holdfast.rules.recurrence import daily, every, yearly
 from holdfast.schedules import setting
 from holdfast.schedules.defining import define
@@ -49,6 +52,8 @@ class Names:
     dead: UUID
     halting: UUID
     done: UUID
+    asked: UUID
+    timed_out: UUID
 
 
 def app(clock: MovableClock) -> Holdfast:
@@ -105,6 +110,39 @@ def brokers(world: worlds.World, worker: int) -> None:
     )
 
 
+def requests(world: worlds.World, clock: MovableClock) -> tuple[UUID, UUID]:
+    """One of each kind: open, delayed, completed, cancelled, and timed out with two late results; as of now."""
+    numbers = iter(range(1, 100))
+    pen, end = Pen(None), clock.instant
+
+    def made() -> UUID:
+        return UUID(f"01a1e164-2605-75af-9fb7-{next(numbers) * 0x9E3779B97F4B % 2**48:012x}")
+
+    def ask(minutes_ago: float, variant: str, subject: str) -> UUID:
+        clock.instant, id = end - timedelta(minutes=minutes_ago), made()
+        within = timedelta(minutes=20 if variant == "writing" else 60)
+        opening = Opening(id, "grading", variant, subject, '{"essay":"..."}', within, None, 0.75, None)
+        world.store.run(verbs.open_(opening, pen))
+        return id
+
+    def resolve(id: UUID, minutes_ago: float, failed: str | None = None) -> None:
+        clock.instant = end - timedelta(minutes=minutes_ago)
+        world.store.run(verbs.resolve([Arrival(made(), id, failed, '{"score":7.5}')], pen))
+
+    timed_out = ask(50, "writing", "submission-11")
+    resolve(ask(45, "speaking", "submission-12"), 5)
+    cancelled = ask(40, "writing", "submission-13")
+    clock.instant = end - timedelta(minutes=30)
+    world.store.run(verbs.cancel(cancelled, "the student withdrew", pen))
+    resolve(timed_out, 25)
+    resolve(timed_out, 20, "the model ran out of memory")
+    ask(16, "writing", "submission-14")
+    asked = ask(8, "writing", "submission-15")
+    clock.instant = end
+    world.store.run(verbs.sweep(pen))
+    return asked, timed_out
+
+
 def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, MovableClock]:
     """The file as it is before every command, and who is who in it."""
     made = ids()
@@ -152,11 +190,12 @@ def build(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Path, Names, M
     outage(world)
     clock.advance(seconds=20)
     brokers(world, world.worker("web-3:99"))
+    asked, timed_out = requests(world, clock)
     recurring(world)
     world.store.close()
     with sqlite3.connect(folder / FILE) as database:
         database.execute("pragma wal_checkpoint(truncate)")
-    names = Names(ready, waiting, first, deaths[0], deaths[3], done)
+    names = Names(ready, waiting, first, deaths[0], deaths[3], done, asked, timed_out)
     return folder / FILE, names, clock
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -59,7 +61,34 @@ async def scenario(app: Holdfast, opener: Opener, target: str) -> None:
         await put(app, subject, "kept", "08:00")
     assert names() == {"kept": "daily 08:00 in UTC"}
     assert stored(target)[0] == [1]
+    await moves(app, opener, target)
     app.close()
+
+
+async def moves(app: Holdfast, opener: Opener, target: str) -> None:
+    """A scheduled message is moved, and another one cancelled, with the caller's transaction or not at all."""
+    one, two = (app.publish("due", delay=3600).id for _ in range(2))
+    before = state(app)
+    for commits in (False, True):
+        async with opener(target) as subject:
+            if subject.known.is_async:
+                await app.amove(one, delay=7200, on=subject.handle)
+                await app.acancel(two, on=subject.handle)
+            else:
+                app.move(one, delay=7200, on=subject.handle)
+                app.cancel(two, on=subject.handle)
+            if not commits:
+                raise Undo
+        if not commits:
+            assert state(app) == before
+    assert state(app).keys() == {one}
+    assert state(app)[one] > before[one]
+    app.cancel(one)
+
+
+def state(app: Holdfast) -> dict[UUID, datetime]:
+    found = app.operations.messages.find(limit=10)
+    return {each.id: each.claimable_at for each in found if each.claimable_at is not None}
 
 
 @pytest.mark.parametrize("opener", [pytest.param(opener, id=name) for name, opener in kinds.SQLITE])

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import pika
 import pytest
 
 from holdfast import Dedupe, Holdfast
@@ -188,6 +189,37 @@ def test_a_try_on_the_real_broker_finds_what_is_missing_and_unsafe(
         assert (names(tried), tried.is_usable) == (found, False)
 
 
+def test_the_doctor_looks_at_the_brokers(sqlite_app: Holdfast, rabbitmq: str) -> None:
+    """Unsafe settings of a real broker, a broker that is away, and what workers have told."""
+    name = f"doctor-{uuid4().hex[:8]}"
+    away = RabbitMQ("amqp://guest@127.0.0.1:1/")
+    with pika.BlockingConnection(pika.URLParameters(rabbitmq)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, durable=False)
+        try:
+            sqlite_app.inbox("billing", RabbitMQ(rabbitmq, may_declare=False), queue=name)
+            sqlite_app.destination("orders", RabbitMQ(rabbitmq), types=["order.*"], to=name)
+            sqlite_app.destination("audit", away, types=["order.*"], to=name)
+            found = {each.name: each for each in sqlite_app.operations.doctor()}
+        finally:
+            channel.queue_delete(name)
+    assert found["queue-not-durable"].severity == "warning"
+    assert found["exchange-missing"].severity == "error"
+    assert "Destination audit cannot be used from here: " in found["destination-unusable"].text
+    assert "inbox-unusable" not in found
+
+
+def test_the_doctor_tells_what_workers_told(world: World) -> None:
+    told(world, world.worker("w1", "orders"), LOST)
+    (found,) = [each for each in world.operations.doctor() if each.name == "destination-broken"]
+    assert found.text == (
+        "Destination orders: 1 of 1 worker cannot connect to rabbitmq, the first since 2040-05-01 11:58:30 UTC: "
+        "it refused the connection"
+    )
+    told(world, world.worker("w1", "orders"), Standing("open", 1.0))
+    assert not [each for each in world.operations.doctor() if each.name == "destination-broken"]
+
+
 @pytest.fixture
 def sqlite_app(tmp_path: Any) -> Any:
     app = Holdfast(f"sqlite:///{tmp_path / 'shop.db'}")
@@ -203,6 +235,7 @@ async def test_a_running_worker_tells_when_its_connection_breaks_and_opens(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.worker.standings.LOOKS_EVERY", 0.02)
+    monkeypatch.setattr("holdfast.worker.standings.TELLS_EVERY", 1e9)  # only what changes
     app = lab.app()
     broker = shop(app)
     show = lab.operations.destinations.show

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast import InvalidSettings, NotFound, Refused, UsageError
+from holdfast import BodySealed, InvalidSettings, NotFound, Refused, UsageError
 from holdfast.operations import Operations
 from holdfast.requests.sweeping import catch_early
 from holdfast.requests.verbs import resolve
@@ -240,5 +240,77 @@ async def test_bodies_are_sealed_and_sealed_again(url: str) -> None:
     assert only.app.requests.get(waiting).body == {"n": 1}
     only.app.close()
     blind = desk(url)
-    assert operations(blind).requests.show(id).body is None
+    assert "holdfast/sealed" in operations(blind).requests.show(id).body
+    with pytest.raises(BodySealed):
+        operations(blind).requests.show(id, reveal=True)
     blind.app.close()
+
+
+# --- why, status, metrics
+
+
+def why(made: Desk, id: UUID) -> str:
+    return " ".join(operations(made).why(id))
+
+
+async def test_why_a_request_is_where_it_is(made: Desk) -> None:
+    waits = made.app.request(made.grading, 1, variant="writing", send="grading.request").id
+    told = operations(made).why(waits)
+    assert told[0] == (
+        f"Request {waits} (grading, writing) waits for its first result until 00:20:00 UTC. It was sent as a "
+        "message of type grading.request, with the same id."
+    )
+    assert told[1].startswith("In queue grade: ")
+    made.clock.advance(minutes=16)
+    await drained(made)
+    assert "; it is delayed since 00:16:00" in why(made, waits)
+    made.clock.advance(minutes=6)
+    assert "No worker has written that down yet" in why(made, waits)
+    made.app.resolve(waits, 7)
+    assert "no result had come by its deadline" in why(made, waits)
+    assert f"1 result came late: `holdfast requests show {waits}`" in why(made, waits)
+    operations(made).requests.accept(waits, why="good")
+    assert "a late result that anna accepted at" in why(made, waits)
+    done, failed, cancelled, silent = (ask(made) for _ in range(4))
+    made.app.resolve(done, 1)
+    made.app.resolve(done, 2)
+    made.app.resolve(failed, failed="no audio")
+    made.app.requests.cancel(cancelled, "withdrawn")
+    made.clock.advance(hours=1)
+    await drained(made)
+    assert "was completed at" in why(made, done)
+    assert "1 more result came and changed nothing." in why(made, done)
+    assert "the other side said 'no audio'" in why(made, failed)
+    assert "was cancelled at" in why(made, cancelled)
+    assert "Unknown" not in why(made, silent)
+    assert operations(made).why(uuid4())[0].startswith("Unknown: ")
+
+
+def test_what_needs_somebody_is_on_the_page_and_in_the_metrics(made: Desk) -> None:
+    for _ in range(2):
+        ask(made)
+    late = ask(made)
+    ask(made, within=7200)
+    made.clock.advance(minutes=20, seconds=30)
+    assert operations(made).status().problems == ()  # a worker may be about to sweep them
+    made.clock.advance(minutes=10)
+    made.app.resolve(late, 1)
+    status = operations(made).status()
+    assert (status.overdue_requests, status.late_requests) == (2, 1)
+    (overdue,) = [each for each in status.problems if each.name == "requests-overdue"]
+    assert "2 requests should have timed out, the first at 00:20:00" in overdue.text
+    values = {sample.name: sample.values for sample in made.app.metrics() if "requests" in sample.name}
+    assert values == {
+        "holdfast_requests_open": (3.0,), "holdfast_requests_overdue": (2.0,), "holdfast_requests_late": (1.0,),
+    }  # fmt: skip
+
+
+def test_a_request_is_found_by_a_part_of_its_id(made: Desk) -> None:
+    id = ask(made)
+    requests = operations(made).requests
+    assert requests.named(str(id)[-8:]) == requests.named(str(id)[:13]) == requests.named(str(id)) == id
+    message = made.app.publish("grading.request", {}).id
+    with pytest.raises(NotFound, match="No request has an id"):
+        requests.named(str(message)[-8:])
+    with pytest.raises(UsageError, match="not the id of a request"):
+        requests.named("x")

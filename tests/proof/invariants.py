@@ -131,6 +131,8 @@ def answers(before: Tables, after: Tables, results: Sequence[Any], named: Mappin
     claimed = Counter(token for outcome in outcomes for token in outcome.claimed)
     held = Counter(key for outcome in outcomes for key in outcome.held)
     yield from (f"the lease {token} was given twice" for token, count in claimed.items() if count > 1)
+    stored = Counter(id for outcome in outcomes for id in outcome.published)
+    yield from (f"{id} was published twice" for id, count in stored.items() if count > 1)
     rows = {m["seq"]: m for m in after["message"]}
     standing = {lease["seq"] for lease in after["lease"]}
     for seq, head in (each for outcome in outcomes for each in outcome.followers):

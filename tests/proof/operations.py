@@ -12,8 +12,13 @@ from holdfast.errors import NotFound, Refused
 from holdfast.model.message import NewMessage, Published, Reason, Stillborn
 from holdfast.model.names import stored_key
 from holdfast.model.work import Report, Settlement, Want
+from holdfast.rules.recurrence import every
+from holdfast.schedules import setting
+from holdfast.schedules.defining import define
+from holdfast.schedules.ticker import Ticker
+from holdfast.settings import Settings
 from holdfast.store.plans import dead as dead_letters
-from holdfast.store.plans import engine, operator, queues
+from holdfast.store.plans import engine, operator, queues, schedules
 from holdfast.store.plans.operator import OrderMoved
 from holdfast.store.statement import Plan, Runnable, Statement
 from tests.proof.session import Body, Operation, Quiet, Restart
@@ -103,6 +108,7 @@ def publish(*fields: dict[str, Any]) -> Callable[[World], Body]:
 
 
 SCOPED = stored_key("1", "/shop")
+RESET = define(Settings(), "k1", every(seconds=30), "t", {"of": "another"}, stream="b")
 
 
 def bear(w: World) -> Body:
@@ -262,6 +268,23 @@ def fire(w: World) -> Body:
     return (yield from exchange(w, whole, 120))
 
 
+def tick(w: World) -> Body:
+    """Whoever looks what is due fires it: into stream a, too."""
+    decide = Ticker(w.store, w.store.clock, None, list)._decide
+    done = yield from own(schedules.locked([], True, 500, 10**6, decide))
+    return Outcome(published=[each.id for each in done.fires])
+
+
+def schedule(plan: Callable[[], Plan[Any]]) -> Callable[[World], Body]:
+    """A schedule is changed in a transaction of the user's."""
+
+    def body(w: World) -> Body:
+        yield from user(RC, plan())
+        return Outcome()
+
+    return body
+
+
 def adopt(w: World) -> Body:
     count = yield from own(engine.subscribe({"q": ["new"]}))
     return Outcome(note=str(count))
@@ -396,6 +419,10 @@ def operations() -> dict[str, Operation]:
         Operation("same_id_timer", same_id("t1")),
         Operation("same_id_unrouted", same_id("unrouted")),
         Operation("same_id_moved", same_id("m1")),
+        Operation("tick", tick),
+        Operation("schedule_set", schedule(lambda: setting.put(RESET, None))),
+        Operation("schedule_drop", schedule(lambda: setting.drop("k2"))),
+        Operation("schedule_skip", schedule(lambda: setting.skip("k1"))),
         Operation("adopt", adopt),
         Operation("prune_streams", prune("streams")),
         Operation("prune_dedupe", prune("dedupe")),

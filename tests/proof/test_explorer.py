@@ -52,6 +52,28 @@ def test_pair_in_every_order(explored: Any, pair: tuple[str, str], pytestconfig:
     explored.check(pair, preemptions=None, limit=LIMIT if is_sample else FULL_LIMIT, seed=seed)
 
 
+# --- Schedules --------------------------------------------------------------------------------------------------------
+
+TICKS = (
+    "tick",
+    "schedule_set",
+    "schedule_drop",
+    "schedule_skip",
+    "done_move",
+    "transaction_ba_rr",
+    "emit_a",
+    "claim_runs",
+)
+
+
+@pytest.mark.covers("B43", "X18")
+@pytest.mark.one_postgres
+@pytest.mark.parametrize("other", TICKS)
+def test_a_tick_beside_something_else(explored: Any, other: str) -> None:
+    """Two ticks, or one beside what changes its schedules or its streams: each occurrence once, all or nothing."""
+    explored.check(("tick", other), preemptions=1)
+
+
 # --- What was found ---------------------------------------------------------------------------------------------------
 
 FOUND = {

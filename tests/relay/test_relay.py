@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from holdfast.errors import InvalidSettings
 from holdfast.model.message import Flag, Reason
 from holdfast.rules import reconnect
 from holdfast.transports import Fault, Limits, MemoryBroker
+from holdfast.transports.contract import Outgoing
 from holdfast.transports.destination import INBOX, INBOX_ID, INBOX_SOURCE, SENDING
+from holdfast.transports.memory import MemorySender
 from tests.worker.lab import Lab, auntil, settled
 
 
@@ -430,3 +433,43 @@ def test_mistakes_are_told_when_it_is_declared(options: dict[str, Any], said: st
         declare(app, broker(), **options)
     with pytest.raises(InvalidSettings, match="no transport"):
         app.destination("x", "amqp://", types=["a"])  # type: ignore[arg-type]
+
+
+# --- The seed's numbers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("V12")
+@pytest.mark.parametrize("streams", [["a"], [f"s{n}" for n in range(250)]])
+async def test_batches_of_100(lab: Lab, monkeypatch: pytest.MonkeyPatch, streams: list[str]) -> None:
+    app, memory, sizes = lab.app(), broker(), []
+    declare(app, memory, batch=100)
+    send = MemorySender.send
+
+    async def counted(self: MemorySender, batch: Sequence[Outgoing], sent: Any) -> None:
+        sizes.append(len(batch))
+        await send(self, batch, sent)
+
+    monkeypatch.setattr(MemorySender, "send", counted)
+    publish(app, streams, 250 // len(streams))
+    async with lab.working(app):
+        await auntil(lambda: len(lab.rows("history")) == 250)
+    assert max(sizes) == 100
+    assert sum(sizes) == 250
+
+
+@pytest.mark.covers("V13")
+async def test_a_poll_every_second(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seed's relay looks once a second; ours is told of new messages, and does so too if it is asked to."""
+    app, _ = lab.still(poll_min=1.0, poll_max=1.0)
+    declare(app, broker())
+    waited: list[float] = []
+    wait = type(app.store).wait
+
+    async def counted(self: Any, seconds: float, *more: Any) -> None:
+        waited.append(seconds)
+        await wait(self, min(seconds, 0.01), *more)
+
+    monkeypatch.setattr(type(app.store), "wait", counted)
+    async with lab.working(app):
+        await auntil(lambda: len(waited) > 5)
+    assert set(waited) == {1.0}

@@ -331,3 +331,38 @@ def test_what_two_ticks_decide_about_one_row_is_stored_once(desk: Desk) -> None:
     late = desk.app.store.run(schedules.apply(steps))
     assert (late.moved, late.fires) == (0, ())
     assert (len(desk.messages()), desk.row("x").fired) == (3, 3)
+
+
+@pytest.mark.covers("B15")
+def test_one_that_the_database_refuses_does_not_hold_up_the_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "bad", "c"):
+        desk.app.set_schedule(name, daily("06:00"), "due", {"of": name})
+    real = ticker.messages
+
+    def spoilt(row: Any, *more: Any) -> Any:
+        """What cannot be stored: a message without a type."""
+        made = real(row, *more)
+        return tuple(each._replace(type=None) for each in made) if row.name == "bad" else made
+
+    monkeypatch.setattr(ticker, "messages", spoilt)
+    desk.later(days=1)
+    step = desk.ticker()
+    for _ in range(4):
+        step()
+    assert len(desk.messages()) == 2
+    assert desk.row("bad").error is not None
+    assert desk.row("bad").next_at is None
+    assert desk.row("bad").fired == 0
+
+
+@pytest.mark.one_postgres
+def test_headers_that_cannot_be_read_fail_their_schedule_alone(desk: Desk) -> None:
+    for name in ("bad", "good"):
+        desk.app.set_schedule(name, daily("06:00"), "due", headers={"a": 1})
+    _execute(desk, "update {} set headers = 'no json' where name = 'bad'")
+    desk.later(days=1)
+    desk.tick()
+    assert (desk.row("bad").fired, desk.row("good").fired) == (0, 1)
+    assert desk.row("bad").error is not None

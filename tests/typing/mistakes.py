@@ -26,6 +26,7 @@ from holdfast import (
     RetryPolicy,
     Settings,
     Snooze,
+    every,
 )
 from holdfast.orchestrations import Flow, activity, orchestration
 
@@ -352,3 +353,10 @@ app.orchestrations.result("order-1", timout=1.0)  # refused: timeout
 
 Holdfast.from_config(lease="60")  # refused: a number
 app.operations.destinations.pause()  # refused: the name of the destination
+
+app.schedule("nightly", every(minutes=1), "report.due", misfire="some")  # refused: all, latest or skip
+app.schedule("nightly", every(minutes=1), "report.due", overlap="never")  # refused: one of four
+app.set_schedule("nightly", 60, "report.due")  # refused: a rule
+app.set_schedule("nightly", every(minute=1), "report.due")  # refused: minutes
+app.drop_schedule()  # refused: the name
+app.cancel("not-an-id")  # refused: a UUID

@@ -38,6 +38,7 @@ from holdfast import (
     Holdfast,
     MessageOptions,
     NewMessage,
+    Planned,
     Published,
     Reason,
     Recovery,
@@ -52,6 +53,8 @@ from holdfast import (
     Snooze,
     TransactionConnection,
     Worker,
+    daily,
+    yearly,
 )
 from holdfast.operations import Letter, Operations, Status
 from holdfast.orchestrations import Activity, ActivityFailed, First, Flow, activity, orchestration
@@ -537,3 +540,17 @@ print(
     [each.state for each in app.operations.destinations.list()],
     app.operations.inboxes.test("billing").is_usable,
 )
+
+app.schedule(
+    "nightly", daily("02:30", zone="Europe/Berlin"), "report.due", {"kind": 1}, misfire="latest"
+)  # accepted
+planned: Planned = app.set_schedule("birthday/1", yearly("03-14", "09:00"), "birthday.due", cap=None, on=None)
+dropped: bool = app.drop_schedule(planned.name)
+moved: datetime = app.move(uuid4(), at=datetime.now(UTC))
+app.cancel(uuid4(), on=None)
+
+
+@app.handler("birthday.due")
+def greets(body: Order, ctx: Context) -> None:
+    if ctx.occurrence is not None:
+        print(ctx.occurrence.local, ctx.occurrence.at.isoformat())

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Context, Holdfast, Snooze
+from holdfast import Context, Holdfast, Snooze, every
+from holdfast.cli.root import app as command_line
 from holdfast.clock import MovableClock
 from holdfast.model.drain import DrainSummary
 from holdfast.operations import Outage
 from holdfast.store.plans import engine, outages
+from tests.cli.runner import CliRunner
 from tests.worker.lab import auntil
 
 EIGHT = datetime(2040, 3, 15, 8, 0, tzinfo=UTC)  # later than any clock of the machine
@@ -61,7 +68,7 @@ def minutes(number: float) -> timedelta:
     return timedelta(minutes=number)
 
 
-@pytest.mark.covers("B12", "B5", "B9", "B10", "B11", "B1", "B4")
+@pytest.mark.covers("B12", "B5", "B10", "B11", "B1", "B4")
 def test_down_from_eight_to_ten(service: Service) -> None:
     service.work()
     for who, at in (("A", minutes(60)), ("B", minutes(75)), ("C", minutes(90)), ("D", minutes(180))):
@@ -192,6 +199,30 @@ def test_workers_that_start_together_begin_one(service: Service) -> None:
     assert service.handled == ["A"]
 
 
+def test_workers_that_start_together_share_the_bounded_rate(url: str) -> None:
+    """Only the first finds nobody; the outage tells the second."""
+    service = Service(url, catch_up_doubles=100.0)
+
+    @service.app.handler("slow", name="slow", catch_up="10/s")
+    async def slow() -> None: ...
+
+    service.work()
+    service.app.publish("slow", at=EIGHT + minutes(10))
+    service.clock.advance(hours=1)
+    service.app.prepare()
+    first, second = service.app.worker(), service.app.worker()
+
+    async def start() -> None:
+        await first._register()
+        service.clock.advance(seconds=7)
+        await second._register()
+
+    asyncio.run(start())
+    now = service.clock.monotonic()
+    assert [each.gate._since("slow", now) for each in (first, second)] == [7.0, 7.0]
+    service.app.close()
+
+
 def test_an_outage_that_nobody_was_left_to_end_ends_with_its_last_worker(service: Service) -> None:
     service.work()
     service.greet("A", EIGHT + minutes(10))
@@ -266,6 +297,37 @@ def test_a_long_time_without_the_database_is_an_absence(service: Service) -> Non
     (outage,) = service.outages()
     assert (outage.cause, outage.down_since) == ("absent", EIGHT)
     assert worker.attendance.outage == outage
+
+
+@pytest.mark.covers("B1", "B2", "B3", "X18")
+def test_occurrences_of_schedules_are_an_outage_too(service: Service) -> None:
+    """What was due and not even fired: an hourly schedule, for a day in which nobody worked."""
+    app = service.app
+    app.set_schedule("hourly", every(hours=1), "greeting", {"who": "hour"}, misfire="all", cap=None)
+    service.work()
+    service.clock.advance(days=1)
+    assert service.work().processed == 24
+    (outage,) = service.outages()
+    assert (outage.down_since, outage.oldest_at) == (EIGHT, EIGHT + minutes(60))
+    assert (outage.handled, outage.late_max, outage.is_over) == (
+        23,
+        23 * 3600,
+        True,
+    )  # the last one is on time
+
+
+def test_a_schedule_that_is_gone_from_the_code_is_not_missed(service: Service) -> None:
+    service.app.schedule("hourly", every(hours=1), "greeting", {"who": "hour"})
+    service.work()
+    service.clock.advance(minutes=30)
+    changed = Service(service.app.url)  # a deploy without it
+    changed.clock = service.clock
+    changed.app.clock = changed.app.store.clock = service.clock
+    changed.work()
+    changed.clock.advance(days=1)
+    changed.work()
+    assert changed.outages() == []
+    changed.app.close()
 
 
 # -- late while somebody works
@@ -449,3 +511,92 @@ async def test_each_drain_of_a_worker_that_stays_has_its_summary(
             assert sum(each.processed for each in later) == 7
             assert not any(each.start for each in later)
     app.close()
+
+
+# -- metrics, and the command
+
+
+def sample(app: Holdfast, name: str, *labels: str) -> tuple[float, ...]:
+    return next(each.values for each in app.metrics() if each.name == name and each.labels == labels)
+
+
+@pytest.mark.covers("B47", "B48", "B49", "B50", "B51", "B52")
+def test_the_metrics_of_a_recovery(url: str) -> None:
+    service = Service(url, metrics=True)
+    app = service.app
+
+    @app.handler("broken", name="broken", retry="steady")
+    async def broken() -> None:
+        service.clock.advance(seconds=3)
+        raise ConnectionError
+
+    service.work()
+    for n, late in enumerate((20, 10, 5, 3)):
+        service.greet(str(n), EIGHT + minutes(60 - late))
+    app.publish("broken", at=EIGHT + minutes(60))
+    service.clock.advance(hours=1)
+    asyncio.run(app.worker(until_idle=True).run())
+    assert sample(app, "holdfast_attempts_total", "greet", "greeting", "done") == (4.0,)
+    assert sample(app, "holdfast_failures_total", "broken", "broken", "transport_unavailable") == (1.0,)
+    assert sample(app, "holdfast_late_total", "greet") == (
+        2.0,
+    )  # exactly five minutes is not later than that
+    *counts, total = sample(app, "holdfast_wait_seconds", "greet")
+    assert total / sum(counts) / 60 == 9.5  # minutes
+    *counts, total = sample(app, "holdfast_drain_seconds")
+    assert (sum(counts), total) == (1, 3.0)
+    assert sample(app, "holdfast_outage") == (1.0,)
+    app.operations.outages.end()
+    service.clock.advance(minutes=1)  # what the database says is kept for a while
+    assert sample(app, "holdfast_outage") == (0.0,)
+    app.close()
+
+
+APP = """
+import os
+from holdfast import Context, Holdfast
+
+app = Holdfast(os.environ["URL"])
+
+@app.handler("work", name="work", rate="200/s")
+async def work(n: int) -> None:
+    if n == 3:
+        raise ConnectionError
+
+@app.handler("other", name="other")
+async def other() -> None: ...
+"""
+
+
+def command(url: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "greetings.py").write_text(APP)
+    line = [sys.executable, "-c", "from holdfast.cli import main; main()", "worker", "greetings:app", *words]
+    environment = {**os.environ, "URL": url, "HOLDFAST_LOG_LEVEL": "ERROR"}
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.covers("B26", "B27", "B19")
+def test_a_worker_until_idle_answers_with_its_summary(url: str, tmp_path: Path) -> None:
+    """It waits for the tokens of a rate, leaves a paused queue alone and says so, and ends with 0."""
+    app = Holdfast(url)
+    app.migrate()
+    assert command(url, tmp_path, "--until-idle").stdout.splitlines()[1:] == ["Nothing is due."]
+    app.publish_many(app.message("work", n) for n in range(250))
+    app.publish("other")
+    app.operations.queues.pause("other", "a holiday")
+    done = command(url, tmp_path, "--until-idle", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["processed"], told["failed"], told["left"]) == (249, 1, {"other": 1})
+    assert told["per_second"] == pytest.approx(249 / told["duration_ms"] * 1000, rel=0.01)
+    assert told["outage"] is None
+    app.close()
+
+
+@pytest.mark.parametrize(
+    "words", ["--json", "--until-idle --processes 2", "--until-idle --metrics 127.0.0.1:0"]
+)
+def test_what_does_not_go_together_is_refused(words: str) -> None:
+    done = CliRunner().invoke(command_line, ["worker", "greetings:app", *words.split()])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--until-idle" in done.stderr

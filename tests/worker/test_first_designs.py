@@ -101,7 +101,7 @@ def test_a_failure_is_a_function_of_the_error_the_clock_and_the_retries_allowed(
     assert last.outcome is Outcome.DEAD
 
 
-@pytest.mark.covers("C32", "C33")
+@pytest.mark.covers("C32", "C33", "V9")
 def test_what_may_be_claimed_has_an_index_of_its_own_on_each_database(lab: Lab) -> None:
     if lab.sqlite:
         ((text,),) = lab.query("select sql from sqlite_master where name = 'holdfast_message_claim'")

@@ -115,6 +115,18 @@ def window(given: float | timedelta | None) -> int | None:
     return ceil(seconds)
 
 
+def when_due(at: datetime | None, delay: float | timedelta | None) -> tuple[datetime | None, float | None]:
+    """A moment or a delay in seconds, checked."""
+    if delay is not None and at is not None:
+        raise InvalidMessage("Give delay= or at=, not both.")
+    return None if at is None else _aware(at, "at"), None if delay is None else _seconds(delay)
+
+
+def given_id(id: object) -> UUID:
+    """The id of a message, as a UUID or as its text."""
+    return _given(id)
+
+
 def _given(id: object) -> UUID:
     """The caller's own id. A UUID class of a driver, for example, is converted."""
     if type(id) is UUID:

@@ -70,6 +70,19 @@ def orchestrations(ctx: click.Context, incomplete: str) -> list[Offer]:
     return _asked(ctx, incomplete, look)
 
 
+def requests(ctx: click.Context, incomplete: str) -> list[Offer]:
+    """The last eight characters of those that are open, and of those that ended last."""
+
+    def look(found: Operations) -> list[Offer]:
+        offered = [
+            (str(each.id), f"{each.kind}, {each.state}") for each in found.requests.list(limit=OFFERED)
+        ]
+        short = {id[-SHORT:]: what for id, what in offered}
+        return list(short.items()) if any(each.startswith(incomplete) for each in short) else offered
+
+    return _asked(ctx, incomplete, look)
+
+
 def reasons(incomplete: str) -> list[str]:
     from ..model.message import Reason
 

@@ -310,6 +310,29 @@ def park(
 
 
 @command(app)
+def move(
+    id: Id,
+    order: Order,
+    target: Target,
+    at: Annotated[
+        str | None, typer.Option("--at", help="'2026-03-28 12:00 Europe/Berlin'; UTC without a zone.")
+    ] = None,
+    delay: Annotated[str | None, typer.Option("--in", help="From now: 90s, 10m, 2h, 3d.")] = None,
+    why: Why = None,
+) -> None:
+    """Give a scheduled message another time, until it falls due."""
+    with target.operations(order.by) as found:
+        message = meant(found, id)
+        until = None if at is None else found.schedules.moment(at)
+        passed = None if delay is None else seconds(delay)
+        due = found.messages.move(message, until, delay=passed, why=why)
+    if target.json:
+        show.document({"id": message, "due_at": due})
+    else:
+        show.sentence(f"message {message}: due at {show.clean(due)} UTC")
+
+
+@command(app)
 def cancel(
     id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None, why: Why = None
 ) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import UsageError
 from . import show
-from .filters import Id, meant
+from .filters import Id
 from .messages import show_traceback
 from .target import NamedTarget, Target
 
@@ -72,6 +72,7 @@ def print_status(answer: Status) -> None:
             ("dead", f"{answer.dead:,}" if answer.dead else "none"),
             ("last minute", ended),
             ("blocked", show.counted(len(answer.blocked), "stream") if answer.blocked else "none"),
+            ("requests", requests_of(answer)),
             ("workers", f"{alive} running" + (f", {silent} silent" if silent else "")),
         ]
     )
@@ -83,6 +84,13 @@ def print_status(answer: Status) -> None:
     print_causes(answer)
     print_queues(answer)
     print_workers(answer)
+
+
+def requests_of(answer: Status) -> str:
+    """Those that need somebody; nothing if none does."""
+    overdue = f"{answer.overdue_requests:,} overdue" if answer.overdue_requests else ""
+    late = f"{answer.late_requests:,} with a late result" if answer.late_requests else ""
+    return ", ".join(filter(None, (overdue, late)))
 
 
 def print_problems(problems: Sequence[Finding]) -> None:
@@ -231,11 +239,11 @@ def why(
         bool, typer.Option("--verbose", help="With the last traceback, if it failed.")
     ] = False,
 ) -> None:
-    """Why a message, or an instance of an orchestration, is where it is: what it waits for, in sentences."""
+    """Why a message, a request or an instance of an orchestration is where it is: what it waits for, in sentences."""
     with target.operations() as found:
         sentences, traces, asked = found.why_instance(id), [], id
         if not sentences:
-            message = meant(found, id)
+            message = found.named(id)
             asked, sentences = str(message), found.why(message)
             traces = found.tracebacks(message) if verbose else []
     if target.json:

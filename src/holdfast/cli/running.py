@@ -18,17 +18,22 @@ def demo(
     seed: Annotated[int | None, typer.Option("--seed", help="Repeat the run with this seed.")] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 2,
     scenario: Annotated[
-        Literal["shop", "outage"],
-        typer.Option("--scenario", help="A shop and a killer, or a bad day: an outage and a broken deploy."),
+        Literal["shop", "outage", "downtime"],
+        typer.Option(
+            "--scenario",
+            help="A shop and a killer; a bad day: an outage and a broken deploy; a day of downtime.",
+        ),
     ] = "shop",
 ) -> None:
     """A shop, its workers and a killer, on the embedded default, to the end, with the proof printed."""
     from rich.console import Console
 
-    from ..demo import outage, run
+    from ..demo import downtime, outage, run
 
     if scenario == "outage":
         raise typer.Exit(outage.run(Console(), processes=max(2, processes)))
+    if scenario == "downtime":
+        raise typer.Exit(downtime.run(Console(), processes=max(2, processes)))
 
     raise typer.Exit(run(Console(), seconds=seconds, seed=seed, processes=processes))
 

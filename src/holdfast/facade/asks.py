@@ -20,16 +20,16 @@ class Asks(Parts, Protocol):
 
     @overload
     def request_kind(
-        self, name: str, *, sla: Sla, soft: float | None = None, answer: Callable[[Any], Answer] | None = None,
+        self, name: str, *, sla: Sla, soft: float | None = None, answer: Callable[[Any], Answer | None] | None = None,
     ) -> RequestKind[Any, Any]: ...  # fmt: skip
     @overload
     def request_kind(
-        self, name: str, *, sla: Sla, soft: float | None = None, answer: Callable[[Any], Answer] | None = None,
+        self, name: str, *, sla: Sla, soft: float | None = None, answer: Callable[[Any], Answer | None] | None = None,
         takes: type[B], gives: type[R],
     ) -> RequestKind[B, R]: ...  # fmt: skip
     def request_kind(
         self, name: str, *, sla: Sla | None = None, soft: float | None = None,
-        answer: Callable[[Any], Answer] | None = None, takes: Any = None, gives: Any = None,
+        answer: Callable[[Any], Answer | None] | None = None, takes: Any = None, gives: Any = None,
     ) -> RequestKind[Any, Any]:  # fmt: skip
         """A kind of request: `app.request_kind("grading", sla={"writing": 1200, "speaking": 3600}, soft=0.75)`.
 

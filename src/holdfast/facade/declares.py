@@ -16,7 +16,7 @@ from ..limits.breakers import Breaker, Counts
 from ..model import names
 from ..model.limits import Breaker as BreakerLike
 from ..model.limits import SharedRate, SharedSlots, slots_count
-from ..model.message import Reason
+from ..model.message import NewMessage, Reason
 from ..operations.letters import DeadLetter, hook
 from ..orchestrations.declared import ActivityDeclaration, OnDeadLetter, OrchestrationDeclaration
 from ..orchestrations.declaring import ActivityKeywords
@@ -29,6 +29,7 @@ from ..rules.rate import rate as read_rate
 from ..rules.recovery import Recovery
 from ..rules.retry import RetryPolicy
 from ..settings import RetryProfile
+from ..store.recognise import recognise
 from ..transports.contract import SendingConnector
 from ..transports.destination import Destination, DestinationKeywords, declare_destination
 from ..worker.around import Around
@@ -203,16 +204,26 @@ class Declares(Publishes, Protocol):
         It is stored, committed and then acknowledged, and handlers of its type get it. `bind`: exchanges and the keys
         that come from there; `stream`: what keeps its order here, "{partitionkey|subject}"; `types`: what bodies must
         look like, by type; `dedupe`: for how long what comes again is known; `dead_letters`: the queue is a dead letter
-        queue of the broker; `backlog`: so many messages may wait to be handled before it stops receiving.
+        queue of the broker; `backlog`: so many messages may wait to be handled before it stops receiving; `resolves`: a
+        kind of request whose results they bring (docs/requests.md).
         """
-        from ..inboxes import Reader, declared, returning
+        from ..inboxes import Reader, declared, received, returning
 
         made = declared(name, broker, queue=queue, **options)
         if name in self.inboxes:
             raise InvalidSettings(f"There is already an inbox named {name!r}: give one of them another name.")
         tells = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
         reader = Reader(made, self.settings, self.keys)
-        self.handlers.add(returning(self, made, reader, tells))
+        if made.resolves is not None and self.requests.kinds.get(made.resolves.name) is not made.resolves:
+            raise InvalidSettings(f"Inbox {name!r}: resolves= is a kind of request of another application.")
+
+        async def receive(message: NewMessage, db: object) -> None:
+            if recognise(db).is_async:
+                await self.publishing.astore_with(lambda: received([message], self.requests.pen), db)
+            else:
+                self.publishing.store_with(lambda: received([message], self.requests.pen), db)
+
+        self.handlers.add(returning(self, made, reader, tells, receive))
         self.inboxes[name] = made
         return made
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
+from ..bodies.drafts import given_id, when_due
+from ..errors import InvalidMessage
 from ..model.message import Dedupe, Event, NewMessage, Published
-from ..store.plans import engine
+from ..store.plans import engine, moving
+from ..store.statement import Plan
 from .parts import Parts
 
 
@@ -73,6 +76,56 @@ class Publishes(Parts, Protocol):
             stream=stream, subject=subject, headers=headers, dedupe=dedupe, delay=delay, at=at, deadline=deadline,
             queue=queue, id=id, event=event, expect=expect,
         )  # fmt: skip
+
+    # -- scheduled messages
+
+    def move(
+        self,
+        id: UUID,
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        on: object = None,
+    ) -> datetime:
+        """Give a scheduled message another time, in your own transaction with `on`; returns it.
+
+        Raises Refused when it has fallen due, and NotFound when there is none.
+        """
+        moved = self._moved(id, at, delay)
+        return self.publishing.store_with(moved, on, verb="move")
+
+    async def amove(
+        self,
+        id: UUID,
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        on: object = None,
+    ) -> datetime:
+        """Like `move`, for async code and async connections or sessions."""
+        moved = self._moved(id, at, delay)
+        return await self.publishing.astore_with(moved, on, verb="amove")
+
+    def cancel(self, id: UUID, *, on: object = None) -> None:
+        """End a scheduled message without handling it, in your own transaction with `on`.
+
+        Raises Refused when it has fallen due, and NotFound when there is none.
+        """
+        known = given_id(id)
+        self.publishing.store_with(lambda: moving.cancel(known), on, verb="cancel")
+
+    async def acancel(self, id: UUID, *, on: object = None) -> None:
+        """Like `cancel`, for async code and async connections or sessions."""
+        known = given_id(id)
+        await self.publishing.astore_with(lambda: moving.cancel(known), on, verb="acancel")
+
+    def _moved(
+        self, id: UUID, at: datetime | None, delay: float | timedelta | None
+    ) -> Callable[[], Plan[datetime]]:
+        known, (due, seconds) = given_id(id), when_due(at, delay)
+        if due is None and seconds is None:
+            raise InvalidMessage("Give the new time: at= or delay=.")
+        return lambda: moving.move(known, due, seconds)
 
     def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """What was published as an event into a stream, behind a version, in order."""

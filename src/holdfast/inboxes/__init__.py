@@ -8,6 +8,7 @@ cannot be read is a dead letter with its bytes; a redrive reads it again. `readi
 `intake` runs in every worker process.
 """
 
+from .answers import received
 from .declared import Inbox, InboxOptions, declared
 from .intake import Intake
 from .reading import INBOX, SENDER_ID, SOURCE, Reader
@@ -22,5 +23,6 @@ __all__ = [
     "Intake",
     "Reader",
     "declared",
+    "received",
     "returning",
 ]

@@ -12,6 +12,7 @@ from ..bodies.drafts import window
 from ..errors import InvalidMessage, InvalidSettings
 from ..model import names
 from ..model.endpoint import Endpoint
+from ..requests.kinds import RequestKind
 from ..transports.contract import Connector, Source
 from ..transports.templates import Template
 
@@ -31,6 +32,7 @@ class InboxOptions(TypedDict, total=False):
     prefetch_bytes: int
     dead_letters: bool
     backlog: int | None
+    resolves: RequestKind[Any, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Inbox:
     window: int | None = None  # seconds that a dedupe key is held; None: as the settings say
     dead_letters: bool = False
     backlog: int | None = None
+    resolves: RequestKind[Any, Any] | None = None
 
     @property
     def queue(self) -> str:
@@ -70,6 +73,7 @@ def declared(
     prefetch_bytes: int = PREFETCH_BYTES,
     dead_letters: bool = False,
     backlog: int | None = None,
+    resolves: RequestKind[Any, Any] | None = None,
 ) -> Inbox:
     """An inbox, or InvalidSettings with what is wrong about it."""
     names.queue_name(QUEUES + names.own_name(name, "The inbox"))
@@ -80,6 +84,14 @@ def declared(
     for what, value in (("prefetch", prefetch), ("prefetch_bytes", prefetch_bytes), ("backlog", backlog)):
         if value is not None and (type(value) is not int or value < 1):
             raise InvalidSettings(f"Inbox {name!r}: {what}={value!r} must be a whole number, at least 1.")
+    if resolves is not None and not isinstance(resolves, RequestKind):
+        raise InvalidSettings(
+            f"Inbox {name!r}: resolves={resolves!r} must be a kind of request: what app.request_kind(...) returned."
+        )
+    if resolves is not None and dead_letters:
+        raise InvalidSettings(
+            f"Inbox {name!r}: what a broker has given up resolves nothing: leave resolves= out."
+        )
     if not queue:
         raise InvalidSettings(f"Inbox {name!r}: queue={queue!r} must be the name of the broker's queue.")
     try:
@@ -93,9 +105,10 @@ def declared(
         name,
         connector,
         Source(queue, bindings, prefetch, prefetch_bytes, ordered=stream is not None),
-        None if stream is None else Template.of(stream, "stream", forbidden=""),
+        None if stream is None else Template.of(stream, "stream", forbidden="", is_address=False),
         {names.type_name(each): codec.decoder_for(shape) for each, shape in (types or {}).items()},
         held,
         dead_letters,
         backlog,
+        resolves,
     )

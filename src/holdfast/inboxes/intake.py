@@ -23,6 +23,7 @@ from ..clock import Clock
 from ..errors import NotMigrated, StoreUnavailable
 from ..model.endpoint import Connected, Endpoint, Standing
 from ..model.message import NewMessage, Reason, Stillborn
+from ..requests.hooks import Pen
 from ..rules.aftermath import HOOK_QUEUE, news
 from ..rules.reconnect import STEADY, pause
 from ..settings import Settings
@@ -35,6 +36,7 @@ from ..telemetry.logs import Log
 from ..telemetry.meter import reason_name
 from ..telemetry.wire import ReceivedBatch
 from ..transports.contract import Incoming, Receiver, TransportBroken
+from .answers import received
 from .declared import Inbox
 from .reading import SENDER_ID, Reader, Refused
 
@@ -58,7 +60,7 @@ class Intake:
     def __init__(
         self, inbox: Inbox, store: Store, settings: Settings, keys: Keys | None, clock: Clock
     ) -> None:
-        self.inbox, self.store, self.clock = inbox, store, clock
+        self.inbox, self.store, self.clock, self.keys = inbox, store, clock, keys
         self.reader = Reader(inbox, settings, keys)
         self.receiver: Receiver = inbox.connector.receiver(inbox.source)
         self._stopping = asyncio.Event()
@@ -109,7 +111,7 @@ class Intake:
                         error=error,
                     )
                     self._failures = max(self._failures, 5)
-                    self._become("broken", f"{type(error).__name__}: {error}")
+                    self._become("broken", f"{type(error).__name__}: see the log, event inbox.failed")
                 seconds = pause(self._failures, self.clock.roll())
                 self._failures += 1
                 await self._sleep(seconds)
@@ -260,8 +262,7 @@ class Intake:
                     self._duplicates += len(letters) - len(born)
                     letters = []
                 if messages:
-                    published = await self.store.arun(engine.append(messages, place=True))
-                    self._duplicates += sum(each.duplicate for each in published)
+                    self._duplicates += await self._append(messages)
                 return
             except Exception as error:
                 if not (isinstance(error, StoreUnavailable | NotMigrated) or moment_of(error) is not None):
@@ -280,6 +281,13 @@ class Intake:
             tries += 1
             if self._stopping.is_set():
                 raise Away  # it is not settled: the broker delivers it again
+
+    async def _append(self, messages: Sequence[NewMessage]) -> int:
+        """Store messages, with the results of requests that they bring; how many of them had come before."""
+        if self.inbox.resolves is not None:
+            return await self.store.arun(received(messages, Pen(self.keys)))
+        published = await self.store.arun(engine.append(messages, place=True))
+        return sum(each.duplicate for each in published)
 
     async def _give_back(self) -> None:
         """Once: a broker counts how often it delivers. Then it is waited until the database answers."""

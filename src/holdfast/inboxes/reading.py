@@ -32,12 +32,14 @@ from ..errors import InvalidMessage
 from ..model import names
 from ..model.ids import new_id
 from ..model.message import NewMessage, Reason, Stillborn
+from ..requests.hooks import Pen
 from ..rules.fingerprint import fingerprint
 from ..settings import Settings
 from ..transports import cloudevents
 from ..transports.cloudevents import Event
 from ..transports.contract import Incoming
 from ..transports.templates import Values
+from .answers import answering
 from .declared import Inbox
 
 INBOX, SOURCE, SENDER_ID = "holdfast-inbox", "holdfast-source", "holdfast-id"  # headers of what was received
@@ -91,7 +93,7 @@ class Reader:
         """The message that arrived, or Refused, whatever is wrong with it."""
         try:
             event = self._event(incoming)
-            return self._sealed(self._message(incoming, event))
+            return self._sealed(self._answering(self._message(incoming, event)))
         except Refused:
             raise
         except codec.Unreadable as error:
@@ -124,6 +126,13 @@ class Reader:
             id_is_given=origin.id is not None,
             kept=self.inbox.window,
         )
+
+    def _answering(self, message: NewMessage) -> NewMessage:
+        """With what it says about a request, if this inbox resolves them."""
+        if self.inbox.resolves is None:
+            return message
+        read = self.inbox.types.get(message.type, codec.read_plain)
+        return answering(message, read(message.body), self.inbox.resolves, self.settings, Pen(self.keys))
 
     def _event(self, incoming: Incoming) -> Event | None:
         binding = self.inbox.connector.binding

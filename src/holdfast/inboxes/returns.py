@@ -1,34 +1,45 @@
 """The way back of an inbox's dead letters: a redriven one is read again, and what it is now is published.
 
-It keeps the id that it had, so the dedupe key that the letter holds goes on holding.
+It keeps the id that it had, so the dedupe key that the letter holds goes on holding. If the inbox resolves requests,
+the result counts as received now: before, nobody could read it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
-
-from msgspec.structs import replace
 
 from ..handlers.context import Context, Dead
 from ..handlers.declare import AnyHandler, Application, HandlerOptions, declare
+from ..model.message import NewMessage
 from ..rules.aftermath import AfterDeath
 from ..rules.retry import RetryPolicy
+from .answers import returned
 from .declared import Inbox
 from .reading import Reader, Refused, read_again
 
 ONCE = RetryPolicy(attempts_max=1)
+Receive = Callable[
+    [NewMessage, object], Awaitable[object]
+]  # stores a message and its result, on a connection
 
 
-def returning(app: Application, inbox: Inbox, reader: Reader, after: AfterDeath) -> AnyHandler:
+def returning(
+    app: Application, inbox: Inbox, reader: Reader, after: AfterDeath, receive: Receive
+) -> AnyHandler:
     """The handler of the inbox's own queue."""
 
     async def read(body: dict[str, Any], ctx: Context) -> None:
         try:
-            message = reader.message(read_again(body))
+            # A broker's dead letter has a key of its own.
+            message = returned(reader.message(read_again(body)), keeps_key=inbox.dead_letters)
         except Refused as refused:
             raise Dead(refused.why) from None
-        # Its key is the letter's own, and held under the same id. A broker's dead letter has a key of its own.
-        ctx._emits.append(message if inbox.dead_letters else replace(message, dedupe=None))
+        if inbox.resolves is None:
+            ctx._emits.append(message)
+            return
+        async with ctx.transaction() as db:
+            await receive(message, db)
 
     return declare(
         app, read, (), HandlerOptions(name=inbox.queue, ordered=False, retry=ONCE, after_death=after)

@@ -224,8 +224,12 @@ class Gate:
         ended = self._ended.get(queue)
         return None if ended is None else now - ended
 
-    async def begin(self, worker: int, queues: Iterable[str]) -> None:
-        """This worker has its number. For a queue that no worker served until now, an outage has just ended."""
+    async def begin(self, worker: int, queues: Iterable[str], back_for: float | None = None) -> None:
+        """This worker has its number. For a queue that no worker served until now, an outage has just ended.
+
+        `back_for`: seconds since somebody was back after an outage that is not over. Then workers that start together
+        share the tokens, though only the first of them found nobody.
+        """
         self.worker = worker
         bounded = [
             queue for queue in queues if any(r.name.startswith(QUEUES) for r in self.catch_ups.get(queue, ()))
@@ -234,9 +238,12 @@ class Gate:
             return
         seen = await self.store.arun(slots.ages())
         others = [queues for number, (age, queues) in seen.items() if number != worker and age < self.lease]
+        now = self.clock.monotonic()
         for queue in bounded:
             if not any(queue in each for each in others):
-                self._ended[queue] = self.clock.monotonic()
+                self._ended[queue] = now
+            elif back_for is not None:
+                self._ended[queue] = now - back_for
 
     # -- looking
 

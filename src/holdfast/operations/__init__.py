@@ -30,6 +30,8 @@ from ..store import Store
 from ..store.plans import audit, engine, operator, queries
 from . import doctor, from_rows, incident
 from .alerts import Alerts
+from .asked import problems as request_problems
+from .asked import why_request
 from .breakers import Breakers, BreakerState
 from .cleaning import Cleaning, overdue
 from .dead import DeadLetters
@@ -44,6 +46,7 @@ from .instances import why_instance
 from .keyring import Keyring
 from .late import StuckMessage
 from .messages import Messages
+from .naming import named
 from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
 from .outages import Outages
 from .queues import Queues
@@ -263,6 +266,7 @@ class Operations:
         oldest = min((each.oldest_at for each in queues if each.oldest_at is not None), default=None)
         blocked = self.streams.blocked(limit=SHOWN)
         breakers = incident.tripped(desk, queues, self.breakers.list())
+        requests = self.requests.counts()
         causes = incident.causes(desk, queues)
         return Status(
             at=at,
@@ -279,8 +283,8 @@ class Operations:
             breakers=tuple(breakers),
             paused=tuple(incident.paused(desk, queues)),
             causes=tuple(causes),
-            problems=tuple(
-                incident.problems(
+            problems=(
+                *incident.problems(
                     at,
                     queues,
                     workers,
@@ -292,8 +296,11 @@ class Operations:
                     self.poison_count(),
                     flow_problems(desk, queues),
                     len(desk.handlers) > 0,
-                )
+                ),
+                *request_problems(requests.overdue, requests.next_deadline, at),
             ),
+            overdue_requests=requests.overdue,
+            late_requests=requests.late,
         )
 
     def unrouted(self) -> list[Unrouted]:
@@ -305,9 +312,20 @@ class Operations:
         """A stored body as it was published; BodySealed if it is encrypted and the keys here do not open it."""
         return self.keys.reveal(as_id(id), type, body)
 
+    def named(self, text: str) -> UUID:
+        """The message or request that a person means: its id may be given in part."""
+        return named(self._desk, text, "message or request")
+
     def why(self, id: UUID | str) -> list[str]:
-        """Why a message, or an instance, is where it is. For a message: a sentence for each of its deliveries."""
-        return why_instance(self._desk, str(id)) or why(self._desk, as_id(id))
+        """Why a message, a request or an instance is where it is. For a message: a sentence for each of its deliveries.
+
+        The message that was sent with a request has the request's id.
+        """
+        if (told := why_instance(self._desk, str(id))) is not None:
+            return told
+        about = why_request(self._desk, as_id(id))
+        messages = why(self._desk, as_id(id))
+        return about + [each for each in messages if not about or not each.startswith("Unknown: ")]
 
     def why_instance(self, id: str) -> list[str]:
         """What an instance of an orchestration waits for. Empty if there is no such instance."""
@@ -324,7 +342,8 @@ class Operations:
 
         `deep`: everything that is stored is read and checked, in small parts, while workers go on.
         """
-        return doctor.examine(self._desk, self.status, self.stuck, deep=deep)
+        brokers = (self.destinations.examine, self.inboxes.examine)
+        return doctor.examine(self._desk, self.status, self.stuck, brokers, deep=deep)
 
     def repair(self, *, leap: bool = False, why: str | None = None) -> Repaired:
         """Raise the sequences that are behind the stored numbers after a switch-over or a restore. Never lowers one.

@@ -11,7 +11,7 @@ from ..rules.alert import length
 from ..store.installed import compare, other, words
 from ..store.plans import alerts, queries
 from ..store.plans import dead_queries as letters
-from . import database, repair
+from . import database, repair, schedule_findings
 from . import deep as deeply
 from .cleaning import overdue
 from .desk import Desk
@@ -30,9 +30,17 @@ GROWS = 1.1  # times as many come as end
 
 
 def examine(
-    desk: Desk, look: Callable[[], Status], loops: Callable[[], Sequence[Stuck]], *, deep: bool = False
+    desk: Desk,
+    look: Callable[[], Status],
+    loops: Callable[[], Sequence[Stuck]],
+    brokers: Sequence[Callable[[], Sequence[Finding]]] = (),
+    *,
+    deep: bool = False,
 ) -> list[Finding]:
-    """All findings, errors first. Without tables nothing else is checked. `deep`: check all that is stored."""
+    """All findings, errors first. Without tables nothing else is checked. `deep`: check all that is stored.
+
+    `brokers` look at the brokers of the application.
+    """
     findings = list(_schema(desk))
     if any(each.severity == "error" for each in findings):
         return findings
@@ -48,6 +56,9 @@ def examine(
     findings += _troubles(desk)
     findings += _cleaning(desk)
     findings += _news(desk)
+    findings += schedule_findings.examine(desk)
+    for each in brokers:
+        findings += each()
     rank = {"error": 0, "warning": 1, "note": 2}
     return sorted(findings, key=lambda each: rank[each.severity])
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..errors import NotFound, UsageError
 from ..inboxes.declared import QUEUES, Inbox
 from ..limits.breakers import Breaker
 from ..model.endpoint import Connected, Endpoint, EndpointKind
+from ..model.text import counted
 from ..store.plans import breakers, endpoints, operator
 from ..store.statement import Plan
 from ..transports.contract import Examined, Remark, Sender, SendingConnector, Source, TransportBroken
@@ -21,6 +23,8 @@ from ..transports.templates import Values
 from .desk import Desk
 from .queues import Queues
 from .results import Finding
+
+T = TypeVar("T")
 
 EndpointCondition = Literal["connected", "partly connected", "broken", "held", "paused", "no worker"]
 
@@ -99,6 +103,24 @@ class Endpoints:
         """Those that the application declares and those that a worker has had, by name."""
         return self._states(None)
 
+    def connections(self) -> Mapping[str, Counter[str]]:
+        """How many live workers are in which state of connection, by name. Cheap: nothing that waits is counted."""
+        return self._desk.ask(self._connections())
+
+    def _connections(self) -> Plan[Mapping[str, Counter[str]]]:
+        now = yield from operator.moment()
+        known = [row["queue"] for row in (yield from endpoints.known()) if row["kind"] == self.kind]
+        rows = yield from endpoints.connections()
+        lease = self._desk.settings.lease
+        return {
+            self._name(queue): Counter(
+                row["state"]
+                for row in rows
+                if row["queue"] == queue and (now - row["seen_at"]).total_seconds() <= lease
+            )
+            for queue in known
+        }
+
     def show(self, name: str) -> EndpointState:
         found = self._states(self._queue(name))
         if not found:
@@ -123,6 +145,19 @@ class Endpoints:
             raise UsageError(f"To try {self.kind} {name} its application is needed: give -a MODULE:APP.")
         return _alone(tried(name, found))
 
+    def examine(self) -> Sequence[Finding]:
+        """What is wrong with connections, as workers told; and at the brokers of the application, as seen from here."""
+        told = [finding for each in self._states(None) for finding in _broken(each)]
+        declared = self.declared
+        if not declared:
+            return told
+        seen = _alone(_all_tried(declared))
+        for name, each in zip(declared, seen, strict=True):
+            if each.why is not None:
+                told.append(_unusable(self.kind, name, each.why))
+            told += each.findings
+        return list(dict.fromkeys(told))
+
     # -- reading
 
     @property
@@ -131,6 +166,9 @@ class Endpoints:
 
     def _queue(self, name: str) -> str:
         return name if self.kind == "destination" else QUEUES + name
+
+    def _name(self, queue: str) -> str:
+        return queue if self.kind == "destination" else queue.removeprefix(QUEUES)
 
     def _states(self, queue: str | None) -> Sequence[EndpointState]:
         return self._desk.ask(self._read(queue))
@@ -185,7 +223,7 @@ class Endpoints:
         )
         breaker = facts["breaker"]
         return EndpointState(
-            name=each.queue.removeprefix(QUEUES) if each.kind == "inbox" else each.queue,
+            name=self._name(each.queue),
             kind=each.kind,
             queue=each.queue,
             transport=each.transport,
@@ -253,9 +291,42 @@ async def _opened(sender: Sender) -> str | None:
         await sender.close()
 
 
-def _alone(work: Coroutine[Any, Any, Tried]) -> Tried:
+async def _all_tried(declared: Mapping[str, Destination | Inbox]) -> list[Tried]:
+    """At once: a broker that does not answer keeps nobody else waiting."""
+    return await asyncio.gather(*(tried(name, each) for name, each in declared.items()))
+
+
+def _broken(each: EndpointState) -> Iterator[Finding]:
+    """Connections that workers have told to be broken."""
+    broken = [
+        connection for connection in each.connections if connection.state == "broken" and connection.tries
+    ]
+    if broken:
+        first = min(broken, key=lambda connection: connection.since)
+        what = "sent" if each.kind == "destination" else "received"
+        yield Finding(
+            "warning",
+            f"{each.kind}-broken",
+            f"{each.kind.capitalize()} {each.name}: {len(broken)} of {counted(len(each.connections), 'worker')} "
+            f"cannot connect to {each.transport}, the first since {first.since:%Y-%m-%d %H:%M:%S} UTC: {first.why}",
+            f"Nothing is {what} there, and nothing is lost. They try again by themselves; repair what they say.",
+        )
+
+
+def _unusable(kind: EndpointKind, name: str, why: str) -> Finding:
+    return Finding(
+        "warning",
+        f"{kind}-unusable",
+        f"{kind.capitalize()} {name} cannot be used from here: {why}",
+        "Repair it; if workers run elsewhere, `holdfast "
+        + f"{'destinations' if kind == 'destination' else 'inboxes'} "
+        f"show {name}` says how they are.",
+    )
+
+
+def _alone(work: Coroutine[Any, Any, T]) -> T:
     """In a thread of its own: the caller may be inside a loop."""
-    answers: list[Tried | BaseException] = []
+    answers: list[T | BaseException] = []
 
     def run() -> None:
         try:

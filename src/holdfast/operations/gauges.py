@@ -90,6 +90,13 @@ def survey(operations: Any) -> list[Sample]:
         Sample("holdfast_workers", ("silent",), (float(len(workers) - alive),)),
         _one("holdfast_outage", float(operations.outages.is_open())),
     ]
+    counts = operations.requests.counts()
+    samples += [
+        _one("holdfast_requests_overdue", float(counts.overdue)),
+        _one("holdfast_requests_late", float(counts.late)),
+    ]
+    for kind, number in operations.requests.open().items():
+        samples.append(Sample("holdfast_requests_open", (kind,), (float(number),)))
     for what, seconds in operations.overdue().items():
         samples.append(Sample("holdfast_housekeeping_lag_seconds", (what,), (seconds,)))
     for breaker in operations.breakers.list():
@@ -98,10 +105,9 @@ def survey(operations: Any) -> list[Sample]:
             for state in State
         ]
     for group in (operations.destinations, operations.inboxes):
-        for each in group.list():
-            found = Counter(connection.state for connection in each.connections)
+        for name, found in group.connections().items():
             samples += [
-                Sample("holdfast_connections", (each.kind, each.name, state), (float(found[state]),))
+                Sample("holdfast_connections", (group.kind, name, state), (float(found[state]),))
                 for state in ("open", "broken", "held")
             ]
     return samples

@@ -106,6 +106,8 @@ class Status:
     paused: tuple[Paused, ...]
     causes: tuple[Cause, ...]
     problems: tuple[Finding, ...]
+    overdue_requests: int = 0  # their deadline has passed, and no worker has swept them
+    late_requests: int = 0  # a late result came that nobody has accepted
 
 
 # -- looking

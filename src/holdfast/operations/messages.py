@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from ..bodies.drafts import when_due
 from ..errors import HoldfastError, NotFound, UsageError
 from ..model.message import Reason
 from ..rules.aftermath import HOOK_QUEUE, TOLD, news
 from ..rules.fingerprint import fingerprint
-from ..store.plans import engine, operator, queries
+from ..store.plans import engine, moving, operator, queries
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from . import from_rows
@@ -196,6 +197,33 @@ class Messages:
             why=why,
             number=number,
         )
+
+    def move(
+        self,
+        id: UUID | str,
+        at: datetime | None = None,
+        *,
+        delay: float | None = None,
+        why: str | None = None,
+    ) -> datetime:
+        """Give a scheduled message another time: a moment, or seconds from now. Refused when it has fallen due."""
+        desk, known = self._desk, as_id(id)
+        due, seconds = when_due(at, delay)
+        if due is None and seconds is None:
+            raise UsageError("Say when: a moment, or a delay.")
+        text = said(why, desk.settings.error_chars)
+
+        def plan() -> Plan[datetime]:
+            moved = yield from moving.move(known, due, seconds)
+            after = {"due_at": moved.isoformat()}
+            yield from desk.note(Entry("messages.move", None, str(known), why=text, after=after))
+            return moved
+
+        moved = desk.command(f"Message {known}", plan)
+        log.info(
+            "message.moved", "message %(message_id)s is due at %(due_at)s", message_id=known, due_at=moved
+        )
+        return moved
 
     def cancel(
         self, id: UUID | str, *, queue: str | None = None, number: int | None = None, why: str | None = None

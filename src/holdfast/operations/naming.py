@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from ..errors import NotFound, UsageError
@@ -21,10 +22,17 @@ SHORT = 8  # characters from the end
 BEGINNING = 4  # characters at least
 SHOWN = 10
 PARTIAL = re.compile(r"[0-9a-fA-F-]+")
+LISTS = {
+    "message": "`holdfast messages list` and `holdfast dead list` show them",
+    "request": "`holdfast requests list` shows them",
+    "message or request": "`holdfast messages list`, `holdfast dead list` and `holdfast requests list` show them",
+}
 DASHES = (12, 16, 20, 24)  # a dash stands before so many digits from the end
 
 
-def named(desk: Desk, text: str) -> UUID:
+def named(
+    desk: Desk, text: str, what: Literal["message", "request", "message or request"] = "message"
+) -> UUID:
     """The id that is meant. Raises UsageError with the candidates if there are several, NotFound if there is none."""
     try:
         return UUID(text)
@@ -33,19 +41,23 @@ def named(desk: Desk, text: str) -> UUID:
     digits = text.replace("-", "").lower()
     if not PARTIAL.fullmatch(text) or not BEGINNING <= len(digits) < 32:
         raise UsageError(
-            f"{text!r} is not the id of a message: give all of it, its last {SHORT} characters, or an unambiguous "
-            "beginning. `holdfast messages list` and `holdfast dead list` show them."
+            f"{text!r} is not the id of a {what}: give all of it, its last {SHORT} characters, or an unambiguous "
+            f"beginning. {LISTS[what]}."
         )
-    rows = desk.ask(_look(digits))
+    rows = [
+        row
+        for row in desk.ask(_look(digits))
+        if ("request" if row["what"] == "request" else "message") in what
+    ]
     found: set[UUID] = {row["id"] for row in rows}
     if len(found) == 1:
         return next(iter(found))
     if found:
         raise _several(text, rows)
     raise NotFound(
-        f"No message has an id that begins with {text}"
+        f"No {what} has an id that begins with {text}"
         + (f", and none of the newest {ids.NEWEST:,} ends with it" if len(digits) >= SHORT else "")
-        + ": give the whole id, or look with `holdfast messages list`."
+        + f": give the whole id, or look with `holdfast {what.partition(' ')[0]}s list`."
     )
 
 

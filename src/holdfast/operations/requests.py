@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from ..bodies import codec
-from ..errors import BodySealed, UsageError
+from ..errors import UsageError
 from ..model.ids import new_id
 from ..model.request import RequestState, Standing
 from ..requests import verbs
@@ -21,6 +21,7 @@ from ..store.plans.audit import Entry
 from ..store.plans.requests import Held, Whole
 from ..store.statement import Plan
 from .desk import Desk, needed, said
+from .naming import named
 
 T = TypeVar("T")
 
@@ -52,13 +53,13 @@ class RequestLine:
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """A result that came for a request. `body` is JSON; None: it is sealed, and the keys here do not open it."""
+    """A result that came for a request. `body` is JSON."""
 
     id: UUID
     received_at: datetime
     standing: str
     failed: str | None
-    body: str | None
+    body: str
     source: UUID | None
     decided: bool  # it ended the request, or was accepted
 
@@ -70,7 +71,7 @@ class RequestDossier:
     request: RequestLine
     type: str | None
     stream: str | None
-    body: str | None
+    body: str
     results: Sequence[RequestResult]
 
 
@@ -116,8 +117,15 @@ class RequestsDesk:
         )
         return [_line(each) for each in rows]
 
-    def show(self, id: UUID | str) -> RequestDossier:
-        """A request with its results, the first to come first; NotFound if there is none."""
+    def named(self, text: str) -> UUID:
+        """The request that a person means: its id may be given in part."""
+        return named(self._desk, text, "request")
+
+    def show(self, id: UUID | str, *, reveal: bool = False) -> RequestDossier:
+        """A request with its results, the first to come first; NotFound if there is none.
+
+        `reveal`: bodies that are encrypted are opened, with the keys here; else they are as they are stored.
+        """
         own = request_id(id)
 
         def plan() -> Plan[tuple[Whole, Sequence[requests.Result]]]:
@@ -125,12 +133,12 @@ class RequestsDesk:
             return whole, (yield from requests.results(own, RESULTS_SHOWN))
 
         whole, results = self._desk.ask(plan())
-        body = self._opened(own, BODY, whole.body)
-        found = [self._result(each, whole.result) for each in results]
+        body = self._pen.opened(own, BODY, whole.body) if reveal else whole.body
+        found = [self._result(each, whole.result, reveal) for each in results]
         return RequestDossier(_line(whole), whole.held.type, whole.held.stream, body, found)
 
-    def _result(self, each: requests.Result, decisive: UUID | None) -> RequestResult:
-        body = self._opened(each.id, RESULT, each.body)
+    def _result(self, each: requests.Result, decisive: UUID | None, reveal: bool) -> RequestResult:
+        body = self._pen.opened(each.id, RESULT, each.body) if reveal else each.body
         standing, decided = str(each.standing), each.id == decisive
         return RequestResult(each.id, each.received_at, standing, each.failed, body, each.source, decided)
 
@@ -141,12 +149,6 @@ class RequestsDesk:
     def open(self) -> dict[str, int]:
         """How many are open, by kind."""
         return self._desk.ask(requests.count_open())
-
-    def _opened(self, id: UUID, type: str, text: str) -> str | None:
-        try:
-            return self._pen.opened(id, type, text)
-        except BodySealed:
-            return None
 
     # -- commands
 

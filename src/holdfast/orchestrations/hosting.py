@@ -47,9 +47,14 @@ async def run_turn(
     instance: Instance, arrivals: Sequence[Arrival], now: datetime, clock: Monotonic, *, more: bool = False
 ) -> Turn | CodeChanged | Overrun:
     """Replay what is loaded, in slices of 10 ms, and run the turn."""
+    await catch_up(instance, clock)
+    return await from_callback(lambda: instance.turn(arrivals, now, more=more))
+
+
+async def catch_up(instance: Instance, clock: Monotonic) -> None:
+    """Replay what is loaded, in slices of 10 ms."""
     while not await from_callback(lambda: instance.catch_up(_after(clock, SLICE))):
         pass
-    return await from_callback(lambda: instance.turn(arrivals, now, more=more))
 
 
 def _after(clock: Monotonic, seconds: float) -> Callable[[], bool]:

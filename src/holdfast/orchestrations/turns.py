@@ -25,6 +25,7 @@ from ..model.ids import new_id
 from ..model.message import Message, NewMessage, Reason
 from ..model.replies import reply_of
 from ..model.work import INSTANCE, Leased, Left, Outcome, Settlement
+from ..rules import journals
 from ..rules.delivery import (
     BatchFailed,
     Ending,
@@ -55,6 +56,7 @@ from .messages import CANCEL, KNOWN, START, Pen
 from .outcome import Overrun, Turn
 from .poison import left_by
 from .replay import CodeChanged
+from .selfcheck import Sampling, difference
 from .turn import Instance
 
 log = Log("holdfast.orchestrations")
@@ -79,6 +81,7 @@ class Memory:
         self.cache = Cache()
         self.is_embedded = True
         self.forgets = False  # in tests: each turn replays the journal from its beginning
+        self.sampling = Sampling()
         self._lock = threading.Lock()
         self._budgets: dict[int, Budget] = {}
 
@@ -239,16 +242,18 @@ class Turns:
         journal: Journal | None,
         ran: Ran,
     ) -> Sequence[Ending]:
-        head = run[0].message
-        if head.type not in KNOWN:
-            return _first(NoHandler(), run)
-        if (left := self._not_for_code(head, stand)) is not None:
-            return _first(Returned(0, tuple(left), ran()), run)
+        try:
+            early, arrivals = self._before(run, stand, ran)
+        except BaseException:
+            self._put_back(instance)
+            raise
+        if early is not None:
+            self._put_back(instance)
+            return _first(early, run)
         assert stand is not None
-        if stand.state != "running":  # somebody has resumed its stream and not the instance
-            return _first(Paused(halted_by(stand.state), ran()), run)
-        id, arrivals = _id(run[0]), self._arrivals(run, stand)
+        id = _id(run[0])
         ran.began(run)
+        was_warm = instance is not None
         if instance is None:
             instance = self._cold(id, stand, journal)
         is_stored = False
@@ -260,7 +265,9 @@ class Turns:
                     instance.mark = str(mark)
                     emits = self.leaving.emits(result, stand, self.place.now())
                     first = Returned(0, tuple(emits), ran(), self.leaving.delta(result, mark))
-                    is_stored = True  # or will be; if not, its mark is not the stored one
+                    self._warn(result, stand)
+                    # Stored, or will be; if not, its mark is not the stored one. What differs is not used again.
+                    is_stored = not (was_warm and await self._differs(result, stand))
                     return _taken(first, len(arrivals) - len(result.unread), run)
                 case CodeChanged():
                     return _first(self._changed(result, id, stand, ran()), run)
@@ -276,13 +283,36 @@ class Turns:
 
     # -- before
 
+    def _before(
+        self, run: Sequence[Leased], stand: Stand | None, ran: Ran
+    ) -> tuple[Ending | None, list[Arrival]]:
+        """How the head of a run ends without a turn, or what the run brings to the code."""
+        head = run[0].message
+        if head.type not in KNOWN:
+            return NoHandler(), []
+        if (left := self._not_for_code(head, stand)) is not None:
+            return Returned(0, tuple(left), ran()), []
+        assert stand is not None
+        if stand.state != "running":  # somebody has resumed its stream and not the instance
+            return Paused(halted_by(stand.state), ran()), []
+        arrivals = self._arrivals(run, stand)
+        if self._length(stand.entries, stand.size) == "full":
+            return self._full(_id(run[0]), stand, ran()), []
+        return None, arrivals
+
+    def _put_back(self, instance: Instance | None) -> None:
+        """It had no turn: what is in memory is as good as before."""
+        if instance is not None:
+            self.place.memory.keep(instance)
+
     def _arrivals(self, run: Sequence[Leased], stand: Stand) -> list[Arrival]:
-        """What the messages mean to the code, up to the first that is not for it or cannot be read: it comes again."""
+        """What the messages mean to the code, up to the first that is not for it or unreadable: that comes alone."""
         found: list[Arrival] = []
         for leased in run:
-            if leased.message.type not in KNOWN or (
-                found and self._not_for_code(leased.message, stand) is not None
-            ):
+            message = leased.message
+            if message.type not in KNOWN:
+                break
+            if found and message.type in (START, CANCEL) and self._not_for_code(message, stand) is not None:
                 break
             try:
                 found.append(self.place.pen.arrival(leased.message))
@@ -348,6 +378,66 @@ class Turns:
             instance=id, queue=self.queue, why=str(changed),
         )  # fmt: skip
         return Paused(halted_by("paused"), ran, pause_delta(id, stand, told))
+
+    # -- how long a journal is, and whether it can be replayed
+
+    def _length(self, events: int, size: int) -> journals.Length:
+        settings = self.place.settings
+        return journals.length(events, size, settings.journal_events, settings.journal_bytes)
+
+    def _full(self, id: str, stand: Stand, ran: float) -> Paused:
+        told = journals.full_text(stand.entries, stand.size)
+        log.error(
+            "orchestration.paused", "Instance %(instance)s of %(queue)s is paused: %(why)s",
+            instance=id, queue=self.queue, why=told,
+        )  # fmt: skip
+        return Paused(halted_by("paused"), ran, pause_delta(id, stand, told))
+
+    def _warn(self, turn: Turn, stand: Stand) -> None:
+        settings = self.place.settings
+        before, after = (stand.entries, stand.size), (turn.entries, turn.size)
+        if turn.end is None and journals.warns(
+            before, after, settings.journal_events, settings.journal_bytes
+        ):
+            log.warning(
+                "orchestration.long",
+                "The journal of instance %(instance)s of %(queue)s has %(events)d events and %(bytes)d bytes: at five "
+                "times as many it is paused. Let what runs for ever continue as new (flow.again).",
+                instance=turn.row.id, queue=self.queue, events=turn.entries, bytes=turn.size,
+            )  # fmt: skip
+
+    async def _differs(self, turn: Turn, stand: Stand) -> bool:
+        """The self-check: one turn in a hundred of instances in memory is replayed with its whole journal."""
+        memory, id = self.place.memory, turn.row.id
+        if not memory.sampling.is_due():
+            return False
+        try:
+            stored = (await self.place.store().arun(instances.journals([id])))[id]
+            rows = self._opened(id, stand, stored)
+        except (StoreUnavailable, Unopened, JournalUnreadable):
+            return False  # the next turn from the journal says so
+        if len(rows) < stand.turn:
+            return False
+        memory.sampling.checked += 1
+        settings, clock = self.place.settings, self.place.clock()
+        found = await difference(self.program, id, stand.execution, [*rows, turn.row], settings, clock)
+        if found is None:
+            return False
+        memory.sampling.differed += 1
+        log.error(
+            "orchestration.differs",
+            "Instance %(instance)s of %(queue)s does not do the same when it is replayed, so its next turn will pause "
+            "it: %(why)s",
+            instance=id, queue=self.queue, why=str(found),
+        )  # fmt: skip
+        return True
+
+    def _opened(self, id: str, stand: Stand, journal: Journal) -> list[Row]:
+        return [
+            decode(id, stand.execution, turn, part,
+                   self.place.pen.open_in_turn(journal_text(id, stand.execution, turn, part), text))
+            for turn, part, text in journal
+        ]  # fmt: skip
 
     async def left(self, leased: Leased, ending: Ending) -> Left | None:
         """The end of the instance, if the message dies."""

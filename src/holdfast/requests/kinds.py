@@ -164,7 +164,7 @@ class RequestKind(Generic[B, R]):
     name: str
     sla: Mapping[str | None, timedelta]  # by variant; None: the same for all
     soft: float | None
-    answer: Callable[[Any], Answer]
+    answer: Callable[[Any], Answer | None]
     takes: Callable[[str], B]
     gives: Callable[[str], R]
     declare: Declare

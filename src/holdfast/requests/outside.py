@@ -78,7 +78,8 @@ class Requests:
     # -- declaring
 
     def kind(
-        self, name: str, sla: object, soft: float | None, answer: Callable[[Any], Answer] | None, takes: Any, gives: Any
+        self, name: str, sla: object, soft: float | None, answer: Callable[[Any], Answer | None] | None,
+        takes: Any, gives: Any,
     ) -> RequestKind[Any, Any]:  # fmt: skip
         checked = kind_name(name)
         if checked in self.kinds:
@@ -249,7 +250,7 @@ def request_id(value: object) -> UUID:
     try:
         return UUID(str(value))
     except ValueError:
-        raise UsageError(f"{value!r} is not the id of a request, which is a UUID.") from None
+        raise InvalidMessage(f"{value!r} is not the id of a request, which is a UUID.") from None
 
 
 def failure(given: object, chars: int) -> str:

@@ -152,6 +152,17 @@ def decide(
 ) -> Tick:
     """`next_key` is the occurrence that the schedule waits for, `last_key` the last that was fired or left out."""
     first = _pending(timeline, next_key, last_key)
+    if (
+        first is not None
+        and overlap in ("allow", "queue")
+        and misfire.max_late is None
+        and misfire.policy != "skip"
+    ):
+        behind = timeline.next(first.at)
+        if first.due <= now and (
+            behind is None or now < behind.at
+        ):  # the usual case: one is due, and it fires
+            return Tick((first,), (), first.key, behind, behind.due if behind else None)
     newest = _newest_due(timeline, now)
     if first is None or newest is None or newest.at < first.at:
         return Tick((), (), last_key, first, first.due if first else None)

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from ..bodies.keys import Keys
 from ..clock import Clock
-from ..errors import HoldfastError
+from ..errors import HoldfastError, StoreUnavailable
 from ..model.schedule import Fired, Step, Stored
 from ..model.work import Ticked
 from ..rules import tick
@@ -38,6 +38,7 @@ TELLS_EVERY = 30.0  # seconds between two words that this process runs, and with
 LIVE = 120.0  # seconds for which such a word counts
 LASTS = {None: Last.ENDED, 1: Last.WAITING, 2: Last.STARTED}
 ERROR_MAX = 500
+FEW, REFUSED_MAX = 50, 3  # schedules that are fired alone in one tick; times that one may be refused
 
 
 class Ticker:
@@ -54,6 +55,7 @@ class Ticker:
         self.store, self.clock, self.keys, self.mine = store, clock, keys, mine
         self.hear = hear  # told of each message that was fired: in tests
         self._told_at = float("-inf")
+        self._refused: dict[str, int] = {}  # how often the database refused to fire a schedule
         self._zoned = True  # whether this process may fire rules that depend on a zone
         self._stale = False  # whether times may have been computed with older zone data
 
@@ -74,11 +76,49 @@ class Ticker:
         return Ticked(done.moved, now, at, done.queues)
 
     def _tick(self) -> Fire:
+        try:
+            return self._together()
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # the database refused something of it
+            log.warning(
+                "tick.refused",
+                "The database refused a tick; each schedule is fired alone: %(error)s",
+                error=error,
+            )
+            return self._singly()
+
+    def _together(self) -> Fire:
         mine = list(self.mine())
         if self.store.has_one_writer:
             steps = self._decide(self.store.read(schedules.due(mine, self._zoned, AT_ONCE, BYTES)))
             return self.store.run(schedules.apply(steps)) if steps else Fire()
         return self.store.run(schedules.locked(mine, self._zoned, AT_ONCE, BYTES, self._decide))
+
+    def _singly(self) -> Fire:
+        """Fire each schedule alone, so that one which the database refuses does not hold up the others.
+
+        One that is refused again and again gets its error and no next time.
+        """
+        done = Fire()
+        for row in self.store.run(schedules.due(list(self.mine()), self._zoned, FEW, BYTES)):
+            try:
+                one = self.store.run(schedules.apply(self._decide([row])))
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                count = self._refused[row.name] = self._refused.get(row.name, 0) + 1
+                if count < REFUSED_MAX:
+                    continue
+                one = self.store.run(schedules.apply([self._failed(row, f"{type(error).__name__}: {error}")]))
+            self._refused.pop(row.name, None)
+            done = Fire(
+                (*done.fires, *one.fires),
+                done.moved + one.moved,
+                (*done.queues, *one.queues),
+                (*done.told, *one.told),
+            )
+        return done
 
     # -- deciding
 
@@ -140,7 +180,7 @@ class Ticker:
                 found = self._decided(row, timeline, many)
         try:
             fires = messages(row, timeline, found.fires, self.keys)
-        except HoldfastError as error:
+        except Exception as error:
             return self._failed(row, f"{type(error).__name__}: {error}")
         return Step(
             row=row,

@@ -44,6 +44,7 @@ Mode = Literal["binary", "structured", "plain"]
 
 INBOX = "holdfast-inbox"  # header of a stored message that came through an inbox: the inbox's name
 INBOX_SOURCE, INBOX_ID = "holdfast-source", "holdfast-id"  # what its sender called itself and the message
+STREAM = "partitionkey"  # the extension that a stream travels as; a header of that name stays a header
 BATCH = BATCH_MAX = 500
 SOURCE = "/holdfast"
 CALLS = 2  # the next batch is written while the last one waits for its answers
@@ -136,9 +137,13 @@ class Destination:
         headers.pop(INBOX, None)
         if self.mode == "plain":
             return Outgoing(to, body, id, message.type, key, headers, time=message.created_at)
-        extensions = {name: value for name, value in headers.items() if cloudevents.is_extension(name)}
+        extensions = {
+            name: value
+            for name, value in headers.items()
+            if name != STREAM and cloudevents.is_extension(name)
+        }
         if message.stream is not None:
-            extensions["partitionkey"] = message.stream
+            extensions[STREAM] = message.stream
         event = Event(
             id, source, message.type, body, message.subject, message.created_at, "application/json",
             extensions=extensions,

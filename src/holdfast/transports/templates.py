@@ -50,9 +50,10 @@ class Template:
     what: str  # what it is for, in errors: `routing key`
     parts: tuple[str | tuple[str, ...], ...]
     forbidden: str = ""
+    is_address: bool = True  # of a broker, which bounds its length
 
     @classmethod
-    def of(cls, text: object, what: str, forbidden: str = "*#") -> Template:
+    def of(cls, text: object, what: str, forbidden: str = "*#", *, is_address: bool = True) -> Template:
         """Takes a template apart, or raises InvalidSettings. `forbidden`: signs that a message must not bring in."""
         if not isinstance(text, str):
             raise InvalidSettings(f"The {what} must be text and is a {type(text).__name__}.")
@@ -70,7 +71,7 @@ class Template:
                 )
             else:
                 parts.append(piece)
-        template = cls(text, what, tuple(parts), forbidden)
+        template = cls(text, what, tuple(parts), forbidden, is_address)
         fixed = "".join(part for part in parts if isinstance(part, str))
         if trouble := harm(fixed) if fixed else None:
             raise InvalidSettings(f"The {what} {text!r} cannot be used: {trouble}.")
@@ -95,7 +96,7 @@ class Template:
         ):  # checked when it was made; an empty one may be meant, RabbitMQ's default exchange for one
             return "".join(part for part in self.parts if isinstance(part, str))
         made = "".join(part if isinstance(part, str) else self._chosen(part, values) for part in self.parts)
-        if trouble := harm(made):
+        if trouble := harm(made, is_bounded=self.is_address):
             raise InvalidMessage(
                 f"The {self.what} {self.text!r} makes no address of message {values.id or values.type}: {trouble}."
             )
@@ -134,13 +135,13 @@ def alternatives(text: str, what: str, inside: str) -> tuple[str, ...]:
     return tuple(ALIASES.get(name, name) for name in names)
 
 
-def harm(address: str) -> str | None:
+def harm(address: str, *, is_bounded: bool = True) -> str | None:
     """Why an address cannot be used."""
     if not address:
         return "it is empty"
     if found := CONTROL.search(address):
         return f"it has the character {found[0]!r}, a control character, line separator or lone surrogate"
     size = len(address.encode())
-    if size > ADDRESS_BYTES:
+    if is_bounded and size > ADDRESS_BYTES:
         return f"it has {size} bytes, and {ADDRESS_BYTES} are allowed"
     return None

@@ -22,6 +22,7 @@ class Attendance:
     def __init__(self, store: Store, settings: Settings, name: str, *, quarantine: bool) -> None:
         self._store, self._settings, self._name, self._quarantine = store, settings, name, quarantine
         self.outage: Outage | None = None  # that was open when it came
+        self.back_for: float | None = None  # seconds since somebody was back, when it came
 
     @property
     def down(self) -> tuple[datetime, datetime] | None:
@@ -34,7 +35,9 @@ class Attendance:
     async def arrive(self, queues: Sequence[str]) -> int:
         """Register; returns the worker's number."""
         plan = outages.arrive(self._name, queues, self._settings.late, self._decided)
-        number, self.outage, has_begun = await self._store.arun(plan)
+        number, self.outage, has_begun, now = await self._store.arun(plan)
+        if self.outage is not None and self.outage.back_at is not None:
+            self.back_for = max(0.0, (now - self.outage.back_at).total_seconds())
         if has_begun and self.outage is not None:
             tell_began(self.outage)
         return number

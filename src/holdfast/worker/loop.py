@@ -167,7 +167,7 @@ class Worker:
                 # Before it draws its own number: after a switch-over or a restore sequences may be behind.
                 tell_mended(await self.store.arun(sequences.mend(raised, quick=True)))
                 self.number = await self.attendance.arrive(queues)
-                await self.gate.begin(self.number, queues)
+                await self.gate.begin(self.number, queues, self.attendance.back_for)
                 break
             except StoreUnavailable as error:
                 if self.pacing.stopping:

@@ -48,6 +48,7 @@ from holdfast.store.plans import (
     instance_orders,
     instances,
     keys,
+    moving,
     operator,
     outages,
     queues,
@@ -345,7 +346,7 @@ def register(h: Hands) -> None:
     def decide(_: Any, now: Any) -> Began:
         return Began("absent", now, now, now, now)
 
-    _, found, has_begun = h.run(outages.arrive("four", ["q"], 300.0, decide))
+    _, found, has_begun, _ = h.run(outages.arrive("four", ["q"], 300.0, decide))
     needs(has_begun and found is not None and found.number == 3, "an outage that begins")
 
 
@@ -573,6 +574,8 @@ def verbs() -> dict[str, Verb]:
         "rate": lambda h: h.run(breakers.take("dependency", 3, 1.0, 5)),
         "slots": hold_slots,
         "tick": tick,
+        "move": lambda h: h.run(moving.move(h.contents.ids["t1"], None, 300.0)),
+        "cancel_scheduled": lambda h: h.run(moving.cancel(h.contents.ids["t1"])),
         "schedule_set": lambda h: h.run(setting.put(defined("new", 60), None)),
         "schedule_set_again": lambda h: h.run(setting.put(defined("k1", 70), None)),
         "schedule_set_in_transaction": set_in_transaction,

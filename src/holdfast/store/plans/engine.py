@@ -55,6 +55,12 @@ class Missing(NamedTuple):
 
 
 @single
+def subscriptions() -> Plan[list[tuple[str, str]]]:
+    """Who gets what: patterns and queues."""
+    return [(pattern, queue) for pattern, queue in (yield sql("subscription_list"))]
+
+
+@single
 def renames() -> Plan[dict[str, str]]:
     """Handlers that have another name now: the old one, and the new one."""
     return dict((yield sql("rename_list")))

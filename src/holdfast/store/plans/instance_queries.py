@@ -115,3 +115,10 @@ def executions(id: str) -> Plan[list[int]]:
     """The executions of an instance whose journal is stored."""
     rows = yield sql("instance_executions", id=id)
     return [int(execution) for (execution,) in rows]
+
+
+@single
+def long(events: int, size: int) -> Plan[tuple[int, str | None]]:
+    """How many instances that have not ended have a journal of so many events or bytes, and one of them."""
+    ((count, id),) = yield sql("instance_long", events=events, bytes=size)
+    return int(count), id

@@ -31,14 +31,14 @@ Judged = Callable[[Outage | None, Sequence[Due], int, datetime | None, bool, dat
 
 def arrive(
     name: str, queues: Sequence[str], late: float, decide: Arrived
-) -> Plan[tuple[int, Outage | None, bool]]:
-    """Register a worker. Returns its number, the outage that is open, and whether that has just begun."""
+) -> Plan[tuple[int, Outage | None, bool, datetime]]:
+    """Register a worker. Returns its number, the outage that is open, whether that has just begun, and the time."""
     gone = {queue: instant(at) for queue, at in (yield sql("presence_lock", queues=list(queues)))}
     due = yield from _due(gone, queues)
     number = yield from engine.register_worker(name, queues)
     yield sql("presence_here", queues=list(queues))
     found, has_begun = yield from _noticed(due, late, decide)
-    return number, found, has_begun
+    return number, found, has_begun, (yield from moment())
 
 
 def returned(

@@ -131,6 +131,12 @@ def tell_zones(version: str, names: Sequence[str], seconds: float) -> Plan[tuple
     return live, ever
 
 
+def zone_data(seconds: float) -> Plan[list[str]]:
+    """The versions of the zone data that processes had within so many seconds."""
+    since = yield from ago(seconds)
+    return [version for (version,) in (yield sql("zones_live", since=since))]
+
+
 @single
 def stale(zones: str, limit: int) -> Plan[list[Stored]]:
     """Schedules whose next time was computed with older zone data."""

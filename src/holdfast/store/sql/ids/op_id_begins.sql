@@ -1,4 +1,4 @@
--- Messages whose ids stand between two, wherever they are: pending, dead, ended. Each part walks an index.
+-- Messages whose ids stand between two, wherever they are: pending, dead, ended; and requests. Each part walks an index.
 select p.* from (select m.id, m.queue, m.type, 'pending' as what, m.created_at as at from holdfast.message m
                   where m.id between :low::uuid and :high::uuid limit :limit) p
  union all
@@ -7,3 +7,6 @@ select p.* from (select d.id, d.queue, d.type, 'dead', d.died_at from holdfast.d
  union all
 select p.* from (select h.id, h.queue, h.type, h.outcome, h.ended_at from holdfast.history h
                   where h.id between :low::uuid and :high::uuid limit :limit) p
+ union all
+select p.* from (select r.id, null, r.kind, 'request', r.created_at from holdfast.request r
+                  where r.id between :low::uuid and :high::uuid limit :limit) p

@@ -5,4 +5,7 @@ select m.id from (select id from holdfast.message order by id desc limit 1000000
  union
 select d.id from (select id from holdfast.dead order by id desc limit 1000000) d
  where substr(d.id::text, 37 - length(:tail::text)) = :tail::text
+ union
+select r.id from (select id from holdfast.request order by id desc limit 1000000) r
+ where substr(r.id::text, 37 - length(:tail::text)) = :tail::text
  limit :limit

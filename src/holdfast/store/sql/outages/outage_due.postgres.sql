@@ -1,4 +1,5 @@
--- By queue: since when its oldest message is due, in hand or not; suspects too. Queues are found one after another by
+-- By queue: since when its oldest message is due, in hand or not; suspects too. Schedules that are due count as timers,
+-- unless no program has them in its code any more. Queues are found one after another by
 -- the index of claims, each by its first head.
 with recursive names as (
     (select m.queue from holdfast.message m where m.head and m.vanished = 0 and m.queue is not null
@@ -13,6 +14,10 @@ select x.queue, min(x.at) from (
            select o.claimable_at as at from holdfast.message o where o.queue = n.queue and o.head and o.vanished = 0
             order by o.claimable_at, o.seq limit 1) m
      union all
-    select m.queue, min(m.claimable_at) from holdfast.message m where m.head and m.vanished > 0 group by m.queue) x
+    select m.queue, min(m.claimable_at) from holdfast.message m where m.head and m.vanished > 0 group by m.queue
+     union all
+    select 'holdfast/timer', min(s.next_at) from holdfast.schedule s
+     where s.next_at <= coalesce(:now::timestamptz, clock_timestamp())
+       and (s.origin = 'call' or s.declared_at >= coalesce(:now::timestamptz, clock_timestamp()) - interval '2 minutes')) x
   left join holdfast.queue q on q.name = x.queue
  where x.at <= coalesce(:now::timestamptz, clock_timestamp()) and q.paused_at is null group by x.queue

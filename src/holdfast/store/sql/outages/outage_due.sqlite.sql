@@ -1,4 +1,5 @@
--- By queue: since when its oldest message is due, in hand or not; suspects too. Queues are found one after another by
+-- By queue: since when its oldest message is due, in hand or not; suspects too. Schedules that are due count as timers,
+-- unless no program has them in its code any more. Queues are found one after another by
 -- the index of claims, each by its first head.
 with recursive names as (
     select min(queue) as queue from holdfast_message where head and vanished = 0
@@ -10,6 +11,9 @@ select x.queue, min(x.at) from (
                       order by o.claimable_at, o.seq limit 1) as at
       from names n where n.queue is not null
      union all
-    select m.queue, min(m.claimable_at) from holdfast_message m where m.head and m.vanished > 0 group by m.queue) x
+    select m.queue, min(m.claimable_at) from holdfast_message m where m.head and m.vanished > 0 group by m.queue
+     union all
+    select 'holdfast/timer', min(s.next_at) from holdfast_schedule s
+     where s.next_at <= :now and (s.origin = 'call' or s.declared_at >= :now - 120000000)) x
   left join holdfast_queue q on q.name = x.queue
  where x.at <= :now and q.paused_at is null group by x.queue

@@ -1,0 +1,3 @@
+-- Scheduled messages get another time. One that has passed is now.
+update holdfast_message set due_at = :due, claimable_at = max(:due, :now), epoch = min(epoch, 2147483646) + 1
+ where seq in (select value from json_each(:seqs))
