@@ -31,6 +31,21 @@ def test_it_runs(example: str, tmp_path: Path) -> None:
     assert done.stdout
 
 
+@pytest.mark.covers("V36", "V37", "V39", "V45", "V46", "V47")
+def test_deadlines_pass_and_a_late_grade_is_shown_and_accepted(tmp_path: Path) -> None:
+    """Its own assertions look at the tables of the application; here is what a student sees."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "deadlines.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 's-2: FAILED (TIMEOUT)  [late result, view only: {"score":9.0}]\ns-2: 9.0 points\n' in done.stdout
+    assert "s-3: takes longer than usual, until 01:00 at the latest" in done.stdout
+
+
 def on_broker(example: str, url: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / example)],

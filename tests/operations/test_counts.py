@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import NotFound, Refused
 from holdfast.model.work import Outcome
-from holdfast.operations import Filter
-from holdfast.store.plans import engine
+from holdfast.operations import Delivery, Filter
+from holdfast.store.plans import counting, engine
 from tests.operations.world import World
 
 
@@ -77,3 +77,63 @@ def test_counts_and_states_agree_whatever_happened(world: World, seed: int) -> N
         seen |= {state for _, state in states}
     assert seen >= {"ready", "leased", "waiting", "blocked", "retrying", "parked", "suspect"}
     world.healthy()
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_what_a_page_counts_at_once_is_the_same_below_its_limit(
+    world: World, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a large table, where each state is counted through an index. Parked ones behind others count as waiting."""
+    monkeypatch.setattr(counting, "EXACT_ROWS", -1)
+    dice = random.Random(seed)
+    seen: set[str] = set()
+    for _ in range(130):
+        try:
+            disturb(world, dice)
+        except (Refused, NotFound):
+            continue
+        exact = {each.name: each for each in world.operations.queues.list()}
+        _, quick, _, loops = world.operations.queues.quick_survey()
+        parked = [each for each in world.operations.messages.find(limit=10_000) if each.state == "parked"]
+        behind = [each for each in parked if each.position is not None and not is_head(world, each)]
+        for each in quick:
+            if each.name not in {letter.queue for letter in behind}:
+                assert each.states == exact[each.name].states
+            assert each.depth == exact[each.name].depth
+            assert each.more == ()
+        assert loops == world.operations.poison_count() == 0
+        seen |= {state for each in quick for state in each.states}
+        found = world.operations.streams.blocked()
+        assert found == world.operations.streams.list(blocked=True)
+    assert seen >= {"ready", "leased", "waiting", "blocked", "retrying", "parked", "suspect"}
+
+
+def is_head(world: World, each: Delivery) -> bool:
+    found = world.operations.streams.list(queue=each.queue, stream=each.stream)
+    return any(stream.head == each.id for stream in found)
+
+
+def test_beyond_the_limit_a_page_says_at_least(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "EXACT_ROWS", 3)
+    monkeypatch.setattr(counting, "CAP", 5)
+    for n in range(12):
+        world.publish(queue="a", delay=50.0 if n >= 9 else None)
+    for n in range(12):
+        world.publish("t", f"s{n % 6}", queue="b")
+    status = world.operations.status()
+    assert status.states == {"ready": 5 + 5, "scheduled": 3, "waiting": 5}
+    assert status.more == ("ready", "waiting")
+    queues = {each.name: each for each in status.queues}
+    assert (queues["a"].more, queues["b"].more) == (("ready",), ("ready", "waiting"))
+    assert "at least 18 messages wait" in status.problems[0].text
+    exact = {each.name: each.depth for each in world.operations.queues.list()}
+    assert exact == {"a": 12, "b": 12}
+
+
+@pytest.mark.parametrize(("attempts", "loops"), [(10, 1), (9, 0)])
+def test_what_may_be_poison_is_known_in_a_large_table_too(
+    world: World, monkeypatch: pytest.MonkeyPatch, attempts: int, loops: int
+) -> None:
+    monkeypatch.setattr(counting, "EXACT_ROWS", 0)
+    world.fail_often(world.publish(queue="a"), attempts, "a")
+    assert [each.name for each in world.operations.status().problems].count("retry-loop") == loops

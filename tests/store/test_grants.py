@@ -20,7 +20,9 @@ import pytest
 
 from holdfast import Context, Flow, Holdfast, IdTaken, InstanceExists, VersionConflict
 from holdfast.errors import InvalidSettings, NotPermitted
+from holdfast.requests import verbs
 from holdfast.store.grants import COLUMNS, PRODUCES, identifier, script, sequences, tables
+from holdfast.store.plans import requests
 from holdfast.store.scripts import FUNCTION, functions
 
 pytestmark = [pytest.mark.covers("X63")]
@@ -340,6 +342,53 @@ def test_a_producer_starts_signals_and_cancels_orchestrations(roles: Roles) -> N
     assert app.orchestrations.status("three").state == "cancelled"
     assert app.orchestrations.status("one").attributes == {"customer": "17"}
     app.orchestrations.place.memory.forget()
+    app.close()
+
+
+@pytest.mark.one_postgres
+def test_a_producer_asks_and_answers_requests(roles: Roles) -> None:
+    """In its own transaction, too; it sees neither bodies nor results. What it stores by hand stops no worker."""
+
+    def school_of(kind: str) -> tuple[Holdfast, Any, list[str]]:
+        app, heard = Holdfast(roles.url(kind)), list[str]()
+        grading = app.request_kind("grading", sla=60)
+        grading.completed(lambda request: heard.append("completed"))
+        grading.failed(lambda request: heard.append("failed"))
+        return app, grading, heard
+
+    app, _, heard = school_of("worker")
+    app.prepare()
+    low, grading, _ = school_of("producer")
+    first = low.request(grading, 1).id
+    with psycopg.connect(roles.url("producer")) as db:
+        second = low.request(grading, 2, on=db).id
+        low.resolve(second, 2, on=db)
+    low.requests.extend(first, 60)
+    low.requests.cancel(first)
+    early = low.requests.arrival(uuid4(), 1, None, source=uuid4())
+    app.store.run(verbs.resolve([early], app.requests.pen, keeps_early=True))
+    low.request(grading, 3, id=early.request)
+    for text in (
+        "select * from holdfast.request", "select * from holdfast.request_result", "delete from holdfast.request",
+        "update holdfast.request set state = 'completed'",
+    ):  # fmt: skip
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            roles.run(text, "producer")
+    opened = f"select holdfast.request_open('{uuid4()}', 'grading', null, null, null, null, '1', now(), "
+    for times in ("'infinity', null, now())", "now() + interval '1 hour', null, '-infinity')"):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            roles.run(opened + times, "producer")
+    odd = uuid4()  # it is due long before it has anything to do
+    by_hand = f"select holdfast.request_open('{odd}', 'grading', null, null, null, null, 'no json', now(), "
+    roles.run(by_hand + "now() + interval '1 hour', null, now() - interval '1 hour')", "producer")
+    for _ in range(2):
+        asyncio.run(app.worker(until_idle=True).run())
+    assert sorted(heard) == ["completed", "completed", "failed"]
+    (following,) = [each for each in app.operations.requests.list(state="open") if each.id == odd]
+    now, due = app.store.read(requests.next_due())
+    assert due == following.deadline
+    assert due > now
+    low.close()
     app.close()
 
 

@@ -23,6 +23,7 @@ from holdfast import (
     Published,
     Reason,
     Recovery,
+    Request,
     RetryPolicy,
     Settings,
     Snooze,
@@ -360,3 +361,16 @@ app.set_schedule("nightly", 60, "report.due")  # refused: a rule
 app.set_schedule("nightly", every(minute=1), "report.due")  # refused: minutes
 app.drop_schedule()  # refused: the name
 app.cancel("not-an-id")  # refused: a UUID
+
+app.request_kind("grading")  # refused: sla
+app.request_kind("grading", sla="20 min")  # refused: seconds
+paying = app.request_kind("paying", sla=60, takes=Order, gives=Order)
+app.request(paying, refund)  # refused: an Order
+app.request("paying", order)  # refused: a kind
+app.request(paying, order, kind="writing")  # refused: variant
+app.resolve(17, {})  # refused: an id
+app.operations.requests.accept("x")  # refused: why
+
+
+@paying.completed  # refused: a request of Order and Order
+def paid(request: Request[str, Order]) -> None: ...

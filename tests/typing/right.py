@@ -22,7 +22,9 @@ from sqlalchemy.orm import Session, scoped_session
 
 from holdfast import (
     Alert,
+    Answer,
     AnyHandler,
+    Asked,
     Batch,
     Breaker,
     BreakerOptions,
@@ -42,6 +44,8 @@ from holdfast import (
     Published,
     Reason,
     Recovery,
+    Request,
+    Resolved,
     RetryPolicy,
     RetryProfile,
     Running,
@@ -554,3 +558,34 @@ app.cancel(uuid4(), on=None)
 def greets(body: Order, ctx: Context) -> None:
     if ctx.occurrence is not None:
         print(ctx.occurrence.local, ctx.occurrence.at.isoformat())
+
+
+grading = app.request_kind("grading", sla={"writing": 1200, "speaking": timedelta(hours=1)}, soft=0.75)
+paying = app.request_kind(
+    "paying", sla=60, takes=Order, gives=Receipt, answer=lambda body: Answer(body["id"])
+)
+
+
+@grading.completed
+def marked(request: Request[Any, Any], ctx: Context) -> None:  # accepted: with a context
+    print(request.result["score"], request.late, ctx.id)
+
+
+@paying.completed
+async def paid(request: Request[Order, Receipt]) -> None:
+    receipt: Receipt = request.result
+    print(request.body, receipt)
+
+
+@paying.failed(retry="api", timeout=5.0)
+def unpaid(request: Request[Order, Receipt | None]) -> None:  # accepted: with options
+    print(request.reason, request.timed_out_at)
+
+
+asked: Asked = app.request(grading, {"n": 1}, variant="writing", send="grading.request", subject="s", on=None)
+app.request(paying, order, within=timedelta(minutes=5))
+resolution: Resolved = app.resolve(asked.id, {"score": 7}, on=None)
+app.resolve(str(asked.id), failed="no")
+until: datetime = app.requests.extend(asked.id, 60)
+app.requests.cancel(asked.id, "no longer")
+print(app.requests.get(asked.id).state, app.operations.requests.accept(asked.id, why="good"))

@@ -60,14 +60,17 @@ def _watch(found: Operations) -> None:
 
 def print_status(answer: Status) -> None:
     """Numbers first, then each problem with the next command for it, then the details."""
-    states = ", ".join(f"{count:,} {state}" for state, count in sorted(answer.states.items())) or "nothing"
+    states = ", ".join(
+        f"{show.at_least(count, state in answer.more)} {state}"
+        for state, count in sorted(answer.states.items())
+    )
     ended = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(answer.ended.items())) or "nothing"
     alive = sum(each.is_alive for each in answer.workers)
     silent = len(answer.workers) - alive
     show.pairs(
         [
             ("at", f"{answer.at:%Y-%m-%d %H:%M:%S} UTC"),
-            ("pending", f"{answer.depth:,}: {states}"),
+            ("pending", f"{show.at_least(answer.depth, bool(answer.more))}: {states or 'nothing'}"),
             ("oldest due", show.age(answer.oldest_age)),
             ("dead", f"{answer.dead:,}" if answer.dead else "none"),
             ("last minute", ended),
@@ -188,8 +191,7 @@ def print_queues(answer: Status) -> None:
         (
             (
                 e.name,
-                e.depth,
-                *(e.states.get(state) for state in STATES),
+                *show.depths(e, STATES),
                 e.dead or None,
                 "yes" if e.paused_at is not None else None,
                 e.is_orphaned,

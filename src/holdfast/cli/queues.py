@@ -25,7 +25,7 @@ app = typer.Typer(
 def list_(target: Target) -> None:
     """Every queue with its depth by state."""
     with target.operations() as found:
-        at, queues, _ = found.queues.survey()
+        at, queues, *_ = found.queues.quick_survey()
     if target.json:
         show.document(queues)
         return
@@ -34,8 +34,7 @@ def list_(target: Target) -> None:
         (
             (
                 e.name,
-                e.depth,
-                *(e.states.get(state) for state in STATES),
+                *show.depths(e, STATES),
                 show.age((at - e.oldest_at).total_seconds() if e.oldest_at is not None else None),
                 e.dead or None,
                 len(e.workers),

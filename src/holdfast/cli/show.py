@@ -13,7 +13,7 @@ from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import typer
@@ -23,6 +23,9 @@ from ..model.message import Flag, Reason
 from ..model.text import counted, replaced, safe_json, visible
 from . import tables
 from .tables import Page, age, words
+
+if TYPE_CHECKING:
+    from ..operations import QueueState
 
 __all__ = ["age", "counted", "visible", "words"]
 
@@ -92,6 +95,22 @@ def complain(error: HoldfastError | str) -> None:
 def clear() -> None:
     if sys.stdout.isatty():
         click.clear()
+
+
+# -- numbers
+
+
+def at_least(number: int, more: bool) -> str:
+    """A number for people; one that was counted up to a limit says so."""
+    return f"at least {number:,}" if more else f"{number:,}"
+
+
+def depths(queue: QueueState, states: Sequence[str]) -> Iterator[int | str | None]:
+    """The cells of a queue: its depth, and how many are in each of these states; `100,000+`: at least so many."""
+    yield f"{queue.depth:,}+" if queue.more else queue.depth
+    for state in states:
+        count = queue.states.get(state)
+        yield f"{count:,}+" if state in queue.more else count
 
 
 # -- for people

@@ -111,7 +111,7 @@ class Intake:
                         error=error,
                     )
                     self._failures = max(self._failures, 5)
-                    self._become("broken", f"{type(error).__name__}: see the log, event inbox.failed")
+                    self._become("broken", f"{type(error).__name__}: {error}")
                 seconds = pause(self._failures, self.clock.roll())
                 self._failures += 1
                 await self._sleep(seconds)

@@ -252,7 +252,7 @@ class Operations:
     def status(self) -> Status:
         """The whole state on one page."""
         desk = self._desk
-        at, queues, workers = self.queues.survey()
+        at, queues, workers, loops = self.queues.quick_survey()
         unrouted = self.unrouted()
         ended: dict[str, int] = {}
         for row in desk.ask(queries.rates(RATE_SECONDS)):
@@ -293,12 +293,13 @@ class Operations:
                     breakers,
                     causes,
                     incident.deaths(desk, at, queues),
-                    self.poison_count(),
+                    self.poison_count() if loops is None else loops,
                     flow_problems(desk, queues),
                     len(desk.handlers) > 0,
                 ),
                 *request_problems(requests.overdue, requests.next_deadline, at),
             ),
+            more=tuple(sorted({state for queue in queues for state in queue.more})),
             overdue_requests=requests.overdue,
             late_requests=requests.late,
         )

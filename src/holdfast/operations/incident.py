@@ -106,6 +106,7 @@ class Status:
     paused: tuple[Paused, ...]
     causes: tuple[Cause, ...]
     problems: tuple[Finding, ...]
+    more: tuple[str, ...] = ()  # states that were counted up to a limit: there are at least so many
     overdue_requests: int = 0  # their deadline has passed, and no worker has swept them
     late_requests: int = 0  # a late result came that nobody has accepted
 
@@ -251,8 +252,9 @@ def problems(
     ]
 
 
-def waiting(count: int) -> str:
-    return f"{counted(count, 'message')} {'waits' if count == 1 else 'wait'}"
+def waiting(count: int, *, more: bool = False) -> str:
+    """`more`: there are at least so many."""
+    return f"{'at least ' if more else ''}{counted(count, 'message')} {'waits' if count == 1 else 'wait'}"
 
 
 def _warning(name: str, text: str, remedy: str) -> Finding:
@@ -280,12 +282,12 @@ def _breaker(each: Tripped, at: datetime) -> Finding:
 def _workers(at: datetime, queues: Sequence[QueueState], workers: Sequence[WorkerState]) -> Iterator[Finding]:
     silent = [each for each in workers if not each.is_alive]
     if not any(each.is_alive for each in workers):
-        depth = sum(each.depth for each in queues)
+        depth, more = sum(each.depth for each in queues), any(each.more for each in queues)
         if depth:
             seen = f": the last was seen at {clock(silent[0].seen_at, at)}" if silent else ""
             yield _warning(
                 "no-worker",
-                f"No worker is running, and {waiting(depth)}{seen}.",
+                f"No worker is running, and {waiting(depth, more=more)}{seen}.",
                 "Start one: `holdfast worker MODULE:APP`.",
             )
     for each in silent:
@@ -336,7 +338,7 @@ def _orphaned(queue: QueueState, is_app_known: bool) -> Iterator[Finding]:
         return
     if "@" in queue.name:  # a version of an orchestration: `flow_problems` says what to do
         return
-    waits = waiting(queue.depth) if queue.depth else "nothing waits yet"
+    waits = waiting(queue.depth, more=bool(queue.more)) if queue.depth else "nothing waits yet"
     if queue.subscriptions:
         yield _warning(
             "orphaned-queue",
@@ -357,7 +359,7 @@ def _queue(at: datetime, queue: QueueState, anybody: bool) -> Iterator[Finding]:
     if queue.depth and anybody and not (queue.workers or queue.is_orphaned) and queue.subscriptions:
         yield _warning(
             "no-worker-for-queue",
-            f"No live worker takes from queue {queue.name}, in which {waiting(queue.depth)}.",
+            f"No live worker takes from queue {queue.name}, in which {waiting(queue.depth, more=bool(queue.more))}.",
             f"Start one: `holdfast worker MODULE:APP -q {queue.name}`.",
         )
     if queue.oldest_at is not None and late(at, queue.oldest_at):

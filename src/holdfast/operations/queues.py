@@ -11,12 +11,14 @@ from ..errors import NotFound, Refused, UsageError
 from ..handlers.registry import Handlers
 from ..model.names import is_versioned, serves
 from ..model.text import counted
-from ..store.plans import audit, engine, instance_queries, operator, queries, queues
+from ..store.plans import audit, counting, engine, instance_queries, operator, queries, queues
 from ..store.plans.audit import Entry
+from ..store.plans.counting import Counted
 from ..store.statement import Plan
 from .desk import Desk, Tally, log, said
 from .results import Emptied
 from .states import QueueState, WorkerState
+from .streams import POISON_ATTEMPTS
 
 BATCH = 500
 BATCHES_MAX = 100_000
@@ -50,12 +52,26 @@ class Queues:
         return self.survey()[2]
 
     def survey(self) -> tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]:
-        """The database's time, all queues and all workers, from one read."""
-        return self._desk.ask(self._survey())
+        """The database's time, all queues and all workers, from one read. Counting a million messages takes seconds."""
+        at, queues, workers, _ = self._desk.ask(self._survey(exact=True))
+        return at, queues, workers
 
-    def _survey(self) -> Plan[tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]]:
+    def quick_survey(self) -> tuple[datetime, Sequence[QueueState], Sequence[WorkerState], int | None]:
+        """The same at once: what is more than a limit is counted up to it (`QueueState.more`).
+
+        The last is how many may be poison; None: count them, they are few enough.
+        """
+        return self._desk.ask(self._survey(exact=False))
+
+    def _survey(
+        self, *, exact: bool
+    ) -> Plan[tuple[datetime, Sequence[QueueState], Sequence[WorkerState], int | None]]:
         moment = yield from operator.moment()
-        counts = yield from queries.counts()
+        numbers = (
+            Counted((yield from queries.counts()))
+            if exact
+            else (yield from counting.counted(POISON_ATTEMPTS))
+        )
         known = yield from queries.queues()
         subscribed = yield from queries.subscriptions()
         renamed = yield from engine.renames()
@@ -64,11 +80,8 @@ class Queues:
             _worker(row, moment, self._desk.settings.lease)
             for row in (yield from queries.workers(WORKERS_MAX))
         ]
-        return (
-            moment,
-            _queues(counts, known, subscribed, renamed, dead, workers, self._desk.handlers),
-            workers,
-        )
+        queues = _queues(numbers, known, subscribed, renamed, dead, workers, self._desk.handlers)
+        return moment, queues, workers, numbers.loops
 
     def pause(self, name: str, why: str | None = None, *, action: str = "queues.pause") -> None:
         """Stop claiming from it. What runs is settled; what has not started is given back."""
@@ -276,7 +289,7 @@ def _worker(row: Mapping[str, Any], moment: datetime, lease: float) -> WorkerSta
 
 
 def _queues(
-    counts: Sequence[Mapping[str, Any]],
+    numbers: Counted,
     known: Sequence[Mapping[str, Any]],
     subscribed: Sequence[tuple[str, str]],
     renamed: Mapping[str, str],
@@ -288,7 +301,7 @@ def _queues(
     rows = {row["name"]: row for row in known}
     states: dict[str, dict[str, int]] = defaultdict(dict)
     oldest: dict[str, datetime] = {}
-    for row in counts:
+    for row in numbers.rows:
         if row["queue"] is None:
             continue
         states[row["queue"]][row["state"]] = row["count"]
@@ -315,6 +328,7 @@ def _queues(
                 is_orphaned=not (name.startswith(INTERNAL) or live or name in declared or name in renamed)
                 and (anybody or len(declared) > 0 or name not in patterns),
                 renamed_to=renamed.get(name),
+                more=tuple(sorted(state for queue, state in numbers.more if queue == name)),
             )
         )
     return found

@@ -108,6 +108,7 @@ class QueueState:
     workers: tuple[str, ...]
     is_orphaned: bool
     renamed_to: str | None = None  # the queue to which workers move what is here
+    more: tuple[str, ...] = ()  # states that were counted up to a limit: there are at least so many
 
 
 @dataclass(frozen=True, slots=True)

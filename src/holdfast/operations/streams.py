@@ -8,7 +8,7 @@ from uuid import UUID
 from ..errors import NotFound, Refused
 from ..model import names
 from ..model.work import INSTANCE
-from ..store.plans import audit, operator, queries
+from ..store.plans import audit, counting, operator, queries
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from . import from_rows, results
@@ -34,7 +34,9 @@ class Streams:
 
     def blocked(self, *, queue: str | None = None, limit: int = 50) -> Sequence[StreamState]:
         """Streams that are halted, or whose head cannot be claimed now."""
-        return self.list(queue=queue, blocked=True, limit=limit)
+        if queue is not None:
+            return self.list(queue=queue, blocked=True, limit=limit)
+        return [from_rows.stream_state(row) for row in self._desk.ask(counting.blocked(limit))]
 
     def show(self, queue: str, stream: str, *, limit: int = 200) -> StreamOrder:
         """A stream in its order; what is out of the order comes last."""

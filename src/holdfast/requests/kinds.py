@@ -83,7 +83,7 @@ class Request(Generic[B, R]):
     state: RequestState
     reason: str | None
     body: B
-    result: R | None
+    result: R  # None without one: of a request that is open, cancelled or has timed out
     created_at: datetime
     deadline: datetime
     ended_at: datetime | None = None
@@ -130,7 +130,7 @@ class Hook(Generic[B, R]):
     `@grading.completed`, or with options `@grading.completed(retry="patient")`.
     """
 
-    def __init__(self, kind: RequestKind[B, R], happening: Happening) -> None:
+    def __init__(self, kind: RequestKind[Any, Any], happening: Happening) -> None:
         self._kind, self._happening = kind, happening
 
     @overload
@@ -149,7 +149,7 @@ class Hook(Generic[B, R]):
 
 
 class _WithOptions(Hook[B, R]):
-    def __init__(self, kind: RequestKind[B, R], happening: Happening, options: HookKeywords) -> None:
+    def __init__(self, kind: RequestKind[Any, Any], happening: Happening, options: HookKeywords) -> None:
         super().__init__(kind, happening)
         self._options = options
 
@@ -175,12 +175,12 @@ class RequestKind(Generic[B, R]):
         return Hook(self, Happening.COMPLETED)
 
     @property
-    def failed(self) -> Hook[B, R]:
+    def failed(self) -> Hook[B, R | None]:
         """Calls the function below when a request timed out or was cancelled, or the other side said that it failed."""
         return Hook(self, Happening.FAILED)
 
     @property
-    def delayed(self) -> Hook[B, R]:
+    def delayed(self) -> Hook[B, R | None]:
         """Calls the function below when the soft threshold of a request has passed without an answer."""
         return Hook(self, Happening.DELAYED)
 

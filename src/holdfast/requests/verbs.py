@@ -224,6 +224,10 @@ def sweep(pen: Pen, count: int = SWEPT_MAX) -> Plan[Swept]:
         elif due.tells_delay:
             delayed.append(row.id)
             changes.news.append((Happening.DELAYED, row, {}))
+        elif (
+            due.next_at is not None
+        ):  # stored by hand with another time: it is looked at when there is something to do
+            yield from requests.extend(row.id, row.deadline, row.soft_at, due.next_at)
     if delayed:
         yield from requests.told(delayed, at)
     queues = yield from _write(changes, pen)

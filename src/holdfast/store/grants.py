@@ -32,6 +32,7 @@ PRODUCES = (
     "begin_instance",
     "ids_taken",
     "instance_state",
+    "request_early",
     "request_extend",
     "request_hold",
     "request_open",

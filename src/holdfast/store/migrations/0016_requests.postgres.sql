@@ -22,6 +22,11 @@ create table holdfast.request (
     accepted_by  text,
     results      integer not null default 0,     -- how many came, and how many of them late
     late         integer not null default 0,
+    -- What no worker could read, whoever stores it.
+    check (least(created_at, deadline, soft_at, told_at, next_at, ended_at, timed_out_at, received_at, accepted_at)
+           >= '0001-01-01 00:00:00+00' and
+           greatest(created_at, deadline, soft_at, told_at, next_at, ended_at, timed_out_at, received_at, accepted_at)
+           < '10000-01-01 00:00:00+00'),
     check ((state = 'open') = (ended_at is null)),
     check ((state = 'open') = (next_at is not null)),
     check (timed_out_at is null or state = 'failed' or (state = 'completed' and accepted_at is not null)),
@@ -37,7 +42,8 @@ create index request_late on holdfast.request (id) where late > 0 and accepted_a
 create table holdfast.request_result (
     id          uuid primary key,
     request     uuid not null,
-    received_at timestamptz not null,
+    received_at timestamptz not null
+                check (received_at >= '0001-01-01 00:00:00+00' and received_at < '10000-01-01 00:00:00+00'),
     standing    text collate "C" not null check (standing in ('decisive', 'late', 'duplicate', 'early')),
     failed      text,                            -- what went wrong there; null: it is a good one
     body        text not null,

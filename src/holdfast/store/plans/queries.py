@@ -269,21 +269,33 @@ def counts() -> Plan[list[Row]]:
         found[row["queue"], row["state"]] = row["count"]
         if row["oldest_at"] is not None:
             oldest[row["queue"]] = min(row["oldest_at"], oldest.get(row["queue"], row["oldest_at"]))
+    yield from leased_apart(found)
+    yield from blocked_apart(found)
+    for queue, count in (yield sql("op_counts_parked")):
+        found[queue, "waiting"] += int(count)
+        found[queue, "blocked"] -= int(count)
+    return [
+        {"queue": queue, "state": state, "count": count, "oldest_at": oldest.get(queue)}
+        for (queue, state), count in sorted(found.items())
+        if count > 0
+    ]
+
+
+def leased_apart(found: Counter[tuple[str, str]]) -> Plan[None]:
+    """Take what is leased, and what was when its lease lapsed, from the states that their rows have."""
     for queue, state, live, count, followers in (yield sql("op_counts_leased")):
         if queue is not None and (live or state in ("ready", "retrying", "scheduled")):
             found[queue, state] -= count
             found[queue, "leased" if live else "suspect"] += count
             found[queue, "waiting"] -= int(followers)
             found[queue, "leased"] += int(followers)
-    for name, sign in (("op_counts_blocked", 1), ("op_counts_parked", -1)):
-        for queue, count in (yield sql(name)):
-            found[queue, "waiting"] -= sign * int(count)
-            found[queue, "blocked"] += sign * int(count)
-    return [
-        {"queue": queue, "state": state, "count": count, "oldest_at": oldest.get(queue)}
-        for (queue, state), count in sorted(found.items())
-        if count > 0
-    ]
+
+
+def blocked_apart(found: Counter[tuple[str, str]]) -> Plan[None]:
+    """Take what is blocked from what waits behind others."""
+    for queue, count in (yield sql("op_counts_blocked")):
+        found[queue, "waiting"] -= int(count)
+        found[queue, "blocked"] += int(count)
 
 
 @single

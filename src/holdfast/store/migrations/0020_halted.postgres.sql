@@ -1,0 +1,2 @@
+-- Streams that are halted are few, and asked for by every page that shows what is wrong.
+create index stream_halted on holdfast.stream (queue, name) where halted_by is not null;
