@@ -87,6 +87,24 @@ def test_orders_on_a_real_broker(rabbitmq: str, tmp_path: Path) -> None:
     assert said.count("20 orders, shipped once each and in order") == 3
 
 
+@pytest.mark.covers("B45", "B46", "B23", "B1", "B3")
+def test_birthdays_arrive_once_after_a_day_without_workers(tmp_path: Path) -> None:
+    """The receiver keeps each greeting once, by the key, though one call was made twice; next year's is scheduled."""
+    example = str(ROOT / "examples" / "birthdays.py")
+    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[1] == "Hey, Ada Lovelace it's your birthday (2027-03-14 09:00 Europe/London, on time)"
+    assert [line.split(",")[1].split(" ")[1] for line in lines if line.startswith("Hey")] == [
+        "Ada", "Yukihiro", "Grace", "Radia", "Anita", "Linus",
+    ]  # fmt: skip
+    assert lines[-3:] == [
+        "Outage 1: nobody worked since 14 March 09:00 UTC, 5 greetings were late, by 13.8 hours on average and "
+        "25.0 at most.",
+        "The receiver was called 7 times and has 6 greetings.",
+        "Ada is greeted again on 2028-03-14.",
+    ]
+
+
 def test_all_are_listed() -> None:
     assert EXAMPLES
     assert [each for each in EXAMPLES if f"({each})" not in text_of("examples/README.md")] == []

@@ -23,10 +23,10 @@ def plant(step: str) -> None:
     """Die when a batch is received, stored and not acknowledged, or acknowledged."""
     keep, settle = intake.Intake._keep, RabbitReceiver.settle
 
-    async def received(self: intake.Intake, batch: Sequence[Incoming]) -> None:
+    async def received(self: intake.Intake, batch: Sequence[intake.Read]) -> Sequence[intake.Read]:
         if step == "received":
             die()
-        await keep(self, batch)
+        return await keep(self, batch)
 
     def stored(self: RabbitReceiver, batch: Sequence[Incoming]) -> None:
         if step == "stored":

@@ -310,6 +310,50 @@ async def test_while_the_database_is_away_nothing_is_acknowledged_and_all_is_giv
 
 
 @pytest.mark.covers("X53")
+async def test_what_was_read_ahead_waits_for_what_came_before_it(
+    app: Holdfast, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next batch is read while one is stored. If that cannot be stored, both go back, and the order is kept."""
+    monkeypatch.setattr(intake, "AWAY", 0.1)
+    monkeypatch.setattr(intake, "BATCH", 5)
+    monkeypatch.setattr(intake, "STORE_PAUSES", (0.02,))
+    seen = listening(app)
+    inbox = app.inbox("billing", broker, queue="q", stream="{partitionkey}")
+    app.prepare()
+    store, stopping = Absent(app.store), asyncio.Event()
+    works = Intake(inbox, store, app.settings, None, app.clock)  # type: ignore[arg-type]
+    ahead: list[int] = []
+    gave_back: list[int] = []
+    read_ahead, stop = works._read_ahead, works.receiver.stop
+
+    async def stopped() -> None:
+        gave_back.append(1)
+        await stop()
+
+    works.receiver.stop = stopped  # type: ignore[method-assign]
+
+    async def counting(storing: Any, found: list[Any]) -> None:
+        await read_ahead(storing, found)
+        ahead.append(len(found))
+
+    monkeypatch.setattr(works, "_read_ahead", counting)
+    task = asyncio.create_task(works.run(stopping))
+    for turn in range(3):
+        store.is_away = True
+        await send(broker, *(event(n, "/a") for n in range(turn * 20, turn * 20 + 20)))
+        await until(lambda turn=turn: len(gave_back) == turn + 1)
+        store.is_away = False
+        await until(lambda turn=turn: stored(app) == turn * 20 + 20)
+    await until(lambda: not broker.waiting("q"))
+    stopping.set()
+    await task
+    assert max(ahead) == 5
+    async with app.running():
+        await until(lambda: len(seen) == 60)
+    assert seen == list(range(60))
+
+
+@pytest.mark.covers("X53")
 async def test_a_message_that_the_database_refuses_is_found_among_others(
     app: Holdfast, broker: MemoryBroker
 ) -> None:

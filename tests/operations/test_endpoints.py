@@ -235,6 +235,7 @@ async def test_a_running_worker_tells_when_its_connection_breaks_and_opens(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.worker.standings.LOOKS_EVERY", 0.02)
+    monkeypatch.setattr("holdfast.worker.standings.TELLS_EVERY", 1e9)  # only what changes
     app = lab.app()
     broker = shop(app)
     show = lab.operations.destinations.show

@@ -195,7 +195,7 @@ def storm(place: Place, kills: int, seed: int) -> int:
     return killed
 
 
-@pytest.mark.covers("B38", "X13", "X18")
+@pytest.mark.covers("X18", "B3")
 @pytest.mark.one_postgres
 def test_workers_that_are_killed_lose_and_double_nothing(url: str) -> None:
     place = Place(url, Outage(250, timedelta(days=6), "all", None))

@@ -34,6 +34,7 @@ def taken_over(box: Box, stream: str | None) -> tuple[Leased, Leased]:
     return old, new_one
 
 
+@pytest.mark.covers("B44")
 @pytest.mark.parametrize("stream", [None, "s"])
 @pytest.mark.parametrize(
     "ending", ENDINGS, ids=["done", "failed", "dead", "released", "back", "cancelled", "snoozed"]

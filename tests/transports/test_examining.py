@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -15,6 +17,7 @@ from holdfast.transports.rabbitmq import DeadLetters, Exchange, Queue, examining
 from holdfast.transports.rabbitmq.examining import SeenQueue, queue_remarks
 from holdfast.transports.rabbitmq.link import Link
 from holdfast.transports.rabbitmq.topology import Topology
+from tests.transports.wire import Wire
 
 
 @pytest.fixture
@@ -78,8 +81,15 @@ async def test_what_is_not_there_is_not_made(
     rabbitmq: str, channel: BlockingChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = f"missing-{uuid4().hex[:8]}"
-    remarks = await RabbitMQ(rabbitmq).examine([missing], Source(missing))
+    broker = RabbitMQ(rabbitmq, may_declare=False)
+    remarks = await broker.examine([missing], Source(missing))
     assert [each.name for each in remarks] == ["exchange-missing", "queue-missing"]
+    ours = RabbitMQ(rabbitmq, declare=[Exchange(missing)])
+    found = await ours.examine([missing], Source(missing))
+    assert [(each.name, each.severity) for each in found] == [
+        ("exchange-not-yet", "note"),
+        ("queue-not-yet", "note"),
+    ]
     monkeypatch.setattr(examining, "_is_there", there)  # as if they were deleted a moment later
     await RabbitMQ(rabbitmq).examine([missing], Source(missing))
     for look in (channel.queue_declare, channel.connection.channel().exchange_declare):
@@ -123,6 +133,29 @@ async def test_a_dead_letter_exchange_that_is_missing(
     assert [each.name for each in await RabbitMQ(rabbitmq).examine([], Source(name))] == [
         "dead-letters-missing"
     ]
+
+
+async def test_several_may_be_quiet_at_once(rabbitmq: str) -> None:
+    """pika's warnings are left out while brokers are examined, and come again afterwards."""
+    missing = f"missing-{uuid4().hex[:8]}"
+    logger = logging.getLogger("pika.channel")
+    before = (logger.level, list(logger.filters))
+    await asyncio.gather(*(RabbitMQ(rabbitmq).examine([missing], Source(missing)) for _ in range(3)))
+    assert (logger.level, list(logger.filters)) == before
+
+
+async def test_a_broker_that_falls_silent_keeps_nobody_waiting(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.transports.rabbitmq.EXAMINE_SECONDS", 0.2)
+
+    async def silent(*_: object, **__: object) -> bool:
+        await asyncio.sleep(60)
+        return True
+
+    monkeypatch.setattr(examining, "_is_there", silent)
+    with pytest.raises(TransportBroken, match=r"could not be examined within 0\.2 s"):
+        await RabbitMQ(wire.url).examine(["x"], None)
 
 
 async def test_a_broker_that_is_away(rabbitmq: str) -> None:

@@ -361,6 +361,9 @@ app.set_schedule("nightly", 60, "report.due")  # refused: a rule
 app.set_schedule("nightly", every(minute=1), "report.due")  # refused: minutes
 app.drop_schedule()  # refused: the name
 app.cancel("not-an-id")  # refused: a UUID
+app.operations.outages.show("one")  # refused: a number
+app.operations.messages.ended(late="5m")  # refused: seconds
+app.operations.messages.stuck(oldest=60.0)  # refused: older
 
 app.request_kind("grading")  # refused: sla
 app.request_kind("grading", sla="20 min")  # refused: seconds

@@ -109,6 +109,9 @@ async def place(order: Order, ctx: Context) -> None:  # accepted: async, with a 
     ctx.publish("order.confirmed", {"id": order.id}, stream=f"order-{order.id}", delay=timedelta(minutes=5))
     key: str = ctx.idempotency_key
     print(key, ctx.attempt + 1, ctx.headers.get("trace"), ctx.created_at.isoformat())
+    late: timedelta = ctx.lateness
+    print(ctx.due_at + late, [each.per_second + 1.0 for each in app.operations.outages.list(limit=3)])
+    print([each.lateness for each in app.operations.messages.ended(late=300.0)])
 
 
 @app.handler("order.placed", name="receipts", timeout=30, concurrency=4, key="stream", per_key=1)

@@ -298,6 +298,7 @@ def test_postgresql_is_killed_again_and_again(faulty: tuple[Lab, servers.Server]
     kills(*faulty, times=20, messages=4000)
 
 
+@pytest.mark.covers("B14")
 async def test_a_worker_waits_for_a_database_that_is_not_there_yet(
     faulty: tuple[Lab, servers.Server], caplog: pytest.LogCaptureFixture
 ) -> None:

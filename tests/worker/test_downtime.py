@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Holdfast, Snooze, every
+from holdfast import Context, Holdfast, RetryPolicy, Snooze, every
 from holdfast.cli.root import app as command_line
 from holdfast.clock import MovableClock
 from holdfast.model.drain import DrainSummary
-from holdfast.operations import Outage
+from holdfast.operations import Filter, Outage
 from holdfast.store.plans import engine, outages
 from tests.cli.runner import CliRunner
 from tests.worker.lab import auntil
@@ -270,6 +270,36 @@ def test_workers_of_other_queues_are_no_substitute(service: Service) -> None:
     assert service.outages()[0].down_since == EIGHT
 
 
+def test_what_others_handled_on_time_meanwhile_is_not_counted(service: Service) -> None:
+    """Another service worked through the absence of this one."""
+    service.work()
+    service.greet("A", EIGHT + minutes(10))
+    other = Holdfast(service.app.url, clock=service.clock)
+
+    @other.handler("invoice", name="billing")
+    async def bill() -> None: ...
+
+    for _ in range(3):
+        service.clock.advance(hours=1)
+        other.publish("invoice", at=service.clock.instant - timedelta(seconds=2))
+        asyncio.run(other.worker(until_idle=True).run())
+    other.close()
+    service.clock.advance(minutes=1)
+    service.work()
+    (outage,) = service.outages()
+    assert (outage.handled, outage.late_max) == (1, 171 * 60)
+
+
+def test_a_queue_that_nobody_serves_does_not_keep_it_open(service: Service) -> None:
+    service.work()
+    service.greet("A", EIGHT + minutes(10))
+    service.app.publish("unknown", queue="of another application", at=EIGHT + minutes(5))
+    service.clock.advance(hours=1)
+    service.work()
+    (outage,) = service.outages()
+    assert (outage.is_over, outage.handled, outage.oldest_at) == (True, 1, EIGHT + minutes(10))
+
+
 def test_a_paused_queue_is_not_an_outage(service: Service) -> None:
     service.work()
     service.greet("A", EIGHT + minutes(10))
@@ -351,13 +381,15 @@ def test_more_than_ten_late_are_an_outage_and_its_end_is_calm(service: Service) 
     assert (outage.cause, outage.began_at, outage.oldest_at) == ("late", EIGHT + minutes(5), EIGHT)
     look()
     assert len(service.outages()) == 1
+    service.greet("on time", EIGHT + minutes(10) - timedelta(seconds=1))
     asyncio.run(app.worker(until_idle=True).run())
     look()
     assert not service.outages()[0].is_over  # calm, but not for long enough
     service.clock.advance(seconds=60)
     look()
     (outage,) = service.outages()
-    assert (outage.handled, outage.late_mean, outage.late_max) == (11, 600, 600)
+    assert (outage.handled, outage.late_mean, outage.late_max) == (11, 600, 600)  # without the one on time
+    assert (outage.down_since, outage.back_at) == (None, None)
     assert outage.ended_at == EIGHT + minutes(10)
     look()
     assert len(service.outages()) == 1
@@ -600,3 +632,78 @@ def test_what_does_not_go_together_is_refused(words: str) -> None:
     done = CliRunner().invoke(command_line, ["worker", "greetings:app", *words.split()])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--until-idle" in done.stderr
+
+
+# -- the states and logs of one event
+
+
+@pytest.mark.covers("B6", "B32", "B33", "B59", "B34")
+def test_an_event_is_pending_then_in_hand_then_completed(service: Service) -> None:
+    states: list[str] = []
+    app = service.app
+
+    @app.handler("look", name="look")
+    def look(ctx: Context) -> None:
+        states.extend(each.state for each in app.operations.messages.find(Filter(type="look")))
+
+    app.prepare()
+    ids = [app.publish("look", at=EIGHT + minutes(n)).id for n in (1, 2)]
+    service.clock.advance(days=2)
+    assert [each.state for each in app.operations.messages.find(Filter(type="look"))] == ["ready", "ready"]
+    assert service.work().processed == 2
+    assert states[0] == "leased"
+    ended = [app.operations.messages.show(id).ended[0] for id in ids]
+    assert [(each.outcome, each.started_at) for each in ended] == [("done", service.clock.instant)] * 2
+    assert app.operations.messages.find(Filter(type="look")) == []
+
+
+@pytest.mark.covers("B24", "B25", "B30", "B15")
+def test_success_and_failure_are_logged_and_the_others_go_on(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    @service.app.handler("send", name="send", concurrency=1, retry="steady")
+    async def send(n: int) -> None:
+        if n == 2:
+            raise ConnectionError("the webhook is down")
+
+    ids = [service.app.publish("send", n, subject=f"user-{n}", at=EIGHT + minutes(n)).id for n in (1, 2, 3)]
+    service.clock.advance(minutes=10)
+    with caplog.at_level(logging.INFO, "holdfast"):
+        assert service.work().processed == 2
+    done = [
+        (each.message_id, each.subject, each.lateness_minutes) for each in records(caplog, "message.done")
+    ]
+    assert done == [(str(ids[0]), "user-1", 9), (str(ids[2]), "user-3", 7)]
+    (failed,) = records(caplog, "message.failed")
+    assert (failed.message_id, failed.attempt, failed.error) == (str(ids[1]), 1, "ConnectionError")
+    ((pending, _),) = service.app.operations.messages.show(ids[1]).pending
+    assert (pending.attempts, pending.failures, pending.error) == (
+        1,
+        1,
+        "ConnectionError: the webhook is down",
+    )
+
+
+@pytest.mark.covers("B39", "B40", "B41", "X15")
+def test_three_failures_a_minute_apart_and_it_is_a_dead_letter(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts: list[datetime] = []
+
+    @service.app.handler(
+        "send", name="send", retry=RetryPolicy(attempts_max=3, base=60.0, factor=1.0, jitter=0.0)
+    )
+    async def send() -> None:
+        starts.append(service.clock.instant)
+        raise ConnectionError("the webhook is down")
+
+    id = service.app.publish("send", at=EIGHT).id
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        for _ in range(4):
+            service.work()
+            service.clock.advance(minutes=1)
+    assert starts == [EIGHT, EIGHT + minutes(1), EIGHT + minutes(2)]
+    (letter,) = service.app.operations.dead.list()
+    assert (letter.id, letter.attempts, letter.error) == (id, 3, "ConnectionError: the webhook is down")
+    (died,) = records(caplog, "message.died")
+    assert (died.message_id, died.attempt, died.error) == (str(id), 3, "ConnectionError")

@@ -21,7 +21,7 @@ QUICK = {"lease": 5.0, "heartbeat": 1.0, "grace": 3.0}
 # --- Processes --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("X9", "X44")
+@pytest.mark.covers("X9", "X44", "B16")
 def test_a_stop_drains_and_gives_the_rest_back(lab: Lab) -> None:
     """One runs and is let to end. The others of its stream were handed out with it, and go back as they were."""
     lab.publish(*({"n": n, "reach": f"reached-{n}", "until": "go"} for n in range(5)), stream="s")

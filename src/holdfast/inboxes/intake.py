@@ -15,7 +15,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..bodies.codec import decode_headers
 from ..bodies.keys import Keys
@@ -43,6 +43,7 @@ from .reading import SENDER_ID, Reader, Refused
 log = Log("holdfast.inbox")
 
 T = TypeVar("T")
+Read = tuple[Incoming, NewMessage | Stillborn]  # what arrived, and what is stored of it
 
 BATCH = 500  # messages that are stored in one commit
 AWAY = 60.0  # seconds without the database after which the broker gets everything back
@@ -51,7 +52,7 @@ STORE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class Away(Exception):
-    """The database has been away for long: everything was given back to the broker."""
+    """The database has been away for long: everything goes back to the broker."""
 
 
 class Intake:
@@ -111,7 +112,7 @@ class Intake:
                         error=error,
                     )
                     self._failures = max(self._failures, 5)
-                    self._become("broken", f"{type(error).__name__}: {error}")
+                    self._become("broken", f"{type(error).__name__}: see the log, event inbox.failed")
                 seconds = pause(self._failures, self.clock.roll())
                 self._failures += 1
                 await self._sleep(seconds)
@@ -140,14 +141,17 @@ class Intake:
             raise
         self._tell_connected(is_open=True)
         self._become("open")
+        ahead: Sequence[Read] = ()  # what arrived while the batch before it was stored
         while not self._stopping.is_set():
             if await self._is_held():
+                ahead = ()  # the broker gets it back with the rest
                 await self._hold()
-            batch = await self._receive()
+            batch = ahead or self._read(await self._receive())
+            ahead = ()
             if batch:
                 self._failures = 0
                 with suppress(Away):
-                    await self._keep(batch)
+                    ahead = await self._keep(batch)
 
     def _tell_connected(self, *, is_open: bool) -> None:
         if self.watch is not None:
@@ -212,23 +216,55 @@ class Intake:
 
     # -- storing
 
-    async def _keep(self, batch: Sequence[Incoming]) -> None:
-        """Store a batch, commit, acknowledge."""
+    def _read(self, batch: Sequence[Incoming]) -> Sequence[Read]:
+        return [(each, self.reader.read(each)) for each in batch]
+
+    async def _keep(self, batch: Sequence[Read]) -> Sequence[Read]:
+        """Store a batch, commit, acknowledge. What arrives meanwhile is read, and is the answer: the next batch.
+
+        If the batch cannot be stored, what came behind it goes back as well: the broker delivers all of it in order.
+        """
         self._duplicates, self._refused, began = 0, Counter(), self.clock.monotonic()
-        read = [(each, self.reader.read(each)) for each in batch]
-        await self._store(read)
-        self.receiver.settle(batch)
+        storing = asyncio.ensure_future(self._store(batch))
+        ahead: list[Read] = []
+        try:
+            await self._read_ahead(storing, ahead)
+        except TransportBroken:
+            ahead.clear()  # it comes again; what is being stored is stored all the same
+        except BaseException:
+            storing.cancel()
+            raise
+        try:
+            await storing
+        except Away:
+            if not self._stopping.is_set():
+                await self._give_back()  # with what was read ahead
+            raise
+        self.receiver.settle([incoming for incoming, _ in batch])
         self._stored += len(batch)
         self._stored_at = self.clock.monotonic()
         if self.watch is not None:
-            self.watch.received(self._told([made.headers for _, made in read], self._stored_at - began))
+            self.watch.received(self._told([made.headers for _, made in batch], self._stored_at - began))
+        return ahead
 
     def _told(self, headers: Sequence[str | None], began: float) -> ReceivedBatch:
         stored = len(headers) - self._duplicates - self._refused.total()
         name, of, queue = self.inbox.name, self.inbox.connector.name, self.inbox.source.queue
         return ReceivedBatch(name, of, queue, stored, self._duplicates, self._refused, began, headers)
 
-    async def _store(self, read: Sequence[tuple[Incoming, NewMessage | Stillborn]]) -> None:
+    async def _read_ahead(self, storing: asyncio.Future[None], ahead: list[Read]) -> None:
+        """Until the batch before is stored, or a whole one has come."""
+        while not storing.done() and len(ahead) < BATCH:
+            task = asyncio.ensure_future(self.receiver.receive(BATCH - len(ahead)))
+            both: set[asyncio.Future[Any]] = {task, storing}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                task.cancel()  # nothing was taken yet
+                await asyncio.wait({task})
+                return
+            ahead.extend(self._read(task.result()))
+
+    async def _store(self, read: Sequence[Read]) -> None:
         """In order, and all of it or an exception. What the database refuses for good is found by halving."""
         try:
             await self._patiently(read)
@@ -248,7 +284,7 @@ class Intake:
             )
             await self._patiently([(incoming, self.reader.letter(incoming, refused))])
 
-    async def _patiently(self, read: Sequence[tuple[Incoming, NewMessage | Stillborn]]) -> None:
+    async def _patiently(self, read: Sequence[Read]) -> None:
         """As long as the database is away, again and again; after a minute the broker gets everything back."""
         messages = [made for _, made in read if isinstance(made, NewMessage)]
         letters = [made for _, made in read if isinstance(made, Stillborn)]
@@ -275,7 +311,6 @@ class Intake:
                         error=error,
                     )
             if self.clock.monotonic() - since >= AWAY:
-                await self._give_back()
                 raise Away
             await self._sleep(STORE_PAUSES[min(tries, len(STORE_PAUSES) - 1)])
             tries += 1

@@ -21,6 +21,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -63,10 +64,10 @@ class _Origin:
     id: str | None
 
     def uuid(self) -> UUID:
-        return new_id() if self.id is None else uuid5(uuid5(NAMESPACE_URL, self.source), self.id)
+        return new_id() if self.id is None else uuid5(_of_source(self.source), self.id)
 
     def key(self) -> str | None:
-        return None if self.id is None else names.stored_key(_short(self.id), _short(self.source))
+        return None if self.id is None else names.stored_key(_short(self.id), _short_source(self.source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,8 @@ class Reader:
         return found
 
     def _sealed(self, message: NewMessage) -> NewMessage:
-        return replace(message, body=self._seal(message.id, message.type, message.body))
+        body = self._seal(message.id, message.type, message.body)
+        return message if body is message.body else replace(message, body=body)
 
     def _seal(self, id: UUID, type: str, body: str) -> str:
         if self.keys is not None:
@@ -221,7 +223,7 @@ class Reader:
             scope, deaths = f"{self.inbox.queue}:{origin.source}", _deaths(incoming.headers)
             id = id if deaths < 2 else f"{id}#{deaths}"
         kind = _legal_type(incoming.type or incoming.key if event is None else event.type)
-        number = uuid5(uuid5(NAMESPACE_URL, origin.source), id)
+        number = uuid5(_of_source(origin.source), id)
         why = names.CONTROL.sub("?", refused.why)[: self.settings.error_chars]
         told = {INBOX: self.inbox.name, SOURCE: _short(origin.source), SENDER_ID: _short(id)}
         subject = None if event is None else event.subject
@@ -297,6 +299,17 @@ def _short(text: str) -> str:
         return names.text(text, "The key", NAME_MAX)
     except InvalidMessage:
         return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+@lru_cache(maxsize=256)  # many messages come from few sources
+def _short_source(source: str) -> str:
+    return _short(source)
+
+
+@lru_cache(maxsize=256)
+def _of_source(source: str) -> UUID:
+    """The namespace of a source's ids."""
+    return uuid5(NAMESPACE_URL, source)
 
 
 def _legal_type(text: str) -> str:

@@ -146,6 +146,11 @@ HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 
 def header_name(value: object) -> str:
     """A name that HTTP, NATS, AMQP and CloudEvents can all carry."""
+    return checked_header(value if type(value) is str else text(value, "A header's name", 128))
+
+
+@lru_cache(maxsize=1024)  # a service has few of them, and each message names several
+def checked_header(value: str) -> str:
     name = text(value, "A header's name", 128)
     if not HEADER.fullmatch(name):
         raise InvalidMessage(

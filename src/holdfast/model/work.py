@@ -98,9 +98,6 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
         None  # which of them is a copy of the message: with keys, `endings.sealed` seals it again
     )
     ran: float = 0.0  # seconds between the start of the handler and its end
-    took: float | None = (
-        None  # what the history keeps instead, of a call whose time is divided among its messages
-    )
     fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
     traceback: str | None = None  # of the error, masked and bounded: put in by `endings.concluded`
 

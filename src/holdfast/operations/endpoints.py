@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -102,6 +103,24 @@ class Endpoints:
         """Those that the application declares and those that a worker has had, by name."""
         return self._states(None)
 
+    def connections(self) -> Mapping[str, Counter[str]]:
+        """How many live workers are in which state of connection, by name. Cheap: nothing that waits is counted."""
+        return self._desk.ask(self._connections())
+
+    def _connections(self) -> Plan[Mapping[str, Counter[str]]]:
+        now = yield from operator.moment()
+        known = [row["queue"] for row in (yield from endpoints.known()) if row["kind"] == self.kind]
+        rows = yield from endpoints.connections()
+        lease = self._desk.settings.lease
+        return {
+            self._name(queue): Counter(
+                row["state"]
+                for row in rows
+                if row["queue"] == queue and (now - row["seen_at"]).total_seconds() <= lease
+            )
+            for queue in known
+        }
+
     def show(self, name: str) -> EndpointState:
         found = self._states(self._queue(name))
         if not found:
@@ -147,6 +166,9 @@ class Endpoints:
 
     def _queue(self, name: str) -> str:
         return name if self.kind == "destination" else QUEUES + name
+
+    def _name(self, queue: str) -> str:
+        return queue if self.kind == "destination" else queue.removeprefix(QUEUES)
 
     def _states(self, queue: str | None) -> Sequence[EndpointState]:
         return self._desk.ask(self._read(queue))
@@ -201,7 +223,7 @@ class Endpoints:
         )
         breaker = facts["breaker"]
         return EndpointState(
-            name=each.queue.removeprefix(QUEUES) if each.kind == "inbox" else each.queue,
+            name=self._name(each.queue),
             kind=each.kind,
             queue=each.queue,
             transport=each.transport,

@@ -105,10 +105,9 @@ def survey(operations: Any) -> list[Sample]:
             for state in State
         ]
     for group in (operations.destinations, operations.inboxes):
-        for each in group.list():
-            found = Counter(connection.state for connection in each.connections)
+        for name, found in group.connections().items():
             samples += [
-                Sample("holdfast_connections", (each.kind, each.name, state), (float(found[state]),))
+                Sample("holdfast_connections", (group.kind, name, state), (float(found[state]),))
                 for state in ("open", "broken", "held")
             ]
     return samples

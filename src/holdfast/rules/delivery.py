@@ -46,7 +46,6 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
     emits: tuple[NewMessage, ...] = ()
     ran: float = 0.0
     delta: Delta | None = None  # of the engine's own consumers
-    took: float | None = None  # instead of `ran` in the history: until the broker confirmed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +239,8 @@ def conclude(
     if isinstance(ending, Returned):  # first, and without a judge: nearly all of them
         flags = ending.flags & PROGRESS | PUBLISHED
         return Settlement(
-            leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta,
-            took=ending.took,
-        )  # fmt: skip
+            leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta
+        )
     judge, chars = Judge(leased, policy, now, roll, _place(ending)), ROOM * policy.error_chars
     text: str | None
     match ending:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from ..bodies.keys import Keys
 from ..errors import NotFound, Refused, UsageError
@@ -29,7 +30,14 @@ def data_of(rule: Rule) -> str | None:
 
 
 def timeline_of(row: Stored) -> Timeline:
-    return zones.timeline(recurrence.parse(row.rule), row.name)
+    """When it occurs. Schedules with the same rule share it, unless jitter tells them apart."""
+    rule = recurrence.parse(row.rule)
+    return zones.timeline(rule, row.name) if rule.jitter else _shared(row.rule, zones.version())
+
+
+@lru_cache(maxsize=4096)
+def _shared(rule: str, version: str) -> Timeline:
+    return zones.timeline(recurrence.parse(rule))
 
 
 def put(definition: Definition, keys: Keys | None, origin: Origin = "call") -> Plan[Planned]:

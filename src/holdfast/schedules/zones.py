@@ -24,6 +24,7 @@ REFUSED = {
 }
 
 
+@cache
 def version() -> str:
     """Which release of the IANA data, `2026f`. Later releases are greater as text."""
     return str(import_module("tzdata").IANA_VERSION)

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
@@ -41,6 +42,9 @@ _MEDIA_TYPE = re.compile(
 )
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.A)
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+CHECKED = frozenset(
+    {"id", "source", "type", "subject", "dataschema", "datacontenttype"}
+)  # they are never empty
 OWN = frozenset(
     {"id", "source", "type", "specversion", "subject", "time", "datacontenttype", "dataschema", "data"}
 )
@@ -204,14 +208,17 @@ def read(content_type: str | None, headers: Mapping[str, object], body: bytes, b
             f"Events of the format {media!r} cannot be read: send them one by one, as JSON or binary."
         )
     found: dict[str, str] = {}
+    is_http = binding.is_percent_encoded
     for given, value in headers.items():
-        name = given.lower() if binding.is_percent_encoded else given  # in HTTP the case means nothing
-        prefix = next((each for each in binding.prefixes if name.startswith(each)), None)
-        if prefix is not None:
-            attribute = name[len(prefix) :]
-            if attribute in found:
-                raise Unreadable(f"The attribute {attribute!r} is there twice.")
-            found[attribute] = header_text(attribute, value, binding)
+        name = given.lower() if is_http else given  # in HTTP the case means nothing
+        for prefix in binding.prefixes:
+            if name.startswith(prefix):
+                attribute = name[len(prefix) :]
+                if attribute in found:
+                    raise Unreadable(f"The attribute {attribute!r} is there twice.")
+                is_plain = type(value) is str and not is_http
+                found[attribute] = value if is_plain else header_text(attribute, value, binding)  # type: ignore[assignment]
+                break
     if content_type:
         found["datacontenttype"] = content_type
     return event_of(found, body if body or content_type else None)
@@ -307,7 +314,7 @@ def event_of(found: dict[str, str], data: bytes | None) -> Event:
         if name not in found:
             raise Unreadable(f"The attribute {name!r} is missing.")
     for name, value in found.items():
-        if not _ANY_NAME.fullmatch(name) or name == "data":
+        if not _is_name(name):
             raise Unreadable(f"An attribute has a name that cannot be: {name[:40]!r}. Use a-z and 0-9.")
         check(name, value)
     own = {name: found.pop(name) for name in tuple(found) if name in OWN}
@@ -315,11 +322,21 @@ def event_of(found: dict[str, str], data: bytes | None) -> Event:
     return Event(**own, time=None if moment is None else read_time(moment), data=data, extensions=found)
 
 
+@lru_cache(maxsize=1024)  # most attributes of most events have the same few names
+def _is_name(name: str) -> bool:
+    return _ANY_NAME.fullmatch(name) is not None and name != "data"
+
+
 def read_time(text: str) -> datetime:
     """RFC 3339, to the microsecond. A leap second is the moment after it."""
     parts = _TIME.fullmatch(text)
     if parts is None:
         raise Unreadable("The attribute 'time' is no RFC 3339 timestamp.")
+    if parts[8] == "Z" and len(text) == 27 and parts[6] < "60":  # as we write it ourselves
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:
+            raise Unreadable("The attribute 'time' is no moment that exists.") from None
     year, month, day, hour, minute, second = (int(parts[n]) for n in range(1, 7))
     micros = int((parts[7] or "0")[:6].ljust(6, "0"))
     try:
@@ -334,9 +351,16 @@ def read_time(text: str) -> datetime:
 
 def check(name: str, value: str) -> None:
     """What every attribute must be, and what some must be in addition."""
+    if (
+        name not in CHECKED
+        and type(value) is str
+        and len(value) <= VALUE_BYTES
+        and not _FORBIDDEN.search(value)
+    ):
+        return
     if not isinstance(value, str):
         raise Unreadable(f"The attribute {name!r} must be text and is a {type(value).__name__}.")
-    if not value and name in ("id", "source", "type", "subject", "dataschema", "datacontenttype"):
+    if not value and name in CHECKED:
         raise Unreadable(f"The attribute {name!r} is empty.")
     if len(value) > VALUE_BYTES:
         raise Unreadable(f"The attribute {name!r} is longer than {VALUE_BYTES} characters.")

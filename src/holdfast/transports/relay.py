@@ -142,7 +142,7 @@ class Relay:
         self, queue: str, runs: Sequence[Sequence[Leased]], ran: Callable[[], float]
     ) -> list[list[Ending]]:
         """Send all, in the order of each run, and answer what became of each."""
-        batch = _Batch(self._of, ran, self._clock.monotonic, is_watched=self.watch is not None)
+        batch = _Batch(self._of, ran, is_watched=self.watch is not None)
         for run in runs:
             batch.add(run)
         is_alone = len(runs) == 1 and len(runs[0]) == 1 and goes_alone(runs[0][0])
@@ -154,7 +154,7 @@ class Relay:
             else:
                 await self._line.send(batch.outgoing, batch.tell)
         if self.watch is not None:
-            self.watch.sent(batch.told(runs, self._clock.monotonic()))
+            self.watch.sent(batch.told(runs))
         broken = self._line.sender.broken()
         if broken is None:
             return batch.endings("the broker has not answered", UNANSWERED)
@@ -355,15 +355,8 @@ FATES: Mapping[type[Fate], SentFate] = {
 class _Batch:
     """The messages of one call: what is sent of them, and how each ended."""
 
-    def __init__(
-        self,
-        destination: Destination,
-        ran: Callable[[], float],
-        monotonic: Callable[[], float],
-        is_watched: bool,
-    ) -> None:
-        self._of, self._ran, self._monotonic = destination, ran, monotonic
-        self._begun = monotonic()
+    def __init__(self, destination: Destination, ran: Callable[[], float], *, is_watched: bool) -> None:
+        self._of, self._ran = destination, ran
         self._fates: Counter[SentFate] = Counter()
         self._confirmed: list[float] = []
         self._is_watched = is_watched
@@ -387,21 +380,21 @@ class _Batch:
 
     def tell(self, index: int, fate: Fate) -> None:
         run, place = self._places[index]
-        took = self._monotonic() - self._begun
-        self._endings[run][place] = ending_of(fate, self._ran(), took)
+        ran = self._ran()  # since the call began: the history keeps how long the confirm took
+        self._endings[run][place] = ending_of(fate, ran)
         if self._is_watched:
             self._fates[FATES[type(fate)]] += 1
             if isinstance(fate, Confirmed):
-                self._confirmed.append(took)
+                self._confirmed.append(ran)
 
-    def told(self, runs: Sequence[Sequence[Leased]], now: float) -> SentBatch:
+    def told(self, runs: Sequence[Sequence[Leased]]) -> SentBatch:
         """For who watches: what nobody told is unanswered."""
         unanswered = len(self.outgoing) - sum(self._fates.values())
         fates = dict(self._fates)
         if unanswered:
             fates["unanswered"] = fates.get("unanswered", 0) + unanswered
         headers = [each.message.headers for run in runs for each in run]
-        of, began = self._of, now - self._begun
+        of, began = self._of, self._ran()
         return SentBatch(of.queue, of.connector.name, of.to.text, fates, self._confirmed, began, headers)
 
     def endings(self, why: str, retry_in: float = 0.0) -> list[list[Ending]]:
@@ -410,11 +403,11 @@ class _Batch:
         return [[unsent if each is None else each for each in run] for run in self._endings]
 
 
-def ending_of(fate: Fate, ran: float, took: float) -> Ending:
-    """What the broker's answer means for a message. `took`: seconds until it came."""
+def ending_of(fate: Fate, ran: float) -> Ending:
+    """What the broker's answer means for a message."""
     match fate:
         case Confirmed():
-            return Returned(0, (), ran, took=took)
+            return Returned(0, (), ran)
         case Rejected(reason):
             return Raised(Refused(f"The broker refused it: {reason}."), 0, ran)
         case Unroutable(reason):

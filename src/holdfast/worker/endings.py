@@ -46,6 +46,7 @@ from ..rules.delivery import (
 )
 from ..rules.fingerprint import fingerprint
 from ..rules.lanes import Lane, Stop
+from ..rules.outage import lateness
 from ..rules.overrides import policy_of, timeout_of
 from ..rules.pacing import Pacing
 from ..rules.policy import HandlerPolicy
@@ -167,6 +168,8 @@ class Endings:
                 )  # fmt: skip
             self.forget([leased.message.seq])
             self.completed += 1
+            if log.tells(logging.INFO):
+                self._log_done(lane, leased)
             if self.watch is not None:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
             if self.hear is not None:
@@ -178,18 +181,22 @@ class Endings:
     ) -> None:
         """An attempt has ended. `left`: what its consumer leaves behind if the message died; see `EndsMore`."""
         self.note_end(leased)
-        if type(ending) is not Returned:
+        is_done = type(ending) is Returned
+        if not is_done:
             ending = self.traces.placed(ending)
         settlement = self.concluded(leased, ending)
         if left is not None:
             settlement = with_left(settlement, left)
-        if type(ending) is not Returned and settlement is not None:
+        if is_done:
+            if log.tells(logging.INFO):
+                self._log_done(lane, leased)
+        elif settlement is not None:
             self.others += 1
             self.failures += settlement.failed
+            if settlement.error is not None:
+                self._log_failure(leased, ending, settlement, settlement.error)
         if settlement is None:
             self.forget([leased.message.seq])
-        elif settlement.error is not None:
-            self._log_failure(leased, ending, settlement, settlement.error)
         if self.watch is not None:
             seen = settlement
             if settlement is not None and settlement.traceback is not None:
@@ -215,6 +222,16 @@ class Endings:
             return None
         masking = None if consumer.batch else masking_for(leased.message, consumer.masking, consumer.keys)
         return self.traces.shown(error, masking, consumer.policy.error_chars)
+
+    def _log_done(self, lane: Lane, leased: Leased) -> None:
+        message = leased.message
+        began = self.time.at(lane.started_at)
+        minutes, _ = lateness((began - (message.due_at or message.created_at)).total_seconds())
+        log.info(
+            "message.done",
+            "Message %(message_id)s of type %(type)s is done in %(queue)s, begun %(lateness_minutes)d minutes late",
+            **named(leased), subject=message.subject, lateness_minutes=minutes,
+        )  # fmt: skip
 
     def _log_failure(self, leased: Leased, ending: Ending, settlement: Settlement, error: str) -> None:
         """One line with the place; the whole traceback once for each cause and minute."""

@@ -119,6 +119,8 @@ class Worker:
         self._due = asyncio.Event()  # something was set to a time that the tick does not know of
         self.ticking = Ticking({} if quarantine else steps or {}, clock, self.pacing.asking.look_anew)
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
+        self._is_hinted = False
+        self._has_looked = False  # for what falls due, in this turn, which may be the last
         self._asked_at = float("-inf")
         self._alone_at = float("-inf")
         self._had_suspect = False
@@ -268,7 +270,8 @@ class Worker:
 
     async def _tick(self) -> None:
         """Run what falls due by the clock, if its time has come. A worker that stops leaves it to others."""
-        if self._due.is_set() or self.until_idle:
+        self._has_looked = self.until_idle and self.pacing.idle
+        if self._due.is_set() or self._has_looked:
             self._due.clear()
             self.ticking.wake()
         if self.ticking.is_due and not self.pacing.stopping:
@@ -279,7 +282,7 @@ class Worker:
         return ASKS_EVERY if self.pacing.stopping else self.ticking.due_in
 
     def _found_nothing(self, report: Report, batch: Batch) -> bool:
-        if batch.work or not self.pacing.idle or not self.ticking.is_quiet:
+        if batch.work or not self.pacing.idle or not (self._has_looked and self.ticking.is_quiet):
             return False
         return report.suspects or (self._asked_all(report, batch) and not batch.suspects)
 
@@ -354,6 +357,12 @@ class Worker:
             if len(batch.work) < FEW:
                 await asyncio.sleep(0)
             return
+        if (
+            self._is_hinted
+        ):  # somebody has committed something, and it was no work: perhaps a time that is near
+            self._is_hinted = False
+            self.ticking.wake()
+            return
         if report.settlements:
             # Take the results of handlers that ended meanwhile.
             await asyncio.sleep(0)
@@ -362,8 +371,7 @@ class Worker:
         due_in = None if batch.next_due is None else (batch.next_due - batch.now).total_seconds() + 0.0005
         seconds = min(self._rhythm.rest(now, self.pacing.idle, due_in), self._ticks_in)
         if report.want or report.looks:
-            if await self.store.wait(seconds, self._changed):
-                self._due.set()
+            self._is_hinted = await self.store.wait(seconds, self._changed) or self._is_hinted
         else:  # no free capacity: only an ending handler matters
             await until(self._changed, seconds)
 

@@ -265,7 +265,7 @@ class PostgresEngine:
             "seq": [each.message.seq for each in leased] or None,
             "run": [each.run for each in leased] or None,
             "epoch": [each.run_epoch for each in leased] or None,
-            "ran": [round((s.ran if s.took is None else s.took) * 1000) for s in done] or None,
+            "ran": [round(s.ran * 1000) for s in done] or None,
             "other": encode([_other(s) for s in other]) if other else None,
             "move_from": [run for run, _ in moved] or None,
             "move_to": [following for _, following in moved] or None,

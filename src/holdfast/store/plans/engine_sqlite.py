@@ -227,10 +227,7 @@ class SqliteEngine:
     def _settle_done(
         self, done: Sequence[Settlement], streams: dict[tuple[str, str], Stream], now: int
     ) -> Plan[None]:
-        ends = {
-            s.leased.message.seq: round((s.ran if s.took is None else s.took) * 1000) << FLAG_BITS | s.flags
-            for s in done
-        }
+        ends = {s.leased.message.seq: round(s.ran * 1000) << FLAG_BITS | s.flags for s in done}
         seqs = encode(list(ends))
         yield sql("settle_history", done=encode(ends), bits=FLAG_BITS)
         yield sql("settle_dedupe", seqs=seqs)

@@ -7,6 +7,7 @@ Every message is persistent, mandatory and confirmed by the broker; none of that
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,8 +20,11 @@ from .address import Address
 from .topology import DeadLetters, Exchange, Queue, Topology
 
 if TYPE_CHECKING:
+    from .examining import Thing
     from .receiving import RabbitReceiver
     from .sending import RabbitSender
+
+EXAMINE_SECONDS = 30.0
 
 __all__ = ["DeadLetters", "Exchange", "Queue", "RabbitMQ", "Topology"]
 
@@ -82,22 +86,31 @@ class RabbitMQ:
         link = Link(self, lambda _: None)
         await link.open(Topology())
         try:
-            exchanges = dict.fromkeys(
-                [*addresses, *(each.name for each in self.declare if isinstance(each, Exchange))]
-            )
-            queues = {each.name: each.is_single_active for each in self.declare if isinstance(each, Queue)}
-            if source is not None:
-                queues[source.queue] = source.ordered
-            found: list[Remark] = []
-            for name in exchanges:
-                found += await examining.exchange(link, name)
-            for name, ordered in queues.items():
-                found += await examining.queue(link, name, ordered=ordered)
-            return found
+            async with asyncio.timeout(EXAMINE_SECONDS):
+                return await examining.everything(link, self._things(addresses, source))
+        except TimeoutError:
+            raise TransportBroken(f"RabbitMQ could not be examined within {EXAMINE_SECONDS:g} s.") from None
         except ChannelClosed as ended:
             raise TransportBroken(f"RabbitMQ could not be examined: {ended.closed.text}.") from None
         finally:
             await link.close()
+
+    def _things(self, addresses: Collection[str], source: Source | None) -> list[Thing]:
+        """What must be there; what is declared by ourselves comes into being with the first connection."""
+        from .examining import Thing
+
+        exchanges = [each.name for each in self.declare if isinstance(each, Exchange)]
+        queues = {each.name: each.is_single_active for each in self.declare if isinstance(each, Queue)}
+        if source is not None:
+            queues[source.queue] = source.ordered
+        makes = self.may_declare
+        return [
+            *(
+                Thing("exchange", name, makes and name in exchanges)
+                for name in dict.fromkeys([*addresses, *exchanges])
+            ),
+            *(Thing("queue", name, makes, ordered) for name, ordered in queues.items()),
+        ]
 
     def sender(self, addresses: Collection[str] = ()) -> RabbitSender:
         """For a destination: its exchanges are checked whenever the connection opens."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ..contract import Remark
 from .link import ChannelClosed, Link
@@ -128,19 +128,49 @@ def _drops(seen: SeenQueue, server: tuple[int, ...]) -> Iterator[Remark]:
 # --- Looking --------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """An exchange or a queue that is looked at. `is_made`: by us, with the first connection of a worker."""
+
+    kind: Literal["exchange", "queue"]
+    name: str
+    is_made: bool = False
+    ordered: bool = False
+
+
+async def everything(link: Link, things: Sequence[Thing]) -> list[Remark]:
+    """What is missing or unsafe."""
+    found: list[Remark] = []
+    for each in things:
+        if not each.name:  # the default exchange, which is always there
+            continue
+        if not await _is_there(link, f"{each.kind}_declare", **{each.kind: each.name}):
+            found.append(_missing(each))
+        elif each.kind == "exchange":
+            found += await exchange(link, each.name)
+        else:
+            found += await queue(link, each.name, ordered=each.ordered)
+    return found
+
+
+def _missing(each: Thing) -> Remark:
+    if each.is_made:
+        return Remark(
+            "note",
+            f"{each.kind}-not-yet",
+            f"There is no {each.kind} {each.name!r} yet.",
+            "The first worker that connects declares it.",
+        )
+    return Remark(
+        "error",
+        f"{each.kind}-missing",
+        f"There is no {each.kind} {each.name!r}.",
+        "Create it, or let it be declared: RabbitMQ(..., declare=[...]).",
+    )
+
+
 async def exchange(link: Link, name: str) -> list[Remark]:
-    """Whether an exchange is there, and durable."""
-    if not name:
-        return []
-    if not await _is_there(link, "exchange_declare", exchange=name):
-        return [
-            Remark(
-                "error",
-                "exchange-missing",
-                f"There is no exchange {name!r}.",
-                "Create it, or let it be declared: RabbitMQ(..., declare=[Exchange(...)]).",
-            )
-        ]
+    """What is unsafe about an exchange that exists."""
     # The argument is of a type that no exchange can have: so none can come into being by this.
     wrong = {"exchange": name, "durable": True, "arguments": {"alternate-exchange": 7}}
     differs = "type"
@@ -162,16 +192,7 @@ async def exchange(link: Link, name: str) -> list[Remark]:
 
 
 async def queue(link: Link, name: str, *, ordered: bool = False) -> list[Remark]:
-    """Whether a queue is there, and what is unsafe about it."""
-    if not await _is_there(link, "queue_declare", queue=name):
-        return [
-            Remark(
-                "error",
-                "queue-missing",
-                f"There is no queue {name!r}.",
-                "Create it, or let the inbox declare it (may_declare=True).",
-            )
-        ]
+    """What is unsafe about a queue that exists."""
     seen = await look_at(link, name)
     found = list(queue_remarks(seen, link.server, ordered=ordered))
     if not seen.is_whole:
@@ -250,11 +271,14 @@ async def _refusal(link: Link, method: str, **arguments: Any) -> str | None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """pika warns of each channel that is closed; here that is the answer."""
-    logger = logging.getLogger("pika")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+    """pika warns of each channel that is closed; here that is the answer. Several may be quiet at once."""
+
+    def none(_: logging.LogRecord) -> bool:
+        return False
+
+    logger = logging.getLogger("pika.channel")
+    logger.addFilter(none)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.removeFilter(none)

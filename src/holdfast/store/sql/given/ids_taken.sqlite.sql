@@ -1,18 +1,22 @@
 -- The first message, pending, scheduled, unrouted or dead, that has the id of one of these new messages in a queue that
 -- the new one may come into. One that is scheduled for whoever subscribes, or unrouted, is in the way of another of its
 -- type. A new message whose dedupe key is taken is not looked at: it will not be stored.
-with u as (
-    select i.key as n, i.value as id, t.value as type, q.value as queue, k.value as key
-      from json_each(:ids) i join json_each(:types) t on t.key = i.key join json_each(:queues) q on q.key = i.key
-      join json_each(:keys) k on k.key = i.key),
-h as (
-    select u.n, m.seq, m.type, case when m.queue = 'holdfast/timer' then m.target else m.queue end as goes_to,
+-- The ids are looked for first, by index; what else the new messages say is read for those alone that were found, since
+-- SQLite reads a list from its beginning for each element.
+with h as materialized (
+    select i.key as n, i.value as id, m.seq, m.type,
+           case when m.queue = 'holdfast/timer' then m.target else m.queue end as goes_to,
            case when m.queue is null then 'unrouted' when m.queue = 'holdfast/timer' then 'scheduled'
                 when m.claimable_at > :now and m.claimable_at < 9223372036854775807 and m.failures = 0 then 'scheduled'
                 else 'pending' end as state
-      from u join holdfast_message m on m.id = u.id where m.seq not in (select value from json_each(:ending))
+      from json_each(:ids) i join holdfast_message m on m.id = i.value
+     where m.seq not in (select value from json_each(:ending))
      union all
-    select u.n, d.seq, d.type, d.queue, 'dead' from u join holdfast_dead d on d.id = u.id),
+    select i.key, i.value, d.seq, d.type, d.queue, 'dead' from json_each(:ids) i join holdfast_dead d on d.id = i.value),
+u as materialized (
+    select distinct n, id, json_extract(:types, '$[' || n || ']') as type, json_extract(:queues, '$[' || n || ']') as queue,
+           json_extract(:keys, '$[' || n || ']') as key
+      from h),
 route as (
     select distinct x.type, s.queue
       from (select type from u union select type from h) x
