@@ -132,7 +132,6 @@ READING = {
     *(("schedules", each) for each in ("list", "show", "next", "why", "explain")),
     *(("orchestrations", each) for each in ("list", "show", "journal", "result", "check")),
     ("breakers", "list"), ("keys", "new"), ("keys", "list"), ("alerts", "list"), ("alerts", "check"),
-    ("outages", "list"), ("outages", "show"),
 }  # fmt: skip
 
 
