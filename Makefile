@@ -15,7 +15,7 @@ help: ## this list
 	@echo
 	@echo "Nothing outside this folder is changed, but for the cache of test servers (see CONTRIBUTING.md)."
 
-demo: ## the whole story on the embedded default, with the proof printed (SCENARIO=outage, downtime, services)
+demo: ## the whole story on the embedded default, with the proof printed (SCENARIO=outage, downtime, workflow, services)
 	@$(BOOTSTRAP) $(if $(filter services,$(SCENARIO)),test,runtime)
 	@$(if $(filter services,$(SCENARIO)),$(VENV)/python tools/demo_services.py,$(VENV)/holdfast demo $(if $(SCENARIO),--scenario $(SCENARIO)))
 
