@@ -15,9 +15,9 @@ help: ## this list
 	@echo
 	@echo "Nothing outside this folder is changed, but for the cache of test servers (see CONTRIBUTING.md)."
 
-demo: ## the whole story on the embedded default, with the proof printed (SCENARIO=outage: a bad day; downtime: a day without workers)
-	@$(BOOTSTRAP) runtime
-	@$(VENV)/holdfast demo $(if $(SCENARIO),--scenario $(SCENARIO))
+demo: ## the whole story on the embedded default, with the proof printed (SCENARIO=outage, downtime, workflow, services)
+	@$(BOOTSTRAP) $(if $(filter services,$(SCENARIO)),test,runtime)
+	@$(if $(filter services,$(SCENARIO)),$(VENV)/python tools/demo_services.py,$(VENV)/holdfast demo $(if $(SCENARIO),--scenario $(SCENARIO)))
 
 test: ## the tests, on SQLite and on PostgreSQL servers that are set up for it (ARGS="-k name", PG=both)
 	@$(BOOTSTRAP) test

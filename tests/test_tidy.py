@@ -68,11 +68,24 @@ CLOCKS_AND_DICE = {
 # Modules with SQL outside store/, and why.
 SQL_OUTSIDE_STORE = {
     **dict.fromkeys(
-        ("demo/till.py", "demo/shop.py", "demo/bank.py", "demo/greeter.py"),
+        (
+            "demo/till.py",
+            "demo/shop.py",
+            "demo/bank.py",
+            "demo/greeter.py",
+            "demo/flows.py",
+            "demo/services.py",
+        ),
         "play the user's service, which has tables of its own",
     ),
     **dict.fromkeys(
-        ("demo/picture.py", "demo/proof.py", "demo/outage.py", "demo/downtime.py"),
+        (
+            "demo/picture.py",
+            "demo/proof.py",
+            "demo/outage.py",
+            "demo/downtime.py",
+            "demo/orchestrating.py",
+        ),
         "count past the engine, which is the point of a proof",
     ),
 }
@@ -340,6 +353,45 @@ def test_no_orphan_sql() -> None:
             if not any(name in named for other, named in words.items() if other != file)
         ]
     )
+
+
+# What an installation has besides the standard library: the dependencies of pyproject.toml, and rich, which comes with
+# typer. The others are extras, or what the user's own program has.
+INSTALLED = {"msgspec", "typer", "rich", "tzdata", "uuid_utils"}
+OPTIONAL = {
+    "aiosqlite", "asyncpg", "cryptography", "django", "obstore", "opentelemetry", "pika", "psycopg", "psycopg2",
+    "pydantic", "pytest", "sqlalchemy",
+}  # fmt: skip
+
+
+def is_on_demand(module: str) -> bool:
+    """Whether it is imported only by those who have the extra: a driver, a broker, a plugin of pytest."""
+    return module in ON_DEMAND or module.startswith(("transports/rabbitmq/", "testing/transports/"))
+
+
+ON_DEMAND = {"store/handed_postgres.py", "store/refusals.py", "testing/plugin.py"}
+
+
+def test_nothing_is_imported_that_an_installation_may_lack() -> None:
+    """A fresh `pip install holdfast` has no click: typer has brought its own since 0.29."""
+    known = set(sys.stdlib_module_names) | INSTALLED | OPTIONAL | {"holdfast"}
+    refuse(
+        [
+            f"{module}:{line}: {name[0]} is no dependency of ours"
+            for module in sources()
+            for line, name in imports_of(module)
+            if name[0] not in known
+        ]
+    )
+    faults = []
+    for module, tree in sources().items():
+        for node in tree.body:  # what is imported when the module is
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            for name in names:
+                if name.partition(".")[0] in OPTIONAL and not is_on_demand(module):
+                    faults.append(f"{module}:{node.lineno}: imports {name} at once; it is an extra")
+    refuse(faults)
 
 
 # --- Size and words -----------------------------------------------------------------------------------------

@@ -88,6 +88,7 @@ SHOWN = {
     "orchestrations suspended": "orchestrations suspend order-9 --why hold ; orchestrations show order-9",
     "orchestrations terminate": "orchestrations terminate order-7 --why gone --yes",
     "orchestrations check": "orchestrations check",
+    "orchestrations export": "orchestrations export journals",
     "orchestrations unknown": "orchestrations show order-10",
     "why instance": "why order-9",
     "requests list": "requests list",

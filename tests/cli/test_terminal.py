@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-import click
 import pytest
+import typer
 
 from holdfast.cli import completing, show, tables
 from holdfast.cli.tables import Page, shortened
@@ -128,6 +128,7 @@ READING = {
     ("dead", "export"), ("subscriptions", "list"), ("streams", "list"), ("streams", "blocked"),
     ("streams", "show"), ("queues", "list"),
     *((group, each) for group in ("destinations", "inboxes") for each in ("list", "show", "test")),
+    *((group, each) for group in ("requests", "outages") for each in ("list", "show")), ("messages", "stuck"),
     *(("schedules", each) for each in ("list", "show", "next", "why", "explain")),
     *(("orchestrations", each) for each in ("list", "show", "journal", "result", "check")),
     ("breakers", "list"), ("keys", "new"), ("keys", "list"), ("alerts", "list"), ("alerts", "check"),
@@ -332,10 +333,10 @@ def stocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holdfast: Shell, wo
 
 
 def offered(
-    complete: Callable[[click.Context, str], list[tuple[str, str]]], begun: str, group: str = "why"
+    complete: Callable[[typer.Context, str], list[tuple[str, str]]], begun: str, group: str = "why"
 ) -> list[str]:
-    parent = click.Context(click.Group(group), info_name=group)
-    return [text for text, _ in complete(click.Context(click.Command("x"), parent=parent), begun)]
+    parent = typer.Context(typer.core.TyperGroup(name=group), info_name=group)
+    return [text for text, _ in complete(typer.Context(typer.core.TyperCommand("x"), parent=parent), begun)]
 
 
 def test_the_shell_completes_queues_types_reasons_and_ids(stocked: World) -> None:

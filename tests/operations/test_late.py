@@ -78,6 +78,7 @@ def test_a_hundred_are_shown(world: World) -> None:
         (Filter(), {}),
         (Filter(), {"late": -1.0}),
         (Filter(), {"late": float("nan")}),
+        (Filter(), {"late": float("inf")}),
         (Filter(), {"since": NOON.replace(tzinfo=None)}),
     ],
 )
@@ -86,6 +87,8 @@ def test_nonsense_is_refused(world: World, filter: Filter, options: dict[str, fl
         world.operations.messages.ended(filter, **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError):
         world.operations.messages.stuck(older=-1.0)
+    with pytest.raises(UsageError):
+        world.operations.messages.stuck(older=1e18)
 
 
 @pytest.mark.covers("B57")

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Flow, NotEnded, NotFound, OrchestrationFailed, UsageError
+from holdfast import Flow, NotEnded, NotFound, OrchestrationFailed, Refused, UsageError
 from holdfast.bodies.keys import new_key
+from holdfast.operations import orchestrations
 from tests.orchestrations.test_on_the_engine import Shop
 from tests.store.state import check_invariants
 
@@ -361,3 +362,32 @@ def test_a_worker_without_a_version_leaves_it_alone(shop: Shop, url: str) -> Non
     assert shop.of.result("f") == 3
     other.forget()
     other.app.close()
+
+
+def test_nothing_is_resumed_while_a_worker_has_its_message(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H34: that worker may have seen the old state, and would halt the stream of an instance that runs."""
+    monkeypatch.setattr(orchestrations, "RESUMES", 1)
+    monkeypatch.setattr(orchestrations, "LOOKS_EVERY", 0.0)
+    seen: list[str] = []
+
+    def during() -> None:
+        of = shop.app.operations.orchestrations
+        of.suspend("h", "now")
+        with pytest.raises(Refused, match="is leased by"):
+            of.resume("h")
+        seen.append(shop.of.status("h").state)
+
+    @shop.app.orchestration()
+    async def held(flow: Flow) -> str:
+        flow.once(during)
+        return await flow.signal("go", str)
+
+    shop.of.start(held, id="h")
+    shop.drain()
+    assert seen == ["suspended"]
+    shop.app.operations.orchestrations.resume("h")
+    shop.of.signal("h", "go", "on")
+    shop.drain()
+    assert shop.of.result("h") == "on"

@@ -13,7 +13,7 @@ import pytest
 from holdfast import BodySealed, InvalidSettings, NotFound, Refused, UsageError
 from holdfast.operations import Operations
 from holdfast.requests.sweeping import catch_early
-from holdfast.requests.verbs import resolve
+from holdfast.requests.verbs import decide_early, resolve
 from holdfast.store.plans import requests
 from tests.requests.desk import Desk, desk, drained
 
@@ -205,6 +205,8 @@ async def test_a_result_that_was_there_before_its_request_counts(made: Desk) -> 
     )
     assert catch_early(made.app.store, pen) == 1
     assert catch_early(made.app.store, pen) == 0
+    assert made.app.store.run(decide_early([late], pen)) == 0  # of two that do it, one was quicker
+    assert made.app.requests.get(late).results == 1
     await drained(made)
     assert sorted(request.result["score"] for _, request in made.heard) == [3, 4]
 

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Holdfast, StoreUnavailable
 from holdfast.clock import wall_clock
 from holdfast.orchestrations.journal import decode, merged
 from holdfast.orchestrations.outcome import Turn
 from holdfast.orchestrations.turn import Instance, play
 from holdfast.store.plans import instances
+from tests import servers
 from tests.orchestrations import storming
 from tests.worker.conftest import lab_at
 from tests.worker.lab import Lab, until, with_no_process
 
-COUNT = 100
+KILLS_MAX = 60  # after that it ends in peace, or it may never end on a slow machine
 
 
 @pytest.fixture
@@ -27,33 +29,85 @@ def lab(place: str, tmp_path: Path) -> Iterator[Lab]:
     yield from lab_at(place, tmp_path)
 
 
-@pytest.mark.faults("storms")
-def test_every_orchestration_ends_and_each_step_is_done_once(lab: Lab) -> None:
+@pytest.fixture
+def faulty(postgres_faulty: servers.Server, tmp_path: Path) -> Iterator[tuple[Lab, servers.Server]]:
+    dsn = postgres_faulty.create_database()
+    Holdfast(dsn).migrate()
+    lab = Lab(dsn, tmp_path)
+    yield lab, postgres_faulty
+    lab.end_processes()
+    lab.close()
+
+
+def storm(lab: Lab, count: int, *, seconds: float, server: servers.Server | None = None) -> int:
+    """Start so many instances of ten steps, and kill a worker each second until all have ended: how many kills."""
     lab.make_effects()
     app = lab.app()
-    queue = storming.steps.program.queue
-    for i in range(COUNT):
+    for i in range(count):
         app.orchestrations.start(storming.steps, i * 1000, id=f"storm-{i}")
     process = lab.start(processes=2, target="tests.orchestrations.storming:app")
-    ended = "select count(*) from {instance} where state = 'completed'"
-    killed, deadline = 0, time.monotonic() + 240
-    while lab.query(ended) != [(COUNT,)]:
-        assert lab.query("select count(*) from {instance} where state = 'failed'") == [(0,)]
-        assert time.monotonic() < deadline, (lab.query(ended), killed, lab.said())
-        time.sleep(1.0 if killed < 30 else 5.0)
-        if killed < 30 and (children := process.children()):
+    killed, deadline, restart_at = 0, time.monotonic() + seconds, time.monotonic() + 10
+    while (ended := asked(lab)) != (count, 0):
+        assert ended is None or ended[1] == 0, lab.query(
+            "select id, result from {instance} where state = 'failed'"
+        )
+        assert time.monotonic() < deadline, (ended, killed, lab.said())
+        time.sleep(1.0 if killed < KILLS_MAX else 5.0)
+        if server is not None and time.monotonic() > restart_at and killed < KILLS_MAX:
+            server.kill9()
+            server.start()
+            restart_at = time.monotonic() + 10
+        if killed < KILLS_MAX and (children := process.children()):
             victim = children[killed % len(children)]
             with_no_process(lambda pid=victim: os.kill(pid, signal.SIGKILL))
             killed += 1
-    assert killed >= 3
-    wanted = {i * 1000 + step for i in range(COUNT) for step in range(storming.STEPS)}
+    return killed
+
+
+def asked(lab: Lab) -> tuple[int, int] | None:
+    """How many have completed and how many have failed; None: the database is away."""
+    try:
+        rows = lab.query("select state, count(*) from {instance} group by state")
+    except StoreUnavailable:
+        return None
+    counts = dict(rows)
+    return counts.get("completed", 0), counts.get("failed", 0)
+
+
+def check_all(lab: Lab, count: int) -> None:
+    wanted = {i * 1000 + step for i in range(count) for step in range(storming.STEPS)}
     effects = lab.effects()
     assert set(effects) == wanted
     assert set(effects.values()) == {1}
+    queue, app = storming.steps.program.queue, lab.app()
     until(lambda: not [row for row in lab.rows("message") if row.queue == queue])
-    for i in range(COUNT):
+    for i in range(count):
         check_journal(lab, f"storm-{i}", app.orchestrations.result(f"storm-{i}"))
     assert lab.query("select count(*) from {dead}") == [(0,)]
+
+
+@pytest.mark.faults("storms")
+def test_every_orchestration_ends_and_each_step_is_done_once(lab: Lab) -> None:
+    assert storm(lab, 100, seconds=240) >= 3
+    check_all(lab, 100)
+
+
+@pytest.mark.faults("storms")
+@pytest.mark.timeout(1000)
+def test_a_thousand_on_sqlite(tmp_path: Path) -> None:
+    """10,000 steps; a worker is killed each second."""
+    for lab in lab_at("sqlite", tmp_path):
+        assert storm(lab, 1000, seconds=900) >= 10
+        check_all(lab, 1000)
+
+
+@pytest.mark.faults("storms")
+@pytest.mark.timeout(1000)
+def test_a_thousand_while_postgres_is_restarted(faulty: tuple[Lab, servers.Server]) -> None:
+    """10,000 steps; a worker is killed each second, and the server each ten seconds."""
+    lab, server = faulty
+    assert storm(lab, 1000, seconds=900, server=server) >= 10
+    check_all(lab, 1000)
 
 
 def check_journal(lab: Lab, id: str, result: int) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from holdfast import Flow
+from holdfast import Flow, OrchestrationFailed
+from holdfast.model.work import Report, Want
 from holdfast.orchestrations.leaving import Leaving
 from holdfast.orchestrations.turns import RUN_MAX
-from holdfast.store.plans import instances
+from holdfast.rules.delivery import Returned
+from holdfast.store.plans import engine, instances
 from tests.orchestrations.test_on_the_engine import Shop, shop
 
 __all__ = ["shop"]
@@ -135,3 +138,83 @@ def test_a_long_stream_is_taken_in_parts(shop: Shop) -> None:
     shop.drain()
     assert shop.of.result("c") == list(range(RUN_MAX + 200))
     assert 1 < shop.of.status("c").turn < 60
+
+
+@pytest.mark.covers("X58")
+def test_a_turn_that_was_not_stored_is_not_gone_on_with(shop: Shop) -> None:
+    """A worker runs a turn and loses its lease; another one stores that turn, with another side effect."""
+    other = Shop(shop.url, clock=shop.clock)
+
+    def declare(number: int, each: Shop) -> Any:
+        @each.app.orchestration()
+        async def rolls(flow: Flow) -> int:
+            rolled = flow.once(lambda: number, name="roll")
+            await flow.signal("next", int)
+            return rolled
+
+        return rolls
+
+    rolls = declare(1, shop)
+    declare(2, other)
+    shop.of.start(rolls, id="r")
+    shop.app.prepare()
+    asked = Report(4711, want=[Want("rolls@1", 1)], total=1)
+    (leased,) = shop.app.store.run(engine.exchange(asked)).work
+
+    class Ran:
+        def __call__(self) -> float:
+            return 0.0
+
+        began = over = staticmethod(lambda run: None)
+
+    async def lost() -> None:
+        try:
+            ((ending,),) = await shop.app.handlers["rolls@1"].call_runs("rolls@1", [[leased]], Ran())
+            assert isinstance(ending, Returned)
+        finally:
+            await shop.app.store.aclose()
+
+    asyncio.run(lost())  # what it says is never handed in
+    assert len(shop.of.place.memory.cache) == 1
+    shop.app.store.run(engine.recover(worker=4711))
+    other.drain()
+    assert shop.of.status("r").turn == 1
+    shop.of.signal("r", "next", 0)
+    shop.drain()
+    assert shop.of.result("r") == 2, "what the journal has, not what was in memory"
+    other.forget()
+    other.app.close()
+
+
+def test_a_start_for_an_id_that_is_taken_is_answered_also_in_the_middle_of_a_run(shop: Shop) -> None:
+    """It stands behind a signal, in one run with it: the parent that asked for it is told all the same."""
+    collect = collecting(shop, 2)
+
+    @shop.app.orchestration()
+    async def parent() -> str:
+        try:
+            await collect.using(id="c")()
+        except OrchestrationFailed as error:
+            return error.error.type
+        return "started"
+
+    shop.of.start(collect, id="c")
+    shop.drain()
+    shop.of.signal("c", "word", 1)
+    shop.of.start(parent, id="p")
+    shop.drain("parent@1")
+    assert shop.query("select count(*) from {message} where stream = 'c'") == [(2,)]
+    shop.drain()
+    assert shop.of.result("p") == "IdTaken"
+    assert shop.of.status("c").state == "running"
+
+
+def test_a_journal_whose_end_is_gone_is_poison_and_no_loop(shop: Shop) -> None:
+    shop.of.start(collecting(shop, 2), id="c")
+    shop.drain()
+    shop.forget()
+    shop.execute(f"delete from {shop.prefix}journal")
+    shop.of.signal("c", "word", 1)
+    shop.drain()
+    assert shop.of.status("c").state == "failed"
+    assert "ends at turn 0" in (shop.of.status("c").trouble or "")

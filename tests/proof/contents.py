@@ -179,7 +179,7 @@ def _loose(box: Box, c: Contents) -> None:
 
 
 def _instances(box: Box, c: Contents) -> None:
-    """Instances whose messages are streams of queue q: running, paused, and ended by a dead letter."""
+    """Instances whose messages are streams of queue q: running, paused, ended by a dead letter, and completed."""
     row = (
         "insert into {instance} (id, queue, start, mark, state, poison, started_at, ended_at)"
         " values (:id, 'q', :start, :start, :state, :poison, :now, :ended)"
@@ -191,6 +191,11 @@ def _instances(box: Box, c: Contents) -> None:
         ("h", "failed", dead, now),
     ):  # fmt: skip
         box.query(row, id=id, start=some, state=state, poison=poison, now=now, ended=ended)
+    done = "insert into {instance} (id, queue, start, mark, state, result, status, started_at, ended_at)"
+    box.query(
+        f"{done} values ('z', 'q', :start, :start, 'completed', '1', '2', :now, :now)", start=some, now=now
+    )
+    box.query("insert into {journal} (id, execution, turn, part, body) values ('z', 0, 1, 0, '{{}}')")
     halted = "insert into {stream} (queue, name, open, halted_by, halted_at) values ('q', 'k', 0, :by, :now)"
     box.query(halted, by="instance: paused", now=now)
 

@@ -193,4 +193,4 @@ def test_pair(explored: tuple[World, Explorer], names: tuple[str, ...]) -> None:
 @pytest.mark.one_postgres
 @pytest.mark.parametrize("names", [*PAIRS, *TRIPLES], ids="-".join)
 def test_in_every_order(explored: tuple[World, Explorer], names: tuple[str, ...]) -> None:
-    assert check(explored, names, None if len(names) == 2 else 2) > 3
+    assert check(explored, names, None if len(names) == 2 else 1) > 3

@@ -66,7 +66,7 @@ def test_of_several_queues_the_longest_absence_counts_and_others_do_not() -> Non
 def test_more_than_ten_that_are_late_are_an_outage(late: int, begins: bool) -> None:
     seen = Seen((), late, ago(minutes=20) if late else None, True)
     found = decided(None, seen)
-    assert found == (Began("late", ago(minutes=15), None, NOON, ago(minutes=20)) if begins else None)
+    assert found == (Began("late", ago(minutes=15), None, None, ago(minutes=20)) if begins else None)
 
 
 def test_nobody_is_there_and_somebody_from_outside_looks() -> None:
@@ -94,9 +94,10 @@ def test_it_is_over_when_it_was_calm_for_long_enough() -> None:
 
 @pytest.mark.parametrize(("late", "calm"), [(0, True), (8, True), (9, False), (11, False)])
 def test_few_must_be_late_before_it_is_calm(late: int, calm: bool) -> None:
-    open = replace(OPEN, cause="late")
+    open = replace(OPEN, cause="late", back_at=None)
     found = decided(open, Seen((), late, ago(minutes=6), True))
-    assert (found == WentOn(open, NOON, NOON)) == calm
+    assert (found == WentOn(open, None, NOON)) == calm
+    assert decided(open, Seen((), 0, None, False)) is None  # nobody is there: nothing is known to be calm
 
 
 @given(

@@ -270,6 +270,36 @@ def test_workers_of_other_queues_are_no_substitute(service: Service) -> None:
     assert service.outages()[0].down_since == EIGHT
 
 
+def test_what_others_handled_on_time_meanwhile_is_not_counted(service: Service) -> None:
+    """Another service worked through the absence of this one."""
+    service.work()
+    service.greet("A", EIGHT + minutes(10))
+    other = Holdfast(service.app.url, clock=service.clock)
+
+    @other.handler("invoice", name="billing")
+    async def bill() -> None: ...
+
+    for _ in range(3):
+        service.clock.advance(hours=1)
+        other.publish("invoice", at=service.clock.instant - timedelta(seconds=2))
+        asyncio.run(other.worker(until_idle=True).run())
+    other.close()
+    service.clock.advance(minutes=1)
+    service.work()
+    (outage,) = service.outages()
+    assert (outage.handled, outage.late_max) == (1, 171 * 60)
+
+
+def test_a_queue_that_nobody_serves_does_not_keep_it_open(service: Service) -> None:
+    service.work()
+    service.greet("A", EIGHT + minutes(10))
+    service.app.publish("unknown", queue="of another application", at=EIGHT + minutes(5))
+    service.clock.advance(hours=1)
+    service.work()
+    (outage,) = service.outages()
+    assert (outage.is_over, outage.handled, outage.oldest_at) == (True, 1, EIGHT + minutes(10))
+
+
 def test_a_paused_queue_is_not_an_outage(service: Service) -> None:
     service.work()
     service.greet("A", EIGHT + minutes(10))
@@ -351,13 +381,15 @@ def test_more_than_ten_late_are_an_outage_and_its_end_is_calm(service: Service) 
     assert (outage.cause, outage.began_at, outage.oldest_at) == ("late", EIGHT + minutes(5), EIGHT)
     look()
     assert len(service.outages()) == 1
+    service.greet("on time", EIGHT + minutes(10) - timedelta(seconds=1))
     asyncio.run(app.worker(until_idle=True).run())
     look()
     assert not service.outages()[0].is_over  # calm, but not for long enough
     service.clock.advance(seconds=60)
     look()
     (outage,) = service.outages()
-    assert (outage.handled, outage.late_mean, outage.late_max) == (11, 600, 600)
+    assert (outage.handled, outage.late_mean, outage.late_max) == (11, 600, 600)  # without the one on time
+    assert (outage.down_since, outage.back_at) == (None, None)
     assert outage.ended_at == EIGHT + minutes(10)
     look()
     assert len(service.outages()) == 1

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
+import typer
 
 from .tables import SHORT
 
@@ -23,11 +23,11 @@ OFFERED = 50
 Offer = tuple[str, str]
 
 
-def queues(ctx: click.Context, incomplete: str) -> list[Offer]:
+def queues(ctx: typer.Context, incomplete: str) -> list[Offer]:
     return _asked(ctx, incomplete, lambda found: [(each, "") for each in found.queues.names()])
 
 
-def types(ctx: click.Context, incomplete: str) -> list[Offer]:
+def types(ctx: typer.Context, incomplete: str) -> list[Offer]:
     """The types that handlers subscribe to, and those of the newest messages."""
 
     def look(found: Operations) -> list[Offer]:
@@ -39,21 +39,21 @@ def types(ctx: click.Context, incomplete: str) -> list[Offer]:
     return _asked(ctx, incomplete, look)
 
 
-def breakers(ctx: click.Context, incomplete: str) -> list[Offer]:
+def breakers(ctx: typer.Context, incomplete: str) -> list[Offer]:
     return _asked(
         ctx, incomplete, lambda found: [(each.name, each.state.value) for each in found.breakers.list()]
     )
 
 
-def destinations(ctx: click.Context, incomplete: str) -> list[Offer]:
+def destinations(ctx: typer.Context, incomplete: str) -> list[Offer]:
     return _asked(ctx, incomplete, lambda found: [(e.name, e.state) for e in found.destinations.list()])
 
 
-def inboxes(ctx: click.Context, incomplete: str) -> list[Offer]:
+def inboxes(ctx: typer.Context, incomplete: str) -> list[Offer]:
     return _asked(ctx, incomplete, lambda found: [(each.name, each.state) for each in found.inboxes.list()])
 
 
-def instances(ctx: click.Context, incomplete: str) -> list[Offer]:
+def instances(ctx: typer.Context, incomplete: str) -> list[Offer]:
     """The ids of instances that have not ended, those that moved last."""
 
     def look(found: Operations) -> list[Offer]:
@@ -63,14 +63,14 @@ def instances(ctx: click.Context, incomplete: str) -> list[Offer]:
     return _asked(ctx, incomplete, look)
 
 
-def orchestrations(ctx: click.Context, incomplete: str) -> list[Offer]:
+def orchestrations(ctx: typer.Context, incomplete: str) -> list[Offer]:
     def look(found: Operations) -> list[Offer]:
         return [(each, "") for each in found.orchestrations.names()]
 
     return _asked(ctx, incomplete, look)
 
 
-def requests(ctx: click.Context, incomplete: str) -> list[Offer]:
+def requests(ctx: typer.Context, incomplete: str) -> list[Offer]:
     """The last eight characters of those that are open, and of those that ended last."""
 
     def look(found: Operations) -> list[Offer]:
@@ -90,7 +90,7 @@ def reasons(incomplete: str) -> list[str]:
     return [each for each in names if each.startswith(incomplete)]
 
 
-def ids(ctx: click.Context, incomplete: str) -> list[Offer]:
+def ids(ctx: typer.Context, incomplete: str) -> list[Offer]:
     """The last eight characters of the newest: `dead` has dead letters, `streams` pending messages, others both."""
     group = ctx.parent.info_name if ctx.parent is not None else None
 
@@ -110,7 +110,7 @@ def ids(ctx: click.Context, incomplete: str) -> list[Offer]:
     return _asked(ctx, incomplete, look)
 
 
-def _asked(ctx: click.Context, incomplete: str, look: Callable[[Operations], list[Offer]]) -> list[Offer]:
+def _asked(ctx: typer.Context, incomplete: str, look: Callable[[Operations], list[Offer]]) -> list[Offer]:
     """The names with this beginning, if the database answers in time."""
     from ..model.text import replaced
     from .target import operations

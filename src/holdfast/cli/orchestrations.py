@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
@@ -275,6 +276,34 @@ def terminate(instance: Instance, why: Because, order: Order, target: Target) ->
         id = found.orchestrations.named(instance)
         show.confirm(f"Terminate instance {id}? Its code cannot undo anything.", order.yes)
         told(found.orchestrations.terminate(id, why), target.json)
+
+
+@command(app)
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files go; it is made.")],
+    target: Target,
+    instance: Annotated[
+        list[str] | None,
+        typer.Option("--instance", "-i", metavar="ID", help="Only this one; may be repeated."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", "-n", help="Only of this orchestration.", autocompletion=complete_names),
+    ] = None,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="So many, those that moved last.")] = 200,
+    reveal: Reveal = False,
+) -> None:
+    """Save journals as files that a test replays (docs/testing.md). What is sealed stays so without --reveal."""
+    with target.operations() as found:
+        of = found.orchestrations
+        ids = [of.named(each) for each in instance or []]
+        ids = ids or [each.id for each in of.list(name=name, limit=sample) if each.turn]
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [of.saved(id, reveal=reveal).save(folder) for id in ids]
+    if target.json:
+        show.document([str(each) for each in files])
+    else:
+        show.sentence(f"{show.counted(len(files), 'journal')} saved in {folder}")
 
 
 @command(app)

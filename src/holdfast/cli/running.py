@@ -18,20 +18,25 @@ def demo(
     seed: Annotated[int | None, typer.Option("--seed", help="Repeat the run with this seed.")] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 2,
     scenario: Annotated[
-        Literal["shop", "outage", "downtime"],
+        Literal["shop", "outage", "downtime", "workflow", "services"],
         typer.Option(
             "--scenario",
-            help="A shop and a killer; a bad day: an outage and a broken deploy; a day of downtime.",
+            help="A shop and a killer; a bad day: an outage and a broken deploy; a day of downtime; "
+            "orchestrations and a killer; two services and a broker that is killed.",
         ),
     ] = "shop",
 ) -> None:
     """A shop, its workers and a killer, on the embedded default, to the end, with the proof printed."""
     from rich.console import Console
 
-    from ..demo import downtime, outage, run
+    from ..demo import downtime, orchestrating, outage, run, services
 
+    if scenario == "workflow":
+        raise typer.Exit(orchestrating.run(Console(), processes=processes))
     if scenario == "outage":
         raise typer.Exit(outage.run(Console(), processes=max(2, processes)))
+    if scenario == "services":
+        raise typer.Exit(services.run(Console()))
     if scenario == "downtime":
         raise typer.Exit(downtime.run(Console(), processes=max(2, processes)))
 

@@ -15,7 +15,6 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-import click
 import typer
 
 from ..errors import HoldfastError, UsageError
@@ -94,7 +93,7 @@ def complain(error: HoldfastError | str) -> None:
 
 def clear() -> None:
     if sys.stdout.isatty():
-        click.clear()
+        typer.echo("\x1b[2J\x1b[H", nl=False)
 
 
 # -- numbers

@@ -13,8 +13,9 @@ Cause = Literal["absent", "late"]
 class Outage:
     """An outage. `absent`: nobody worked while something was due; `late`: more were late than the settings allow.
 
-    `down_since` is the last moment at which somebody worked, `back_at` when somebody did again, `oldest_at` when the
-    oldest message was due. While it goes on, the summary (`handled` and what follows) is as of now.
+    `down_since` is the last moment at which somebody worked, `back_at` when somebody did again (both of an absence),
+    `oldest_at` when the oldest message was due. While it goes on, the summary (`handled` and what follows)
+    is as of now.
     """
 
     number: int

@@ -15,6 +15,7 @@ from .desk import Desk
 from .results import Delivery, EndedMessage, Filter
 
 OUTAGES_MAX = 1000
+SECONDS_MAX = 1_000_000_000  # about thirty years
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ def ended(
             "Messages that have ended are found by their subject (--subject), by how late they were (--late), or since "
             "a moment (--since); one by its id: `holdfast messages show ID`."
         )
-    if late is not None and not late >= 0:
-        raise UsageError(f"late={late!r} must be a number of seconds that is not negative.")
+    if late is not None:
+        _checked_length("late", late)
     if since is not None and since.tzinfo is None:
         raise UsageError(f"since={since!r} must be a datetime with a time zone.")
     names = {name: getattr(filter, name) for name in ("subject", "queue", "type", "stream")}
@@ -64,8 +65,7 @@ def _outage_of(known: Sequence[Outage], due: datetime, started: datetime | None)
 
 def stuck(desk: Desk, *, older: float, queue: str | None, limit: int) -> list[StuckMessage]:
     """Pending messages that were due longer ago than that and are not in hand, the oldest first."""
-    if not older >= 0:
-        raise UsageError(f"older={older!r} must be a number of seconds that is not negative.")
+    _checked_length("older", older)
     now = desk.ask(moment())
     rows = desk.ask(queries.stuck(now - timedelta(seconds=older), now, queue, limit))
     found = []
@@ -74,3 +74,8 @@ def stuck(desk: Desk, *, older: float, queue: str | None, limit: int) -> list[St
             due = each.due_at or each.created_at
             found.append(StuckMessage(each, due, (now - due).total_seconds()))
     return found
+
+
+def _checked_length(name: str, seconds: float) -> None:
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise UsageError(f"{name}={seconds!r} must be a number of seconds, from 0 to {SECONDS_MAX:,}.")

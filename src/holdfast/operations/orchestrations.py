@@ -15,9 +15,11 @@ from ..errors import BodySealed, NotEnded, NotFound, Refused, UsageError
 from ..model import names
 from ..model.message import Reason
 from ..model.replies import reply_of
+from ..orchestrations import files
 from ..orchestrations.attributes import checked
 from ..orchestrations.early import KEPT_DAYS
 from ..orchestrations.failures import Failure, OrchestrationFailed
+from ..orchestrations.files import SavedJournal
 from ..orchestrations.journal import Child, JournalUnreadable, Row, merged, message_id
 from ..orchestrations.leaving import Result
 from ..orchestrations.lines import JournalLine, lines_of
@@ -153,6 +155,16 @@ class Orchestrations:
         """The rows of the journal of an execution; BodySealed if they are sealed and the keys here do not open them."""
         shown = self._found(id)
         return journal_rows(self._desk, shown.id, shown.execution if execution is None else execution)
+
+    def saved(self, id: str, *, execution: int | None = None, reveal: bool = False) -> SavedJournal:
+        """The journal of an execution as a file holds it; sealed rows stay sealed unless they are to be revealed."""
+        shown = self._found(id)
+        chosen = shown.execution if execution is None else execution
+        rows = self._desk.ask(instances.journal(shown.id, chosen))
+        if not rows:
+            raise NotFound(f"Instance {id!r} has no journal of execution {chosen} yet.")
+        found = files.saved(shown.id, shown.queue, chosen, rows)
+        return files.opened(found, self._pen) if reveal else found
 
     def lines(self, id: str, *, execution: int | None = None, reveal: bool = False) -> Sequence[JournalLine]:
         """The journal for people, a line for each event. Values that are sealed are shown only with `reveal`."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from ..errors import NotFound
+from ..model.names import all_below
 from ..model.outage import Began, Due, Ended, Outage, Verdict
 from ..rules import outage as rules
 from ..store.plans import alerts, outages
@@ -89,10 +90,11 @@ class Outages:
         open = self.current()
         if open is None:
             return None
-        self._decided(0.0)
+        served = [all_below(each.queue) if each.is_family else each.queue for each in self._desk.handlers]
+        self._decided(0.0, served)
         return self.show(open.number)
 
-    def _decided(self, calm: float) -> Verdict | None:
+    def _decided(self, calm: float, served: Sequence[str] = ()) -> Verdict | None:
         desk, settings = self._desk, self._desk.settings
 
         def judge(
@@ -109,7 +111,7 @@ class Outages:
                 calm=calm, now=now,
             )  # fmt: skip
 
-        verdict = desk.command("Outages", outages.look, settings.late, settings.lease, judge)
+        verdict = desk.command("Outages", outages.look, settings.late, settings.lease, judge, served)
         match verdict:
             case Began():
                 told = self.current()

@@ -176,7 +176,7 @@ class Turns:
         except StoreUnavailable as error:
             return [[_unsent(error, ran())] * len(run) for run in runs]
         cold = [id for id, each in held.items() if each is None and id in stands]
-        journals: dict[str, Journal] = {}
+        journals: dict[str, Journal | None] = {}
         try:
             for run in runs:
                 id = _id(run[0])
@@ -195,8 +195,8 @@ class Turns:
             return None
         return self.place.memory.take(_id(run[0]), stand)
 
-    async def _read(self, ids: Sequence[str], stands: Mapping[str, Stand]) -> Mapping[str, Journal]:
-        """The journals of the first of these, as many as fit."""
+    async def _read(self, ids: Sequence[str], stands: Mapping[str, Stand]) -> Mapping[str, Journal | None]:
+        """The journals of the first of these, as many as fit. None: the database is away."""
         wanted: list[str] = []
         size = 0
         for id in ids:
@@ -205,9 +205,9 @@ class Turns:
                 break
             wanted.append(id)
         try:
-            found = await self.place.store().arun(instances.journals(wanted))
+            found: Mapping[str, Journal] = await self.place.store().arun(instances.journals(wanted))
         except StoreUnavailable:
-            return {}  # `_cold` says so for each of them
+            return dict.fromkeys(wanted)  # none of them has its turn now
         return found
 
     async def _run(
@@ -215,7 +215,7 @@ class Turns:
         run: Sequence[Leased],
         stand: Stand | None,
         instance: Instance | None,
-        journal: Journal,
+        journal: Journal | None,
         ran: Ran,
     ) -> Sequence[Ending]:
         """How the messages of one run end. What is behind the last one that the turn took goes back as it was."""
@@ -239,7 +239,7 @@ class Turns:
         run: Sequence[Leased],
         stand: Stand | None,
         instance: Instance | None,
-        journal: Journal,
+        journal: Journal | None,
         ran: Ran,
     ) -> Sequence[Ending]:
         try:
@@ -343,9 +343,9 @@ class Turns:
             return []
         return None
 
-    def _cold(self, id: str, stand: Stand, journal: Journal) -> Instance:
+    def _cold(self, id: str, stand: Stand, journal: Journal | None) -> Instance:
         pen = self.place.pen
-        if len(journal) < stand.turn:
+        if journal is None:
             raise StoreUnavailable(f"The journal of instance {id!r} could not be read.")
         instance = Instance(
             self.program, id, stand.execution, limits=self.place.settings, budget=self.place.memory.budget()
@@ -358,6 +358,11 @@ class Turns:
                 rows.append(decode(id, stand.execution, turn, part, plain))
                 size += len(plain)
             instance.load(rows, size)
+            if instance.turns != stand.turn:
+                raise JournalUnreadable(
+                    f"The journal of instance {id!r} ends at turn {instance.turns}, and the instance is at turn "
+                    f"{stand.turn}: restore it, or terminate the instance."
+                )
         except BaseException:
             instance.close()
             raise

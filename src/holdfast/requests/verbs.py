@@ -166,7 +166,7 @@ def judged(
     if not kept:
         return [None] * len(arrivals)
     stored = yield from requests.record([_row(each, standing, at) for each, standing in kept])
-    changes = _Changes()
+    changes, held = _Changes(), dict(held)
     decided: dict[UUID, Decided] = {}
     for each, standing in kept:
         if each.id not in stored:
@@ -178,7 +178,7 @@ def judged(
                 row = changes.decide(row, each.id, each.failed, at, at)
             elif row.state is RequestState.OPEN and standing is Standing.LATE:
                 row = changes.time_out(row, at)  # nobody has swept it yet
-            held = {**held, each.request: row}
+            held[each.request] = row
         state = RequestState.OPEN if row is None else row.state
         decided[each.id] = Decided(standing, at, state)
     yield from _write(changes, pen)
@@ -193,10 +193,11 @@ def decide_early(ids: Sequence[UUID], pen: Pen) -> Plan[int]:
     held = yield from requests.hold(each.request for each in found)
     at = yield from requests.moment()
     changes = _Changes()
+    fresh = {id for id, row in held.items() if row.state is RequestState.OPEN}  # else somebody was quicker
     for each in found:
-        row = held.get(each.request)
-        if row is None:
+        if each.request not in fresh:
             continue
+        row = held[each.request]
         changes.count(row, Standing.EARLY)
         if row.state is RequestState.OPEN and each.received_at <= row.deadline:
             held[each.request] = changes.decide(row, each.id, each.failed, each.received_at, at)

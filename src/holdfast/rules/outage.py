@@ -59,9 +59,11 @@ def judge(
         if seen.late_since is None or seen.late < more_than(allowed):
             return None
         began = seen.late_since + timedelta(seconds=late)
-        return Began("late", min(began, now), None, now, seen.late_since)
-    back = open.back_at or (now if seen.is_attended else None)
-    if back is None or not _is_calm(open, back, seen, allowed):
+        return Began("late", min(began, now), None, None, seen.late_since)
+    back = open.back_at
+    if open.cause == "absent" and back is None and seen.is_attended:
+        back = now
+    if not _is_calm(open, back, seen, allowed):
         changed = open.calm_since is not None or back != open.back_at
         return WentOn(open, back, None) if changed else None
     if open.calm_since is None and calm > 0:
@@ -70,10 +72,12 @@ def judge(
     return Ended(open, now) if (now - since).total_seconds() >= calm else None
 
 
-def _is_calm(open: Outage, back: datetime, seen: Seen, allowed: float) -> bool:
+def _is_calm(open: Outage, back: datetime | None, seen: Seen, allowed: float) -> bool:
     if seen.late >= RELEASE * more_than(allowed):
         return False
-    return open.cause == "late" or not any(each.since <= back for each in seen.due)
+    if open.cause == "late":
+        return seen.is_attended
+    return back is not None and not any(each.since <= back for each in seen.due)
 
 
 def more_than(allowed: float) -> float:

@@ -23,16 +23,27 @@ from ..operations import Operations
 from ..operations.results import Letter
 from ..orchestrations.declared import Activity
 from ..orchestrations.declaring import Declaring
+from ..orchestrations.files import SavedJournal
 from ..publishing import Publishing
 from ..schedules import zones
 from ..store import Store
 from ..store.plans import queries
 from ..worker.loop import Worker
+from .journals import journal_of, replay
 from .outcomes import Failed, Outcomes, PublishedMessage, Summary
 
 P = ParamSpec("P")
 
-__all__ = ["Application", "Drained", "Failed", "MovableClock", "PublishedMessage", "Summary", "testing"]
+__all__ = [
+    "Application",
+    "Drained",
+    "Failed",
+    "MovableClock",
+    "PublishedMessage",
+    "Summary",
+    "replay",
+    "testing",
+]
 
 LETTERS_MAX = 1000
 _JSON = codec.decoder_for()
@@ -97,6 +108,10 @@ class Drained:
     def forget(self) -> None:
         """Drop every instance from memory, as a restart would. In tests each turn replays its journal anyway."""
         self.app._declaring.place.memory.forget()
+
+    def journal(self, id: str, *, execution: int | None = None) -> SavedJournal:
+        """The journal of an instance. `t.journal("order-1").save("tests/journals")` makes a test of it."""
+        return journal_of(self.app, id, execution)
 
     def drain(self, *, raises: bool = True) -> Summary:
         """Run handlers until nothing is claimable at the time the clock shows, whatever fails meanwhile.

@@ -5,6 +5,8 @@
     holdfast_testing   it on a database of its own: publish, `drain()`, look (docs/testing.md)
     holdfast_clock     its clock, which stands until it is moved: `holdfast_clock.advance(minutes=5)`
 
+Files whose names end with `.journal.json` are tests: the journals of orchestrations, replayed against the code.
+
 `--holdfast-url`, or HOLDFAST_TEST_URL, says on which database: a PostgreSQL server, where each test has a schema of its
 own. Without it, each test has a new SQLite file.
 """
@@ -16,11 +18,14 @@ import pkgutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
+from ..orchestrations.files import ENDING, JournalDiffers
 from . import Drained, MovableClock
+from .journals import replay_file
 
 URL_VARIABLE = "HOLDFAST_TEST_URL"
 
@@ -42,19 +47,55 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture
-def holdfast_app(request: pytest.FixtureRequest) -> Tested:
-    """The application under test."""
-    name = str(request.config.getini("holdfast_app"))
-    if not name:
-        raise pytest.UsageError(
-            'The fixture holdfast_app does not know your application: write holdfast_app = "MODULE:APP" into pytest\'s '
-            "configuration, or a fixture holdfast_app that returns it into your conftest.py."
-        )
+class Journals(pytest.File):
+    """A saved journal: one test, which replays it."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        yield Replay.from_parent(self, name="replay")
+
+
+class Replay(pytest.Item):
+    """Replays a saved journal against the code of the application."""
+
+    def runtest(self) -> None:
+        app: Any = named_app(self.config)
+        replay_file(app, self.path)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, JournalDiffers):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[os.PathLike[str], int | None, str]:
+        return self.path, None, f"replay of {self.path.name}"
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """A file whose name ends with .journal.json is a test, if the application is named in the configuration."""
+    if file_path.name.endswith(ENDING) and parent.config.getini("holdfast_app"):
+        found: Journals = Journals.from_parent(parent, path=file_path)
+        return found
+    return None
+
+
+def named_app(config: pytest.Config) -> Tested:
+    """The application that the configuration names."""
+    name = str(config.getini("holdfast_app"))
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     found: Tested = pkgutil.resolve_name(name if ":" in name else f"{name}:app")
     return found
+
+
+@pytest.fixture
+def holdfast_app(request: pytest.FixtureRequest) -> Tested:
+    """The application under test."""
+    if not str(request.config.getini("holdfast_app")):
+        raise pytest.UsageError(
+            'The fixture holdfast_app does not know your application: write holdfast_app = "MODULE:APP" into pytest\'s '
+            "configuration, or a fixture holdfast_app that returns it into your conftest.py."
+        )
+    return named_app(request.config)
 
 
 @pytest.fixture

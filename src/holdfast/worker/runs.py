@@ -18,11 +18,15 @@ from ..rules import delivery
 from ..rules.delivery import Ending, goes_alone
 from ..rules.lanes import Lane
 from ..rules.pacing import Pacing
+from ..telemetry.logs import Log
 from .endings import Endings
+from .lateness import named
 from .stepping import forget_cancellation
 
 if TYPE_CHECKING:
     from .calls import Calls
+
+log = Log("holdfast.worker")
 
 RUN_BYTES = 4 * 1024 * 1024  # of the bodies in one call; a single one may be larger
 
@@ -185,7 +189,16 @@ class RunCalls:
             return ending, None
         try:
             return ending, await consumer.left(leased, ending)
-        except StoreUnavailable as error:
+        except Exception as error:
+            if not isinstance(
+                error, StoreUnavailable
+            ):  # it must not go round for ever: a dead letter, and no more
+                log.error(
+                    "death.incomplete",
+                    "Message %(message_id)s of %(queue)s dies, and what else that ends cannot be told: %(error)s",
+                    **named(leased), error=type(error).__name__,
+                )  # fmt: skip
+                return ending, None
             return delivery.Unsent(
                 f"{type(error).__name__}: the end of its instance was not stored.", 1.0
             ), None

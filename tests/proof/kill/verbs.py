@@ -488,6 +488,9 @@ def verbs() -> dict[str, Verb]:
         ),
         "instance_suspend": lambda h: h.run(instance_orders.suspend("f", "why")),
         "instance_resume": lambda h: h.run(instance_orders.resume("k", "q")),
+        "instance_terminate": lambda h: h.run(
+            instance_orders.terminate("f", "q", (0, 0), "{}", "why", [h.contents.ids["u1"]])
+        ),
         "instance_reopen": lambda h: h.run(instances.reopen("q", "h", h.contents.ids["h1"])),
         "dead_halt": lambda h: h.exchange(dead(h.leased("a1"), on_dead="halt")),
         "give_back": lambda h: h.exchange(given_back(h.leased("a1"))),
@@ -555,6 +558,7 @@ def verbs() -> dict[str, Verb]:
         "prune_outages": prune("outages"),
         "prune_notes": prune("notes"),
         "prune_requests": prune("requests"),
+        "prune_instances": prune("instances"),
         "request": ask,
         "request_resolve": resolve("open"),
         "request_fail": resolve("open", "no"),

@@ -3,10 +3,6 @@ create or replace function holdfast.begin_instance(
     p_id text, p_queue text, p_start uuid, p_attributes text, p_now timestamptz) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    if p_queue not like '%@%' then
-        raise exception using errcode = '22023',
-            message = 'holdfast: the queue of an orchestration is its name, an @ and its version';
-    end if;
     insert into holdfast.instance (id, queue, start, mark, attributes, started_at)
     values (p_id, p_queue, p_start, p_start, p_attributes, p_now) on conflict (id) do nothing;
     return found;

@@ -54,7 +54,7 @@ def returned(
 def _noticed(due: Sequence[Due], late: float, decide: Arrived) -> Plan[tuple[Outage | None, bool]]:
     now = yield from moment()
     found, began = (yield from _open()), decide(due, now)
-    if found is not None and found.back_at is None:
+    if found is not None and found.cause == "absent" and found.back_at is None:
         yield from _change(WentOn(found, now, None))
     elif began is not None and (found is None or _is_another(found, began)):
         if found is not None:  # nobody was left to end it: it lasted at most until then
@@ -66,7 +66,7 @@ def _noticed(due: Sequence[Due], late: float, decide: Arrived) -> Plan[tuple[Out
 
 def _is_another(found: Outage, began: Began) -> bool:
     """Whether somebody had worked between the outage that is open and the one that was noticed."""
-    return began.down_since is not None and found.back_at is not None and began.down_since >= found.back_at
+    return began.down_since is not None and began.down_since >= (found.back_at or found.noticed_at)
 
 
 def leave(worker: int, *, died: bool = False) -> Plan[None]:
@@ -86,14 +86,16 @@ def keep(before: datetime) -> Plan[None]:
 # -- looking
 
 
-def look(late: float, lease: float, judge: Judged) -> Plan[Verdict | None]:
-    """Store what `judge` decides about what is due and late, unless another process was faster."""
+def look(late: float, lease: float, judge: Judged, served: Sequence[str] = ()) -> Plan[Verdict | None]:
+    """Store what `judge` decides about what is due and late, unless another process was faster.
+
+    What nobody serves does not count while somebody works. `served`: by the one who looks and worked until now.
+    """
     now = yield from moment()
     since = yield from ago(lease)
     due = yield from _due({queue: instant(at) for queue, at in (yield sql("presence_list"))})
     seen = {queue: instant(at) for queue, at in (yield sql("presence_seen"))}
-    alive = [name for name, at in seen.items() if at >= since]
-    served = [each for each in due if _is_served(alive, each.queue)]
+    alive = [*served, *(name for name, at in seen.items() if at >= since)]
     waits = [
         (at, count)
         for queue, paused, _, at, count in (yield from alerts.backlog(late))
@@ -101,7 +103,7 @@ def look(late: float, lease: float, judge: Judged) -> Plan[Verdict | None]:
     ]
     oldest = min((at for at, _ in waits), default=None)
     open = yield from _open()
-    attended = served if alive else due
+    attended = [each for each in due if not alive or _is_served(alive, each.queue)]
     verdict = judge(open, attended, sum(count for _, count in waits), oldest, bool(alive), now)
     match verdict:
         case Began():
