@@ -130,7 +130,7 @@ READING = {
     *((group, each) for group in ("destinations", "inboxes") for each in ("list", "show", "test")),
     *((group, each) for group in ("requests", "outages") for each in ("list", "show")), ("messages", "stuck"),
     *(("schedules", each) for each in ("list", "show", "next", "why", "explain")),
-    *(("orchestrations", each) for each in ("list", "show", "journal", "result", "check")),
+    *(("orchestrations", each) for each in ("list", "show", "journal", "result", "check", "export")),
     ("breakers", "list"), ("keys", "new"), ("keys", "list"), ("alerts", "list"), ("alerts", "check"),
 }  # fmt: skip
 

@@ -9,16 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import metrics, trace
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -28,29 +25,6 @@ from tests.worker.lab import PATIENCE, Lab, until
 
 SECRET = "PAYLOADOFSOMEBODY"
 TWICE = RetryPolicy(attempts_max=2, base=0.0, factor=1.0, cap=0.0)
-
-
-@pytest.fixture(scope="session")  # a process has one provider, for good
-def exporter() -> InMemorySpanExporter:
-    made = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(made))
-    trace.set_tracer_provider(provider)
-    return made
-
-
-@pytest.fixture(scope="session")
-def reader() -> InMemoryMetricReader:
-    made = InMemoryMetricReader()
-    metrics.set_meter_provider(MeterProvider([made]))
-    return made
-
-
-@pytest.fixture
-def spans(exporter: InMemorySpanExporter, reader: InMemoryMetricReader) -> Iterator[InMemorySpanExporter]:
-    exporter.clear()
-    yield exporter
-    exporter.clear()
 
 
 def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
@@ -235,7 +209,10 @@ async def test_numbers_after_the_conventions(
         if each["messaging.destination.name"] == "measured"
     ]
     assert [each["error.type"] for each in ours] == ["TimeoutError"]
-    failed = [each for each in found["messaging.client.sent.messages"] if "error.type" in each]
+    sent = [
+        each for each in found["messaging.client.sent.messages"] if each["messaging.system"] == "holdfast"
+    ]
+    failed = [each for each in sent if "error.type" in each]
     assert [each["error.type"] for each in failed] == ["VersionConflict"]
     for points in found.values():
         for attributes in points:

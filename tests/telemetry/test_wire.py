@@ -15,10 +15,8 @@ from holdfast.transports import Fault, MemoryBroker
 from holdfast.transports.contract import Outgoing
 from tests.inboxes.test_intake import send
 from tests.telemetry.test_metrics import of, read
-from tests.telemetry.test_tracing import exporter, named, one, reader, spans
+from tests.telemetry.test_tracing import named, one
 from tests.worker.lab import Lab, auntil
-
-__all__ = ["exporter", "reader", "spans"]
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import Context, Holdfast
+from ..telemetry.logs import hush
 from ..transports import Exchange, MemoryBroker, Queue, RabbitMQ
 from ..transports.contract import Connector
 from .picture import show_proof
@@ -85,8 +86,8 @@ class Day:
 def run(console: Console, broker: Killable | None = None, *, limit: float = 45.0) -> int:
     """Play it: 0 if every promise was kept, 1 if one was not."""
     day = Day(Path(tempfile.mkdtemp(prefix="holdfast-demo-")), broker or InMemory())
-    logging.getLogger("holdfast").setLevel(logging.ERROR)  # a lost connection is the story, and told by it
-    logging.getLogger("pika").setLevel(logging.CRITICAL)
+    hush("holdfast", logging.ERROR)  # a lost connection is the story, and told by it
+    hush("pika", logging.CRITICAL)
     console.print("[bold]Holdfast demo, two services[/]")
     console.print(f"Databases in {day.folder}", soft_wrap=True, highlight=False)
     console.print(f"Broker: {day.broker.name}", soft_wrap=True, highlight=False)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Literal
@@ -164,6 +165,26 @@ def configure(kind: str | None = None, level: str | None = None) -> None:
         ours.handlers, ours.propagate = [handler], False
     else:
         root.addHandler(handler)
+
+
+@contextmanager
+def silent(logger: str) -> Iterator[None]:
+    """Drop what a logger of another library says meanwhile, not that of its children. Several may do so at once."""
+
+    def none(_: logging.LogRecord) -> bool:
+        return False
+
+    found = logging.getLogger(logger)
+    found.addFilter(none)
+    try:
+        yield
+    finally:
+        found.removeFilter(none)
+
+
+def hush(logger: str, below: int) -> None:
+    """From now on a logger and its children say nothing below this level."""
+    logging.getLogger(logger).setLevel(below)
 
 
 def announce(event: str, text: str, **fields: Any) -> None:

@@ -8,13 +8,12 @@ Policies cannot be seen like that, and not who is bound to an exchange.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ...telemetry.logs import silent
 from ..contract import Remark
 from .link import ChannelClosed, Link
 
@@ -257,7 +256,7 @@ async def _is_there(link: Link, method: str, **named: str) -> bool:
 
 async def _refusal(link: Link, method: str, **arguments: Any) -> str | None:
     """What the broker says against it; None: nothing. A refusal closes the channel, so each call has its own."""
-    with quiet():
+    with silent("pika.channel"):
         channel = await link.channel()
         try:
             await link.call(channel, method, **arguments)
@@ -267,18 +266,3 @@ async def _refusal(link: Link, method: str, **arguments: Any) -> str | None:
             return ended.closed.text
         await link.close_channel(channel)
         return None
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """pika warns of each channel that is closed; here that is the answer. Several may be quiet at once."""
-
-    def none(_: logging.LogRecord) -> bool:
-        return False
-
-    logger = logging.getLogger("pika.channel")
-    logger.addFilter(none)
-    try:
-        yield
-    finally:
-        logger.removeFilter(none)
