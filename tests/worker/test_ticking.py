@@ -60,6 +60,33 @@ async def test_steps_run_in_the_turn_one_part_after_the_other(url: str) -> None:
     await app.store.aclose()
 
 
+async def test_a_worker_rests_no_longer_than_until_the_moment_of_a_step(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, task = Holdfast(url), Task(wall_clock() + timedelta(seconds=0.3))
+    app.handler("due", name="due")(lambda body: None)
+    loop, rests = worker(app, {"task": task}), list[float]()
+    wait = app.store.wait
+
+    async def noted(seconds: float, woken: asyncio.Event) -> bool:
+        if not loop.pacing.stopping:
+            rests.append(seconds)
+        return await wait(seconds, woken)
+
+    monkeypatch.setattr(app.store, "wait", noted)
+    monkeypatch.setattr(Ticking, "due_in", property(lambda ticking: 0.0421))
+    loop._rhythm.pause = loop._rhythm.poll_max = 5.0  # without the step it would rest longer
+    running = asyncio.create_task(loop.run())
+    try:
+        assert await asyncio.to_thread(task.over.wait, 20)
+    finally:
+        loop.stop()
+        await running
+    assert 0.0421 in rests
+    assert max(rests) == 0.0421
+    await app.store.aclose()
+
+
 async def test_one_until_idle_ends_when_no_step_has_more_to_do(url: str) -> None:
     app, past = Holdfast(url), wall_clock() - timedelta(hours=1)
     step = Task(*[past] * 7)

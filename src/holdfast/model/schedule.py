@@ -37,8 +37,7 @@ class Definition:
     overlap: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A row of the table. `last`: what became of the last message, if that matters: 1 waits, 2 was started."""
 
     name: str
@@ -102,8 +101,7 @@ class Fired(NamedTuple):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What a tick decided about one schedule: where it goes on, what it fires and what it leaves out."""
 
     row: Stored

@@ -26,7 +26,7 @@ from ..store.plans.operator import OrderMoved
 from ..store.plans.schedules import Fire
 from ..telemetry.logs import Log
 from . import zones
-from .firing import messages
+from .firing import Texts, messages
 from .setting import data_of, notes_of, timeline_of
 
 log = Log("holdfast.schedules")
@@ -72,8 +72,11 @@ class Ticker:
         if self.hear is not None:
             for each in done.fires:
                 self.hear(each)
+        if done.moved:
+            # Its messages are handed out first. When the next falls due, the next turn asks, which comes at once.
+            return Ticked(done.moved, now, now, done.queues)
         at, now = self.store.read(schedules.first(self.mine(), self._zoned))
-        return Ticked(done.moved, now, at, done.queues)
+        return Ticked(0, now, at)
 
     def _tick(self) -> Fire:
         try:
@@ -126,14 +129,16 @@ class Ticker:
         """What these schedules do, at most so many occurrences, the oldest of all of them first."""
         # Of each not many more than its share: what does not fit is computed again at the next tick.
         share = max(SHARE_MIN, min(LIMIT, 2 * AT_ONCE // max(1, len(rows))))
-        decided = [(row, *self._of(row, share)) for row in rows]
+        known: dict[tuple[object, ...], Tick] = {}
+        texts: Texts = {}
+        decided = [(row, *self._of(row, share, known)) for row in rows]
         horizon = _horizon(rows, [found for _, found, _ in decided if isinstance(found, Tick)])
         steps: list[Step] = []
         left, size = AT_ONCE, BYTES
         for row, found, timeline in decided:
             if isinstance(found, Tick) and timeline is not None:
                 room = min(left, max(size // len(row.body), 0 if steps else 1))
-                step = self._step(row, found, timeline, horizon, room)
+                step = self._step(row, found, timeline, horizon, room, texts)
             else:
                 step = self._failed(row, str(found))
             if step is not None:
@@ -142,11 +147,30 @@ class Ticker:
                 size -= len(step.fires) * len(row.body)
         return steps
 
-    def _of(self, row: Stored, limit: int) -> tuple[Tick | str, Timeline | None]:
-        """What one schedule does, or why that cannot be known."""
+    def _of(
+        self, row: Stored, limit: int, known: dict[tuple[object, ...], Tick]
+    ) -> tuple[Tick | str, Timeline | None]:
+        """What one schedule does, or why that cannot be known. Many have the same rule: it is decided once for them."""
         try:
             timeline = timeline_of(row)
-            return self._decided(row, timeline, limit), timeline
+            if timeline.rule.jitter:  # its times depend on its name, too
+                return self._decided(row, timeline, limit), timeline
+            like = (
+                row.rule,
+                row.next_key,
+                row.last_key,
+                row.now,
+                row.misfire,
+                row.overlap,
+                row.cap,
+                row.max_late,
+                row.grace,
+                row.last,
+            )
+            found = known.get(like)
+            if found is None:
+                found = known[like] = self._decided(row, timeline, limit)
+            return found, timeline
         except Exception as error:
             return f"{type(error).__name__}: {error}", None
 
@@ -166,20 +190,22 @@ class Ticker:
         )
 
     def _step(
-        self, row: Stored, found: Tick, timeline: Timeline, horizon: datetime | None, left: int
+        self, row: Stored, found: Tick, timeline: Timeline, horizon: datetime | None, left: int, texts: Texts
     ) -> Step | None:
         """The part of what it does that is not later than the horizon; None: it waits for the next tick."""
         if found.cancels:
             # The one before has not been started: it is cancelled, and when it has ended the next tick fires.
             return None if self._cancel(row) else self._waits(row)
         if found.fires:
-            many = sum(1 for each in found.fires if horizon is None or each.due <= horizon)
+            many = len(found.fires)
+            if horizon is not None:
+                many = sum(each.due <= horizon for each in found.fires)
             if (many := min(many, left)) == 0:
                 return None
             if many < len(found.fires):
                 found = self._decided(row, timeline, many)
         try:
-            fires = messages(row, timeline, found.fires, self.keys)
+            fires = messages(row, timeline, found.fires, self.keys, texts)
         except Exception as error:
             return self._failed(row, f"{type(error).__name__}: {error}")
         return Step(

@@ -55,7 +55,7 @@ def _inside(value: Any) -> Any:
         case list():
             return [_inside(each) for each in value]
         case dict():
-            return {name: _inside(each) for name, each in value.items()}
+            return {name: each if type(each) in PLAIN else _inside(each) for name, each in value.items()}
         case _:
             return value
 

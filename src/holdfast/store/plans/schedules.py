@@ -14,19 +14,24 @@ from .operator import ago
 
 sql = statements("schedules")
 
-INSTANTS = frozenset(("next_at", "last_at", "paused_at", "declared_at", "created_at", "changed_at", "now"))
-FIELDS = tuple(Stored.__slots__)
+FIELDS = Stored._fields
+INSTANTS = [
+    FIELDS.index(name)
+    for name in ("next_at", "last_at", "paused_at", "declared_at", "created_at", "changed_at", "now")
+]
+INCARNATION, LAST_ID = FIELDS.index("incarnation"), FIELDS.index("last_id")
 WAKE_WITHIN = 2.0  # seconds: what falls due later is found by the look that every worker takes once a second
 TAKEN = "id in use"
 
 
 def _stored(row: Sequence[Any]) -> Stored:
-    values = dict(zip(FIELDS, row, strict=True))
-    for name in INSTANTS:
-        values[name] = instant(values[name])
-    values["incarnation"] = as_id(values["incarnation"])
-    values["last_id"] = None if values["last_id"] is None else as_id(values["last_id"])
-    return Stored(**values)
+    values = list(row)
+    for at in INSTANTS:
+        if type(values[at]) is int:
+            values[at] = instant(values[at])
+    values[INCARNATION] = as_id(values[INCARNATION])
+    values[LAST_ID] = None if values[LAST_ID] is None else as_id(values[LAST_ID])
+    return Stored._make(values)
 
 
 # -- the tick

@@ -17,7 +17,7 @@ select x.queue, min(x.at) from (
     select m.queue, min(m.claimable_at) from holdfast.message m where m.head and m.vanished > 0 group by m.queue
      union all
     select 'holdfast/timer', min(s.next_at) from holdfast.schedule s
-     where s.next_at <= coalesce(:now::timestamptz, clock_timestamp())
+     where s.next_at <= (select coalesce(:now::timestamptz, clock_timestamp()))
        and (s.origin = 'call' or s.declared_at >= coalesce(:now::timestamptz, clock_timestamp()) - interval '2 minutes')) x
   left join holdfast.queue q on q.name = x.queue
  where x.at <= coalesce(:now::timestamptz, clock_timestamp()) and q.paused_at is null group by x.queue

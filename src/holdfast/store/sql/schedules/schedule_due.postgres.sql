@@ -1,9 +1,10 @@
 -- Schedules that are due, the oldest occurrence first, locked: another worker gets others. So many, and so many bytes of
 -- bodies, but for one that is larger alone. What became of the last message is looked up where it matters:
--- 1 waits, 2 has been started. Unrouted, parked and dead ones do not count.
+-- 1 waits, 2 has been started. Unrouted, parked and dead ones do not count. The time is that of one subselect: the index is
+-- not searched for a volatile function, but walked from one end to the other.
 with due as materialized (
     select s.* from holdfast.schedule s
-     where s.next_at <= coalesce(:now::timestamptz, clock_timestamp())
+     where s.next_at <= (select coalesce(:now::timestamptz, clock_timestamp()))
        and (s.origin = 'call' or s.name = any (:mine::text[])) and (s.zones is null or :zoned::boolean)
      order by s.next_at, s.name limit :limit::int for update skip locked)
 select s.name, s.incarnation, s.origin, s.digest, s.rule, s.type, s.body, s.headers, s.stream, s.subject, s.queue, s.misfire, s.overlap,
@@ -12,7 +13,7 @@ select s.name, s.incarnation, s.origin, s.digest, s.rule, s.type, s.body, s.head
        (select max(case when m.attempts > 0 or exists (select 1 from holdfast.lease l where l.seq = m.seq) then 2 else 1 end)
           from holdfast.message m
          where s.overlap in ('skip', 'replace') and m.id = s.last_id and m.queue is not null and m.claimable_at < 'infinity'),
-       coalesce(:now::timestamptz, clock_timestamp())
+       (select coalesce(:now::timestamptz, clock_timestamp()))
   from (select d.*, sum(octet_length(d.body)::bigint) over (order by d.next_at, d.name) - octet_length(d.body)::numeric as before
           from due d) s
  where s.before < :bytes::numeric order by s.next_at, s.name
