@@ -43,7 +43,11 @@ class Part:
 PARTS = {
     "explorer": Part(
         "pairs and triples of operations in many orders",
-        ("tests/proof/test_explorer.py", "tests/proof/test_explorer_sqlite.py"),
+        (
+            "tests/proof/test_explorer.py",
+            "tests/proof/test_explorer_sqlite.py",
+            "tests/requests/test_interleaved.py",
+        ),
         processes=3,
         postgres=("both",),  # each pair of a sample on one of them
     ),

@@ -92,7 +92,7 @@ COMPOSED = {
     "store/migrate.py": "a schema that a pattern has checked, and numbers",
     "store/plans/dead_queries.py": "conditions of a table of its own",
     "store/plans/queries.py": "conditions of a table of its own",
-    "store/sqlite.py": "settings of its own",
+    "store/connecting_sqlite.py": "settings of its own",
     "store/plans/engine_sqlite.py": "savepoints with numbers of its own",
     "store/runners.py": "savepoints with numbers of its own",
 }

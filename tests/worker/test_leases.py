@@ -322,9 +322,13 @@ async def test_a_message_cancelled_before_it_begins_never_begins(lab: Lab) -> No
     app.publish("a", {"n": 1})
     sent = app.publish("a", {"n": 2})
     async with lab.working(app) as worker:
-        # Two are held: as many as the worker may, so that the second waits in its hands.
-        worker.pacing.paces["work"].rate = 100.0
-        await auntil(lambda: len(lab.rows("lease")) == 2, lab.describe)
+
+        def holds_two() -> bool:
+            # As many as the worker may, so that the second waits in its hands. It measures its pace anew at times.
+            worker.pacing.paces["work"].rate = 100.0
+            return len(lab.rows("lease")) == 2
+
+        await auntil(holds_two, lab.describe)
         await asyncio.to_thread(lab.operations.messages.cancel, sent.id)
         await auntil(
             lambda: any(lane.stop is not None for lane in list(worker.pacing.lanes.values())), lab.describe

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import Context, Holdfast
-from ..telemetry.logs import hush
+from ..telemetry.logs import hushed
 from ..transports import Exchange, MemoryBroker, Queue, RabbitMQ
 from ..transports.contract import Connector
 from .picture import show_proof
@@ -86,14 +86,14 @@ class Day:
 def run(console: Console, broker: Killable | None = None, *, limit: float = 45.0) -> int:
     """Play it: 0 if every promise was kept, 1 if one was not."""
     day = Day(Path(tempfile.mkdtemp(prefix="holdfast-demo-")), broker or InMemory())
-    hush("holdfast", logging.ERROR)  # a lost connection is the story, and told by it
-    hush("pika", logging.CRITICAL)
     console.print("[bold]Holdfast demo, two services[/]")
     console.print(f"Databases in {day.folder}", soft_wrap=True, highlight=False)
     console.print(f"Broker: {day.broker.name}", soft_wrap=True, highlight=False)
     declare(day)
     try:
-        asyncio.run(play(day, console, limit))
+        # A lost connection is the story, and told by it.
+        with hushed("holdfast", logging.ERROR), hushed("pika", logging.CRITICAL):
+            asyncio.run(play(day, console, limit))
     except KeyboardInterrupt:
         console.print("Stopped before the end; nothing is proved.")
         return 130

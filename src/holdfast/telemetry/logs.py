@@ -182,9 +182,16 @@ def silent(logger: str) -> Iterator[None]:
         found.removeFilter(none)
 
 
-def hush(logger: str, below: int) -> None:
-    """From now on a logger and its children say nothing below this level."""
-    logging.getLogger(logger).setLevel(below)
+@contextmanager
+def hushed(logger: str, below: int) -> Iterator[None]:
+    """Meanwhile a logger and its children say nothing below this level."""
+    found = logging.getLogger(logger)
+    before = found.level
+    found.setLevel(below)
+    try:
+        yield
+    finally:
+        found.setLevel(before)
 
 
 def announce(event: str, text: str, **fields: Any) -> None:

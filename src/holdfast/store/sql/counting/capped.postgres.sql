@@ -3,7 +3,7 @@
 with moment as materialized (select coalesce(:now::timestamptz, clock_timestamp()) as now)
 select q.name, ready.count, later.retrying, later.scheduled, later.count, parked.count, suspect.count,
        stream.waiting, stream.count, oldest.at, later.loops
-  from moment n cross join unnest(:queues::text[]) q (name)
+  from moment n cross join pg_catalog.unnest(:queues::text[]) q (name)
  cross join lateral (select count(*) from (select 1 from holdfast.message m
          where m.queue = q.name and m.head and m.vanished = 0 and m.claimable_at <= n.now limit :cap::int) x) ready
  cross join lateral (select count(*), count(*) filter (where x.failures > 0) as retrying,

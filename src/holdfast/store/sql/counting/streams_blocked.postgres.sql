@@ -3,7 +3,7 @@
 -- next are looked at, up to a limit.
 with moment as materialized (select coalesce(:now::timestamptz, clock_timestamp()) as now),
 found as materialized (
-    select h.queue, h.stream from moment n cross join unnest(:queues::text[]) q (name)
+    select h.queue, h.stream from moment n cross join pg_catalog.unnest(:queues::text[]) q (name)
      cross join lateral (select m.queue, m.stream from holdfast.message m
              where m.queue = q.name and m.head and m.vanished = 0 and m.claimable_at > n.now
              order by m.claimable_at limit :cap::int) h where h.stream is not null
