@@ -411,6 +411,7 @@ async def test_a_canary_is_found_nowhere(
     canary = f"canary-{uuid4().hex}"
     monkeypatch.setenv("RABBIT_PASSWORD", canary)
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="pika")
     port = urlsplit(rabbitmq).port
     texts: list[str] = []
     for broker in (
