@@ -135,7 +135,7 @@ class Leaving:
         declared = self.activities.get(name)
         if ask.options.inline and (declared is None or ask.options.inline != declared.options.inline):
             return NotImplementedError(
-                f"{name}.using(inline=...) cannot be set for one call: declare it with the activity."
+                f"{name} was called with inline=..., and activities inside a turn are not built yet: leave it out."
             )
         return None
 
