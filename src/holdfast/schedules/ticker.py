@@ -113,7 +113,8 @@ class Ticker:
                 count = self._refused[row.name] = self._refused.get(row.name, 0) + 1
                 if count < REFUSED_MAX:
                     continue
-                one = self.store.run(schedules.apply([self._failed(row, f"{type(error).__name__}: {error}")]))
+                self._fail(row, error)
+                one = Fire(moved=1)
             self._refused.pop(row.name, None)
             done = Fire(
                 (*done.fires, *one.fires),
@@ -225,6 +226,11 @@ class Ticker:
         )
         return Step(row, row.next_key, None, row.last_key, zones=row.zones, error=storable(why, ERROR_MAX))
 
+    def _fail(self, row: Stored, error: Exception) -> None:
+        """The database refuses whatever is decided about this schedule: it gets its error alone."""
+        step = self._failed(row, f"{type(error).__name__}: {error}")
+        self.store.run(schedules.fail(row.name, row.version, step.error or ""))
+
     # -- overlap=replace
 
     def _cancel(self, row: Stored) -> bool:
@@ -265,9 +271,23 @@ class Ticker:
         """Compute the next times again that were computed with older zone data, a part at a time."""
         rows = self.store.read(schedules.stale(zones.version(), AT_ONCE))
         steps = [self._renewed(row) for row in rows]
-        if steps:
-            self.store.run(schedules.apply(steps))
+        try:
+            if steps:
+                self.store.run(schedules.apply(steps))
+        except StoreUnavailable:
+            raise
+        except Exception:  # the database refused something of it
+            for step in steps:
+                self._renew_alone(step)
         self._stale = len(rows) == AT_ONCE
+
+    def _renew_alone(self, step: Step) -> None:
+        try:
+            self.store.run(schedules.apply([step]))
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            self._fail(step.row, error)
 
     def _renewed(self, row: Stored) -> Step:
         try:

@@ -70,7 +70,9 @@ def when(value: int | None) -> datetime | None:
 
 def instant(value: Any) -> Any:
     """An instant that either database wrote; None: never, or none."""
-    return when(value) if isinstance(value, int) else value
+    if isinstance(value, int):
+        return when(value)
+    return value if isinstance(value, datetime) else None  # SQLite stores any text
 
 
 def as_id(value: Any) -> UUID:
