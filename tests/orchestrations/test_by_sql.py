@@ -70,7 +70,15 @@ def commit(shop: Shop, what: str, **given: Any) -> None:
 def test_it_starts_and_signals_in_the_callers_transaction(shop: Shop) -> None:
     with shop.connection() as db:
         db.execute("create table mine (id text)")
-        call(shop, db, "start", orchestration="greet@2", id="one", input='"Ann"', attributes='{"customer": "17"}')
+        call(
+            shop,
+            db,
+            "start",
+            orchestration="greet@2",
+            id="one",
+            input='"Ann"',
+            attributes='{"customer": "17"}',
+        )
         call(shop, db, "signal", id="one", name="word", body='"hello"')
         db.execute("insert into mine values ('one')")
         db.commit()

@@ -335,7 +335,9 @@ def test_a_producer_starts_signals_and_cancels_orchestrations(roles: Roles) -> N
     ):
         roles.run(text, "producer")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        roles.run("select holdfast.tell_instance('four', 'waits@1', gen_random_uuid(), 'x', '1', null)", "producer")
+        roles.run(
+            "select holdfast.tell_instance('four', 'waits@1', gen_random_uuid(), 'x', '1', null)", "producer"
+        )
     for text in (
         "select * from holdfast.instance", "select * from holdfast.journal", "delete from holdfast.instance",
         "update holdfast.instance set state = 'completed'", "insert into holdfast.journal values ('x', 0, 1, 0, 'x')",
