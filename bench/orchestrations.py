@@ -3,8 +3,8 @@
 Everybody has one turn in each round, in a process of its own with a new database: PostgreSQL with fsync and
 synchronous_commit on, SQLite with WAL and FULL. Ratios are taken within a round, and their median counts. Workflows
 are stored first and then worked off by one worker process; the time is from the first line of code of the first to
-the last line of the last. DBOS is taken at its best of 1, 8 and 32 threads that call its workflows directly (these store
-their workflows within that time) and its queue. Every bar is printed, reached or missed, with the load of the machine.
+the last line of the last. DBOS is taken at its best of 1, 8 and 32 threads that call its workflows directly (and store
+them within that time) and its queue. Every bar is printed, reached or missed, with the load of the machine.
 """
 
 from __future__ import annotations
@@ -70,7 +70,12 @@ def bars(database: str) -> Iterator[Bar]:
     yield Bar("parked: idle CPU", ours("parked, cpu"), at_most=2, unit="% of a core")
     yield Bar("parked: memory", ours("parked, megabytes"), at_most=150, unit="MB")
     yield Bar("timers due together", ours("timers"), at_least=5000, unit="/s")
-    yield Bar("p95 latency of another queue meanwhile / before", ours("timers, p95"), (ours("quiet, p95"),), at_most=2)
+    yield Bar(
+        "p95 latency of another queue meanwhile / before",
+        ours("timers, p95"),
+        (ours("quiet, p95"),),
+        at_most=2,
+    )
 
 
 TURN_BARS = [
@@ -139,7 +144,9 @@ def measures(
     """What one round measures on a database, by name."""
     lines = flow_lines.Lines(servers, Contestant("holdfast", "flows_holdfast", database), sizes)
     dbos = Contestant("dbos", "flows_dbos", database, peers.python_of("dbos"), missing=missing["dbos"])
-    absurd = Contestant("absurd", "flows_absurd", database, peers.python_of("absurd"), missing=missing["absurd"])
+    absurd = Contestant(
+        "absurd", "flows_absurd", database, peers.python_of("absurd"), missing=missing["absurd"]
+    )
     for steps, title in ((10, "10 steps"), (1, "1 step")):
         count = sizes.flows if steps == 10 else sizes.short_flows
         few = sizes.peer_flows if steps == 10 else sizes.short_peer_flows
@@ -152,7 +159,10 @@ def measures(
     if database == "postgres":
         for threads in (1, 8):
             who = absurd.but(BENCH_THREADS=str(threads))
-            yield f"{database}: 10 steps, absurd {threads}", lambda w=who: lines.rate(sizes.peer_flows, 10, of=w)
+            yield (
+                f"{database}: 10 steps, absurd {threads}",
+                lambda w=who: lines.rate(sizes.peer_flows, 10, of=w),
+            )
         yield f"{database}: 10 steps, 2 processes", lambda: lines.rate(sizes.flows, 10, processes=2)
     yield f"{database}: poison", lambda: lines.rate(sizes.flows, 10, kind="poison")
     for _ in range(sizes.pairs):
@@ -203,7 +213,9 @@ def say(text: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.orchestrations", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round with fewer workflows, under 8 minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round with fewer workflows, under 8 minutes"
+    )
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--databases", default="postgres,sqlite", help="with commas")
     parser.add_argument("--only", default="", help="the lines whose name contains this")

@@ -77,7 +77,14 @@ async def beat(n: int) -> None:
     flows.ended(n)
 
 
-PROGRAMS = {"queue": by_queue, "poison": by_queue, "chain": chain, "killed": chain, "fan": fan, "parked": parked}
+PROGRAMS = {
+    "queue": by_queue,
+    "poison": by_queue,
+    "chain": chain,
+    "killed": chain,
+    "fan": fan,
+    "parked": parked,
+}
 
 
 def prepare(_: SimpleNamespace) -> None:
