@@ -21,7 +21,8 @@ select 't', '{}', 'q', true, n % 2, n % 3, now() + (n - 1500) * interval '1 hour
 """
 NEWS = """
 insert into holdfast.alert_news (name, subject, what, at, since, value, threshold, text, details, try_at, ended_at)
-select 'a', n::text, 'raised', now(), now(), 1, 1, '', '{}', now() + n * interval '1 hour', case when n > 50 then now() end
+select 'a', n::text, 'raised', now(), now(), 1, 1, '', '{}', now() + n * interval '1 hour',
+       case when n > 50 then now() end
   from generate_series(1, 3000) n
 """
 KEYS = """
