@@ -190,9 +190,7 @@ class PostgresStore:
             if connection is not None:
                 with self._lock:  # after `close` its list is another one, and nobody would close it any more
                     is_kept = (
-                        usable(connection)
-                        and len(idle) < self._idle_max
-                        and self._aidle.get(loop) is idle
+                        usable(connection) and len(idle) < self._idle_max and self._aidle.get(loop) is idle
                     )
                     if is_kept:
                         idle.append(connection)
