@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import StoreUnavailable, UsageError
-from ..handlers.consumer import EndsMore, RunConsumer
+from ..handlers.consumer import RunConsumer, ends_more
 from ..model.work import Leased, Left
 from ..rules import delivery
 from ..rules.delivery import Ending, goes_alone
@@ -121,7 +121,7 @@ class RunCalls:
         for place, leased in enumerate(run):
             ending = self.endings.before(lane, leased, consumer)
             if ending is None:
-                if self.calls.board is not None and not isinstance(consumer, EndsMore):
+                if self.calls.board is not None and not ends_more(consumer):
                     self.calls.board.began(leased.message.seq)
                 continue
             self.pacing.shorten(lane, max(1, place))
@@ -174,7 +174,7 @@ class RunCalls:
     async def _with_more(
         self, consumer: RunConsumer, run: Sequence[Leased], endings: Sequence[Ending]
     ) -> list[tuple[Ending, Left | None]]:
-        if not isinstance(consumer, EndsMore):
+        if not ends_more(consumer):
             return [(each, None) for each in endings]
         try:
             return [await self._more(consumer, *each) for each in zip(run, endings, strict=True)]
@@ -185,7 +185,7 @@ class RunCalls:
         self, consumer: RunConsumer, leased: Leased, ending: Ending
     ) -> tuple[Ending, Left | None]:
         """What a death leaves behind beside the dead letter. Where that cannot be found out now, it comes again."""
-        if isinstance(ending, delivery.Returned) or not isinstance(consumer, EndsMore):
+        if isinstance(ending, delivery.Returned) or not ends_more(consumer):
             return ending, None
         try:
             return ending, await consumer.left(leased, ending)
