@@ -13,7 +13,7 @@ from holdfast import InvalidSettings, UsageError, cron, daily, every, yearly
 from holdfast.bodies.keys import new_key
 from holdfast.errors import InvalidMessage
 from holdfast.rules.tick import LIMIT
-from holdfast.schedules import ticker
+from holdfast.schedules import deciding, ticker
 from holdfast.store.plans import schedules
 from tests.schedules.desk import Desk, at
 
@@ -326,7 +326,9 @@ def test_what_two_ticks_decide_about_one_row_is_stored_once(desk: Desk) -> None:
     desk.app.set_schedule("x", daily("06:00"), "due")
     desk.later(days=3)
     first = desk.ticker()
-    steps = first._decide(desk.app.store.read(schedules.due([], True, 500, 10**6)))
+    found = desk.app.store.read(schedules.due([], True, 500, 10**6))
+    assert found is not None
+    steps = first._decide(found)
     assert len(steps[0].fires) == 3
     assert desk.tick().did == 1
     late = desk.app.store.run(schedules.apply(steps))
@@ -340,14 +342,14 @@ def test_one_that_the_database_refuses_does_not_hold_up_the_others(
 ) -> None:
     for name in ("a", "bad", "c"):
         desk.app.set_schedule(name, daily("06:00"), "due", {"of": name})
-    real = ticker.messages
+    real = deciding.messages
 
     def spoilt(row: Any, *more: Any) -> Any:
         """What cannot be stored: a message without a type."""
         made = real(row, *more)
         return tuple(each._replace(type=None) for each in made) if row.name == "bad" else made
 
-    monkeypatch.setattr(ticker, "messages", spoilt)
+    monkeypatch.setattr(deciding, "messages", spoilt)
     desk.later(days=1)
     step = desk.ticker()
     for _ in range(4):

@@ -21,7 +21,7 @@ _PARKED_MICROS = 9_223_372_036_854_775_807
 COLUMNS = {
     "message": "seq id queue type body stream position subject headers status epoch attempts failures vanished refunds "
     "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
-    "lease": "seq epoch worker run_end cancel until",
+    "lease": "seq epoch worker run_end cancel until progress",
     "stream": "queue name open halted_by halted_at last",
     "queue": "name paused_at",
     "subscription": "pattern queue",

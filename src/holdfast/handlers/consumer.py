@@ -11,10 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
+from uuid import UUID
 
 from ..bodies.keys import Keys
 from ..clock import Clock
 from ..model.limits import Breaker, Door, SharedRate, SharedSlots
+from ..model.progress import Progress
 from ..model.work import Leased, Left
 from ..rules.catchup import CatchUp
 from ..rules.delivery import Ending
@@ -168,6 +170,15 @@ class EndsMore(RunConsumer, Protocol):
 
     def left_now(self, leased: Leased, ending: Ending) -> Left | None:
         """The same, for workers written by hand."""
+        ...
+
+
+@runtime_checkable
+class TellsProgress(Consumer, Protocol):
+    """A consumer whose function may say how far it has come: an activity."""
+
+    def progress_text(self, message: UUID, progress: Progress) -> str:
+        """As it is stored beside the lease; sealed where the application has keys."""
         ...
 
 

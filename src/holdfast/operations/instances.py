@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+
+import msgspec
 
 from ..clock import from_micros
 from ..errors import BodySealed
+from ..model.progress import Progress
 from ..model.text import counted
 from ..model.work import INSTANCE
 from ..orchestrations.journal import (
@@ -22,7 +25,7 @@ from ..orchestrations.journal import (
     message_id,
 )
 from ..orchestrations.leaving import journal_text
-from ..orchestrations.messages import Pen
+from ..orchestrations.messages import Pen, progress_name
 from ..orchestrations.waiting import Waited, open_commands
 from ..store.plans import instances
 from ..store.plans.instances import Shown
@@ -35,6 +38,7 @@ from .streams import Streams
 
 DEPTH = 5  # levels of children that are shown
 SHOWN = 10  # of the things it waits for
+LOOKED_AT = 500  # calls whose progress is looked for
 
 
 def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
@@ -139,12 +143,27 @@ def _wait(desk: Desk, shown: Shown, number: int, command: Waited, at: datetime, 
         case Call(name=name):
             lead = f"It waits for {name}#{number}"
             message = message_id(shown.id, shown.execution, number)
-            return [f"{lead}: {each}" for each in explain.why(desk, message)]
+            told = [f"{lead}: {each}" for each in explain.why(desk, message)]
+            found = progress_of(desk, shown, {number: command}).get(number)
+            return told if found is None else [*told, f"{name}#{number} says how far it is: {found}."]
         case Child(id=child):
             lead = f"It waits for its child {child}"
             if depth >= DEPTH:
                 return [f"{lead}."]
             return [f"{lead}: {each}" for each in why_instance(desk, child, depth + 1) or ["there is none."]]
+
+
+def progress_of(desk: Desk, shown: Shown, waited: Mapping[int, Waited]) -> dict[int, Progress]:
+    """How far the calls that run now have come, by their numbers. What these keys do not open is left out."""
+    calls = [number for number, command in waited.items() if isinstance(command, Call)][:LOOKED_AT]
+    by_id = {message_id(shown.id, shown.execution, number): number for number in calls}
+    pen, found = Pen(desk.keys), {}
+    for id, text in desk.ask(instances.progress(list(by_id))).items() if by_id else ():
+        try:
+            found[by_id[id]] = msgspec.json.decode(pen.open(progress_name(id), text), type=Progress)
+        except (BodySealed, msgspec.DecodeError):
+            continue
+    return dict(sorted(found.items()))
 
 
 def journal_rows(desk: Desk, id: str, execution: int) -> list[Row]:

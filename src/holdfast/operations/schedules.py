@@ -17,7 +17,7 @@ from ..rules.tick import SENTENCES, Why
 from ..rules.timeline import Occurrence
 from ..rules.wording import Upcoming, describe, upcoming
 from ..schedules import setting, zones
-from ..schedules.firing import messages, triggered
+from ..schedules.firing import messages, tell, triggered
 from ..schedules.setting import timeline_of
 from ..store.plans import operator, queries, schedules
 from ..store.plans.audit import Entry
@@ -191,7 +191,7 @@ class Schedules:
         from ..rules.timeline import occurrence_id
         from .explain import why
 
-        id = occurrence_id(row.incarnation, key)
+        id = UUID(occurrence_id(row.incarnation.bytes, key))
         if any(self._desk.ask(queries.show(id))):
             return [f"Occurrence {key} is message {id}.", *why(self._desk, id)]
         if row.last_key is None or key > row.last_key:
@@ -289,7 +289,10 @@ class Schedules:
 
             def plan(part: Sequence[Occurrence] = part, is_first: bool = start == 0) -> Plan[int]:
                 now = yield from setting.found(name)
-                fires: tuple[Fired, ...] = messages(now, timeline_of(now), part, self._desk.keys)
+                timeline = timeline_of(now)
+                fires: tuple[Fired, ...] = messages(
+                    now, [tell(timeline, each) for each in part], self._desk.keys
+                )
                 left, _ = yield from schedules.fire(fires)
                 if is_first:
                     after = {"first": first, "last": last, "count": len(found)}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
+
+import msgspec
 
 from ..bodies.codec import encode
 from ..bodies.keys import Keys
@@ -13,12 +16,13 @@ from ..handlers.consumer import Limits
 from ..handlers.context import Context, Dead, Snooze
 from ..handlers.declare import AnyHandler
 from ..model.message import NewMessage
+from ..model.progress import Progress
 from ..model.replies import address_of
 from ..model.work import Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..settings import Settings
-from .messages import Pen
+from .messages import Pen, progress_name
 
 Fake = Callable[..., Any]
 
@@ -117,6 +121,9 @@ class ActivityConsumer:
                 "same, or nothing."
             )
         return None
+
+    def progress_text(self, message: UUID, progress: Progress) -> str:
+        return self.pen.seal(progress_name(message), msgspec.json.encode(progress).decode())
 
     def but(self, policy: HandlerPolicy) -> ActivityConsumer:
         return replace(self, handler=self.handler.but(policy))

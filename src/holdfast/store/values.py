@@ -82,6 +82,16 @@ def as_id(value: Any) -> UUID:
         return UUID(int=0)
 
 
+def id_bytes(value: Any) -> bytes:
+    """The 16 bytes of an id that either database wrote."""
+    if isinstance(value, UUID):
+        return value.bytes
+    try:
+        return bytes.fromhex(value.replace("-", ""))
+    except (AttributeError, TypeError, ValueError):
+        return as_id(value).bytes
+
+
 def as_text(value: Any) -> str:
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 

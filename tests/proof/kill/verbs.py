@@ -187,9 +187,17 @@ def plain_insert(h: Hands) -> None:
             db.execute(f"insert into {table} (id, type, body, stream) values ('{id}', 'fan', '1', 'x')")
 
 
+def held(h: Hands) -> list[tuple[int, int]]:
+    return [(h.leased(name).run, h.leased(name).run_epoch) for name in ("a1", "u1")]
+
+
 def renew(h: Hands) -> None:
-    leases = [(h.leased(name).run, h.leased(name).run_epoch) for name in ("a1", "u1")]
-    h.run(engine.renew(h.contents.workers["one"], leases, 30.0))
+    h.run(engine.renew(h.contents.workers["one"], held(h), 30.0))
+
+
+def progress(h: Hands) -> None:
+    """The second half of a heartbeat, if an activity has said how far it is."""
+    h.run(engine.progress(dict.fromkeys(held(h), "{}")))
 
 
 def report_death(h: Hands) -> None:
@@ -500,6 +508,7 @@ def verbs() -> dict[str, Verb]:
         "fire_timers": lambda h: h.exchange(done(h.leased("a1")), seconds=120, **CLAIM),
         "fire_timers_only": lambda h: h.exchange(seconds=120, **CLAIM),
         "renew": renew,
+        "progress": progress,
         "recover": lambda h: h.run(engine.recover()),
         "report_death": report_death,
         "register": register,

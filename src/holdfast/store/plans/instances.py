@@ -176,6 +176,13 @@ def journal(id: str, execution: int) -> Plan[list[tuple[int, int, str]]]:
     return [(turn, part, body) for turn, part, body in rows]
 
 
+@single
+def progress(calls: Sequence[UUID]) -> Plan[dict[UUID, str]]:
+    """How far these calls have come, by the ids of their messages: JSON, which may be sealed."""
+    rows = yield sql("instance_progress", ids=list(calls))
+    return {as_id(id): str(text) for id, text in rows}
+
+
 def reopen(queue: str, id: str, poison: UUID) -> Plan[None]:
     """The dead letter that ended this instance comes back: the instance is open again."""
     yield sql("instance_reopen", id=id, queue=queue, poison=poison)
