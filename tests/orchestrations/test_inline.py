@@ -181,8 +181,8 @@ def test_recorded_with_the_turn_it_is_one_row(shop: Kitchen) -> None:
 
 def test_instances_share_commits(shop: Kitchen, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[int] = []
-    plain = instances.progress
-    monkeypatch.setattr(instances, "progress", lambda parts: batches.append(len(parts)) or plain(parts))
+    plain = instances.store_parts
+    monkeypatch.setattr(instances, "store_parts", lambda parts: batches.append(len(parts)) or plain(parts))
     for n in range(20):
         shop.of.start(shop.chain, 10 * n, id=f"c{n}")
     shop.drain()
@@ -462,7 +462,7 @@ def test_the_fence_of_a_part(shop: Kitchen) -> None:
 
     def put(**but: Any) -> bool:
         values = {name: getattr(right, name) for name in Part.__struct_fields__} | but
-        return shop.app.store.run(instances.progress([Part(**values)])) == {"c"}
+        return shop.app.store.run(instances.store_parts([Part(**values)])) == {"c"}
 
     refused = ({"epoch": 2}, {"seq": leased.run + 1}, {"execution": 1}, {"turn": 2}, {"turn": 0}, {"part": 1})
     assert not any(put(**each) for each in refused)

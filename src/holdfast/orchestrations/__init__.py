@@ -50,11 +50,11 @@ After a Turn is stored: `cache.put(instance)`. After anything else, or a lost le
 must always end in one of the two, never in the garbage collector.
 
 **Inline activities** (`inline`, `inline_calls`, `parts`): after `instance.take(arrivals)`, `instance.inline()` are
-the calls to run now. Their ends are handed in as `Answered("", at, execution, number, ...)`, in the order in which they came, or as
-`instance.park(Tried(...))` for a later attempt. `instance.part(now, final=False)` is a row to be stored before the next
-one starts (`inline=True`); with `inline="turn"` all goes into the last one. Only the last part, which is final, has the
-asks, withdrawals and timers of the whole turn: an instance that is loaded with parts of a turn that was not settled
-collects them again.
+the calls to run now. Their ends are handed in as `Answered("", at, execution, number, ...)`, in the order in which they
+came, or as `instance.park(Tried(...))` for a later attempt. `instance.part(now, final=False)` is a row to be stored
+before the next one starts (`inline=True`); with `inline="turn"` all goes into the last one. Only the last part, which
+is final, has the asks, withdrawals and timers of the whole turn: an instance that is loaded with parts of a turn that
+was not settled collects them again.
 
 **Signals before the start** are ordinary arrivals: they are kept for the code until `Started` comes.
 """

@@ -23,6 +23,7 @@ from ..errors import UsageError
 from ..handlers.consumer import Ran
 from ..handlers.context import Context, Dead, Snooze, Transaction
 from ..model.message import Y2000, Message
+from ..model.progress import Progress
 from ..model.replies import ANSWER, HEADER, Reply
 from ..model.work import Leased, Outcome
 from ..rules import delivery
@@ -205,6 +206,9 @@ class _NoMessage:
 
     async def acomplete(self, ctx: Context, on: object) -> None:
         self._refuse("acomplete")
+
+    def progressed(self, ctx: Context, progress: Progress) -> None:
+        self._refuse("progress")
 
     def transaction(self, ctx: Context, kind: type[Any] | None) -> Transaction[Any]:
         self._refuse("transaction()")

@@ -38,7 +38,7 @@ class Parts:
             while self._waiting:
                 batch = self._next()
                 try:
-                    found = await self.store().arun(instances.progress([part for part, _ in batch]))
+                    found = await self.store().arun(instances.store_parts([part for part, _ in batch]))
                 except Exception as error:
                     for _, stored in batch:
                         if not stored.done():

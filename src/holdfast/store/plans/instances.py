@@ -132,12 +132,12 @@ def journals(ids: Sequence[str]) -> Plan[dict[str, list[tuple[int, int, str]]]]:
 
 
 @single
-def progress(parts: Sequence[Part]) -> Plan[set[str]]:
+def store_parts(parts: Sequence[Part]) -> Plan[set[str]]:
     """Store parts of turns that go on, of one instance each. Answers the ids of those that were stored.
 
     One is refused if its lease is lost, or if it is not the next part of the turn that its instance is at.
     """
-    rows = yield sql("instance_progress", rows=encode([msgspec.structs.asdict(each) for each in parts]))
+    rows = yield sql("instance_parts", rows=encode([msgspec.structs.asdict(each) for each in parts]))
     return {id for (id,) in rows}
 
 
