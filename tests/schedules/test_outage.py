@@ -8,6 +8,7 @@ value occurs with each other one of another kind.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
@@ -57,8 +58,8 @@ def test_two_workers_fire_exactly_what_was_missed(downtime: Downtime, outage: Ou
 @pytest.mark.covers("X17", "B43")
 @pytest.mark.one_postgres
 @pytest.mark.parametrize("down", [HOURS, YEAR], ids=str)
-def test_one_worker_fires_the_oldest_first(downtime: Downtime, down: object) -> None:
-    outage = Outage(Missed(10_000, down), "all", None)  # type: ignore[arg-type]
+def test_one_worker_fires_the_oldest_first(downtime: Downtime, down: timedelta) -> None:
+    outage = Outage(Missed(10_000, down), "all", None)
     with downtime.after(outage) as desk:
         desk.drain(workers=1)
         desk.check(workers=1)
@@ -70,3 +71,13 @@ def test_one_worker_fires_the_oldest_first(downtime: Downtime, down: object) -> 
 def test_every_outage(downtime: Downtime, outage: Outage) -> None:
     """The three values of the longest lateness share the points at which they are killed: each takes every third."""
     killed_and_drained(downtime, outage, LATE.index(outage.max_late), len(LATE))
+
+
+@pytest.mark.faults("downtime")
+@pytest.mark.one_postgres
+@pytest.mark.parametrize("down", [HOURS, YEAR], ids=str)
+def test_eight_workers_that_start_at_once(downtime: Downtime, down: timedelta) -> None:
+    outage = Outage(Missed(100_000, down), "all", None)
+    with downtime.after(outage) as desk:
+        desk.drain(workers=8)
+        desk.check(workers=8)

@@ -50,10 +50,8 @@ class Ticker:
         self._told_at = float("-inf")
         self._refused: dict[str, int] = {}  # how often the database refused to fire a schedule
         self._zoned = True  # whether this process may fire rules that depend on a zone
-        self._since, self._was_due = (
-            FIRST,
-            False,
-        )  # where the next look begins; whether the last found something due
+        self._since = FIRST  # where the next look begins
+        self._was_due = False  # whether the last look found something due
         self._looked_at = float("-inf")  # when everything was looked at
         self._stale = False  # whether times may have been computed with older zone data
 
