@@ -301,7 +301,7 @@ class Turns:
         return None, arrivals
 
     def _put_back(self, instance: Instance | None) -> None:
-        """It had no turn: what is in memory is as good as before."""
+        """It had no turn, so what is in memory is still right."""
         if instance is not None:
             self.place.memory.keep(instance)
 
