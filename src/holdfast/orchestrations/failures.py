@@ -49,8 +49,8 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 class CallFailed(HoldfastError):
     """A call of an orchestration did not end well.
 
-    `error` is the failure as a value, `category` says who can do something about it, `message_id` that of the message that carried the
-    call: its dead letter has the same.
+    `error` is the failure as a value, `category` says who can do something about it, `message_id` is that of the
+    message that carried the call: its dead letter has the same.
     """
 
     what = "Call"

@@ -36,9 +36,9 @@ def for_sqlite(value: object) -> object:
         case UUID():
             return str(value)
         case list():
-            return encode(
-                value if not value or type(value[0]) in PLAIN else [_inside(each) for each in value]
-            )
+            # UUIDs are written as text by the encoder itself.
+            is_ready = not value or type(value[0]) in PLAIN or type(value[0]) is UUID
+            return encode(value if is_ready else [_inside(each) for each in value])
         case _:
             return value
 
