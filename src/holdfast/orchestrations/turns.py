@@ -49,7 +49,7 @@ from .budget import Alarm, Budget, Watchdog
 from .cache import Cache
 from .declared import Activity, Program
 from .failures import Failure
-from .hosting import run_turn
+from .hosting import Slices, run_turn
 from .journal import Arrival, JournalUnreadable, Row, decode
 from .leaving import Leaving, journal_text, pause_delta
 from .messages import CANCEL, KNOWN, START, Pen
@@ -177,8 +177,10 @@ class Turns:
             return [[_unsent(error, ran())] * len(run) for run in runs]
         cold = [id for id, each in held.items() if each is None and id in stands]
         journals: dict[str, Journal | None] = {}
+        slices = Slices(self.place.clock())
         try:
             for run in runs:
+                await slices.pause_if_over()
                 id = _id(run[0])
                 if id in cold and id not in journals:
                     journals |= await self._read(cold[cold.index(id) :], stands)
