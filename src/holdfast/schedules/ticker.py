@@ -108,7 +108,8 @@ class Ticker:
                 count = self._refused[row.name] = self._refused.get(row.name, 0) + 1
                 if count < REFUSED_MAX:
                     continue
-                one = self.store.run(schedules.apply([failed(row, f"{type(error).__name__}: {error}")]))
+                self._fail(row, error)
+                one = Fire(moved=1)
             self._refused.pop(row.name, None)
             done = Fire(
                 (*done.fires, *one.fires),
@@ -120,6 +121,11 @@ class Ticker:
 
     def _decide(self, found: DueNow) -> list[Step]:
         return Deciding(self.keys, self._cancel, AT_ONCE, BYTES).steps(found)
+
+    def _fail(self, row: Due, error: Exception) -> None:
+        """The database refuses whatever is decided about this schedule: it gets its error alone."""
+        step = failed(row, f"{type(error).__name__}: {error}")
+        self.store.run(schedules.fail(row.name, row.version, step.error or ""))
 
     # -- overlap=replace
 
@@ -157,6 +163,21 @@ class Ticker:
     def _renew(self) -> None:
         """Compute the next times again that were computed with older zone data, a part at a time."""
         found = self.store.read(schedules.stale(zones.version(), AT_ONCE))
-        if found:
-            self.store.run(schedules.apply(renewed(found.rows, found.now)))
+        steps = renewed(found.rows, found.now) if found else []
+        try:
+            if steps:
+                self.store.run(schedules.apply(steps))
+        except StoreUnavailable:
+            raise
+        except Exception:  # the database refused something of it
+            for row, step in zip(found.rows if found else (), steps, strict=True):
+                self._renew_alone(row, step)
         self._stale = found is not None and len(found.rows) == AT_ONCE
+
+    def _renew_alone(self, row: Due, step: Step) -> None:
+        try:
+            self.store.run(schedules.apply([step]))
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            self._fail(row, error)

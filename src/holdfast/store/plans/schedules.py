@@ -103,6 +103,12 @@ def apply(steps: Sequence[Step]) -> Plan[Fire]:
     return Fire(tuple(fires), len(taken), queues, told)
 
 
+@single
+def fail(name: str, version: int, error: str) -> Plan[None]:
+    """A schedule that is as it was seen does not fire any more, whatever the database refuses of its row."""
+    yield sql("schedule_fail", name=name, version=version, error=error)
+
+
 def locked(
     mine: Sequence[str], zoned: bool, limit: int, size: int, decide: Callable[[DueNow], list[Step]]
 ) -> Plan[Fire]:
