@@ -9,7 +9,10 @@ each, so it makes no difference to the code how arrivals are spread over turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
+
+from msgspec import structs
 
 from ..clock import micros
 from ..errors import UsageError
@@ -19,11 +22,16 @@ from .code import Code
 from .declared import Program
 from .journal import (
     PYTHON,
+    Answered,
     Arrival,
     Begun,
+    Carried,
     Entry,
+    Fired,
     JournalUnreadable,
+    Rewound,
     Row,
+    Signalled,
     encode,
 )
 from .loop import Circles
@@ -37,7 +45,7 @@ class Instance:
     """A live orchestration. See the module; not for use from two threads at once."""
 
     __slots__ = (
-        "_budget", "_code", "_halfway", "_next", "_overrun", "_part", "_rows", "_seen",
+        "_budget", "_code", "_halfway", "_next", "_overrun", "_part", "_rewound", "_rows", "_seen",
         "entries", "execution", "id", "mark", "size", "turns",
     )  # fmt: skip
 
@@ -62,6 +70,7 @@ class Instance:
         self._rows: list[tuple[Entry, str]] = []  # to be replayed
         self._next = 0
         self._halfway = False
+        self._rewound: Rewound | None = None  # that no turn has followed yet
         self._overrun: Overrun | None = None
 
     @property
@@ -99,6 +108,7 @@ class Instance:
                 )
             if row.begin is not None:
                 self._code.begin = row.begin
+            self._rewound = row.rewound
             self._rows.extend((entry, row.python) for entry in row.entries)
             self._count(row)
         self.size += size
@@ -170,8 +180,13 @@ class Instance:
         return self._code.script.changed or self._overrun or self._result(taken, micros(now), not more)
 
     def _take(self, arrivals: Sequence[Arrival], taken: _Taken) -> None:
+        rewound = () if self._rewound is None else self._rewound.arrivals
+        if self._rewound is not None:  # before anything new is asked for
+            self._code.ask_again({each.number for each in rewound if isinstance(each, Answered | Fired)})
+            self._rewound = None
         if self._code.begin is not None:
             self._take_one(Begun("", self._code.begin.at), taken)
+        self._take_again(rewound, taken)
         for place, arrival in enumerate(arrivals):
             if self._code.script.changed is not None or self._budget.spent:
                 return
@@ -186,6 +201,16 @@ class Instance:
                     self._seen.add(arrival.message)
             else:
                 self._take_one(arrival, taken)
+
+    def _take_again(self, arrivals: Sequence[Arrival], taken: _Taken) -> None:
+        """After a rewind: what had reached the code before, and still holds."""
+        for arrival in arrivals:
+            if self._code.script.changed is not None or self._budget.spent:
+                return
+            if self._code.is_wanted(arrival):
+                self._take_one(arrival, taken)
+            elif isinstance(arrival, Signalled):  # behind a continue-as-new
+                taken.left.append(Carried(arrival.name, arrival.body))
 
     def _take_one(self, arrival: Arrival, taken: _Taken) -> None:
         self._code.deliver(arrival, None, PYTHON)
@@ -204,7 +229,7 @@ class Instance:
         self.size += len(text)
         gone = {each.number for each in self._code.withdrawn}
         asked = {each.number for each in self._code.asks}
-        end = self.ended if taken.entries else None
+        end = taken.carrying(self.ended) if taken.entries else None
         return Turn(
             row=row, text=text,
             asks=tuple(each for each in self._code.asks if each.is_sent and each.number not in gone),
@@ -226,13 +251,22 @@ class Instance:
 class _Taken:
     """What became of the arrivals of one turn."""
 
-    __slots__ = ("duplicates", "entries", "late", "unread")
+    __slots__ = ("duplicates", "entries", "late", "left", "unread")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.late: list[str] = []
         self.duplicates: list[str] = []
         self.unread: tuple[Arrival, ...] = ()
+        self.left: list[Carried] = []  # signals of a rewind that nobody has seen
+
+    def carrying(self, end: End | None) -> End | None:
+        """The end, if it is a continue-as-new, with the signals that are left for the next execution."""
+        if not self.left or end is None or end.begin is None or end.begin.begin is None:
+            return end
+        begin = end.begin.begin
+        carried = structs.replace(begin, carried=(*begin.carried, *self.left))
+        return replace(end, begin=structs.replace(end.begin, begin=carried))
 
 
 def play(
