@@ -206,7 +206,8 @@ class Holdfast(Declares, Asks, Recurs, Works):
             self.publishing, self._by_hand = self._in_store()
 
     def close(self) -> None:
-        """Close the connections that this process has."""
+        """Close the connections that this process has, and drop instances of orchestrations from its memory."""
+        self.orchestrations.place.memory.forget()
         self.breakers.close()
         self.store.close()
 

@@ -403,14 +403,23 @@ class Orchestrations:
         status, is_sealed = None, False
         if row.status is not None:
             try:
-                status = msgspec.json.decode(self._pen.open(f"status/{row.id}", row.status))
+                status = _plain(self._pen.open(f"status/{row.id}", row.status))
             except BodySealed:
                 is_sealed = True
+        attributes = {} if row.attributes is None else _plain(row.attributes)
         return InstanceState(
             row.id, name, version, row.state, row.execution, row.turn, status, row.trouble,
-            {} if row.attributes is None else msgspec.json.decode(row.attributes, type=dict[str, str]),
+            attributes if isinstance(attributes, dict) else {"?": str(attributes)},
             row.entries, row.size, row.started_at, row.turned_at, row.ended_at, is_sealed,
         )  # fmt: skip
+
+
+def _plain(text: str) -> Any:
+    """JSON as a value. What somebody wrote that is none is shown as it is: a list must not fail for one row."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def _text(status: Any) -> str:

@@ -63,7 +63,9 @@ class Leaving:
         }  # fmt: skip
         if state == "failed" and end is not None and end.failure is not None:
             ours["category"] = end.failure.category  # for metrics
-        return Delta(APPLIER, (ours,))
+        return Delta(
+            APPLIER, ({name: value for name, value in ours.items() if value is not None and value != []},)
+        )
 
     def _withdrawn(self, turn: Turn, kind: type[Timer | Call]) -> list[str]:
         id, execution = turn.row.id, turn.row.execution

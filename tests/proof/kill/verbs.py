@@ -57,6 +57,7 @@ from holdfast.store.plans import (
     slots,
 )
 from holdfast.store.plans import dead as dead_letters
+from holdfast.store.plans import requests as asked_for
 from holdfast.store.plans.audit import Entry
 from holdfast.store.plans.instance_orders import Adoption, Rewind
 from holdfast.store.recognise import recognise
@@ -583,6 +584,7 @@ def verbs() -> dict[str, Verb]:
         "request_resolve_overdue": resolve("due"),
         "request_resolve_late": resolve("late"),
         "request_sweep": lambda h: h.run(asking.sweep(PEN)),
+        "request_put_off": lambda h: h.run(asked_for.put_off(60.0)),
         "request_extend": request("open", lambda id: asking.extend(id, timedelta(seconds=60))),
         "request_cancel": request("open", lambda id: asking.cancel(id, "why", PEN)),
         "request_accept": accept,
@@ -604,6 +606,7 @@ def verbs() -> dict[str, Verb]:
         "schedule_drop": lambda h: h.run(setting.drop("k1")),
         "schedule_declare": lambda h: h.run(setting.declare([defined("c1", 60), defined("c2", 60)], None)),
         "schedule_pause": lambda h: h.run(schedules.pause("k2", "why")),
+        "schedule_fail": lambda h: h.run(schedules.fail("k1", 0, "why")),
         "schedule_resume": lambda h: h.run(setting.resume("k4")),
         "schedule_skip": lambda h: h.run(setting.skip("k1")),
         "zones_seen": lambda h: h.run(schedules.tell_zones("2026a", ["c1"], 60.0)),
