@@ -12,9 +12,22 @@ import pytest
 from holdfast import Flow, NotFound, UsageError
 from holdfast.bodies.keys import new_key
 from holdfast.cli.root import app as main
-from holdfast.orchestrations.journal import Answered, Call, Entry, Rewound, Row, Signalled, Started
+from holdfast.orchestrations.declared import activity, orchestration
+from holdfast.orchestrations.journal import (
+    Answered,
+    Call,
+    Entry,
+    Rewound,
+    Row,
+    Signalled,
+    Started,
+    fingerprint,
+)
+from holdfast.orchestrations.outcome import Turn
 from holdfast.orchestrations.rewind import point_of, rewinding
+from holdfast.orchestrations.turn import Instance
 from tests.cli.runner import CliRunner
+from tests.orchestrations.engine import START
 from tests.orchestrations.test_on_the_engine import ONCE, Shop
 from tests.store.state import check_invariants
 
@@ -396,6 +409,63 @@ def test_after_continue_as_new(store: Store) -> None:
     assert store.of.result("r") == 4
     assert store.did == [0, 1, 2, 2]
     assert store.of.status("r").execution == 3
+
+
+def test_inline_activities_run_again_only_if_they_are_asked_again(store: Store) -> None:
+    @store.app.activity(inline=True)
+    async def weigh(n: int) -> int:
+        store.did.append(f"weigh {n}")
+        return n + 1
+
+    @store.app.orchestration()
+    async def weighs(n: int, flow: Flow) -> int:
+        first = await weigh(n)
+        second = await store.double(first)
+        third = await weigh(second)
+        if store.broken:
+            raise RuntimeError("a bug")
+        return int(third)
+
+    store.of.start(weighs, 1, id="w")
+    store.drain()
+    assert store.did == ["weigh 1", 2, "weigh 4"]
+    store.broken = False
+    told = store.operations.rewind("w", "mended", to="weigh#3")
+    assert told.repeats == ("weigh#3 (activity, answered)",)
+    store.drain()
+    assert store.of.result("w") == 5
+    assert store.did == ["weigh 1", 2, "weigh 4", "weigh 4"]
+    store.operations.rewind("w", "once more", after="weigh#3")
+    store.drain()
+    assert store.of.result("w") == 5
+    assert len(store.did) == 4
+
+
+def test_a_turn_that_was_not_settled_asks_again_after_a_rewind() -> None:
+    """A worker died between two parts of the first turn after the rewind: what is open is still not sent."""
+
+    @activity()
+    async def one(n: int) -> int: ...
+
+    @orchestration(version="1")
+    async def gathers(n: int, flow: Flow) -> list[int]:
+        return list(await asyncio.gather(one(n), one(n + 1)))
+
+    started = Entry(Started("m", 1, "1", "i/0"), (Call("one", fingerprint(1)), Call("one", fingerprint(2))))
+    rewound = Rewound(0, (Answered("", 2, 1, 1, "10"),))
+    rows = [
+        Row(id="i", execution=1, turn=1, at=1, entries=(started,), rewound=rewound),
+        Row(id="i", execution=1, turn=2, at=2, entries=(Entry(rewound.arrivals[0]),), final=False),
+    ]
+    for journal in (rows[:1], rows):
+        instance = Instance(gathers.program, "i", 1)
+        instance.load(journal)
+        instance.catch_up()
+        turn = instance.turn([], START)
+        instance.close()
+        assert isinstance(turn, Turn)
+        assert [ask.number for ask in turn.asks] == [2]
+        assert len(turn.row.entries) == (1 if len(journal) == 1 else 0)
 
 
 def test_twice_before_any_turn(store: Store) -> None:

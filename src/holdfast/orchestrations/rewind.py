@@ -186,7 +186,15 @@ def _copied(rows: Sequence[Row], cut: int, execution: int, again: tuple[Arrival,
         turn = 0 if row.turn == 0 else max((each.turn for each in found), default=0) + 1
         found.append(
             replace(
-                row, execution=execution, turn=turn, part=0, entries=kept, late=(), final=True, rewound=None
+                row,
+                execution=execution,
+                turn=turn,
+                part=0,
+                entries=kept,
+                late=(),
+                final=True,
+                tried=(),
+                rewound=None,
             )
         )
         cut -= len(kept)
