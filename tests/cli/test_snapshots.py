@@ -87,6 +87,8 @@ SHOWN = {
     "orchestrations resume running": "orchestrations resume order-7",
     "orchestrations suspended": "orchestrations suspend order-9 --why hold ; orchestrations show order-9",
     "orchestrations terminate": "orchestrations terminate order-7 --why gone --yes",
+    "orchestrations rewind": "orchestrations rewind order-8 --to start --why mended --yes",
+    "orchestrations rewind shown": "orchestrations rewind order-7 --to charge#1 --why mended --dry-run",
     "orchestrations check": "orchestrations check",
     "orchestrations export": "orchestrations export journals",
     "orchestrations unknown": "orchestrations show order-10",
