@@ -29,7 +29,7 @@ from .model.schedule import Definition, Fired
 from .orchestrations.declaring import Declaring
 from .orchestrations.messages import Pen
 from .orchestrations.outside import Orchestrations
-from .orchestrations.turns import Memory, Place
+from .orchestrations.place import Memory, Place
 from .publishing import Publishing
 from .requests.hooks import Pen as RequestPen
 from .requests.outside import Requests

@@ -12,7 +12,18 @@ from ..errors import BodySealed
 from ..model.progress import Progress
 from ..model.text import counted
 from ..model.work import INSTANCE
-from ..orchestrations.journal import Call, Child, JournalUnreadable, Row, Timer, decode, merged, message_id
+from ..orchestrations.journal import (
+    Call,
+    Child,
+    Inline,
+    JournalUnreadable,
+    Row,
+    Timer,
+    Tried,
+    decode,
+    merged,
+    message_id,
+)
 from ..orchestrations.leaving import journal_text
 from ..orchestrations.messages import Pen, progress_name
 from ..orchestrations.waiting import Waited, open_commands
@@ -64,7 +75,7 @@ def _held(shown: Shown) -> list[str]:
 
 
 def _poison(desk: Desk, shown: Shown, trouble: str) -> list[str]:
-    """Why an instance failed that none of its code could go on with."""
+    """Why an instance failed although its code did not fail."""
     told = [trouble.splitlines()[0]]
     found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
     if found and found[0].halted_by is not None:
@@ -96,17 +107,33 @@ def _next_message(desk: Desk, shown: Shown) -> list[str]:
 
 def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
     try:
-        waited = open_commands(merged(journal_rows(desk, shown.id, shown.execution)))
+        rows = journal_rows(desk, shown.id, shown.execution)
+        waited = open_commands(merged(rows))
     except (BodySealed, JournalUnreadable) as error:
         return [f"What it waits for cannot be read: {error}"]
     if not waited:
         return ["It waits for no activity, timer or child: for a signal, or for its next message."]
     told: list[str] = []
+    tried = {each.number: each for each in rows[-1].tried} if rows else {}
     for number, command in list(waited.items())[:SHOWN]:
-        told += _wait(desk, shown, number, command, at, depth)
+        if isinstance(command, Inline):
+            told.append(_inline(f"{command.name}#{number}", tried.get(number), at))
+        else:
+            told += _wait(desk, shown, number, command, at, depth)
     if len(waited) > SHOWN:
         told.append(f"It waits for {len(waited) - SHOWN} more.")
     return told
+
+
+def _inline(name: str, tried: Tried | None, at: datetime) -> str:
+    """An inline activity has no message that could be asked."""
+    if tried is None:
+        return f"It runs {name} inline, inside its turn."
+    failed = f"has failed {counted(tried.attempts, 'time')}"
+    if tried.due is None:
+        return f"It runs {name} inline, inside its turn; it {failed}."
+    due = clock(from_micros(tried.due), at)
+    return f"It waits for {name}, which runs inline and {failed}: its next attempt is due at {due}."
 
 
 def _wait(desk: Desk, shown: Shown, number: int, command: Waited, at: datetime, depth: int) -> list[str]:

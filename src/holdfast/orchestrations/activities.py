@@ -98,12 +98,13 @@ class ActivityConsumer:
         return self._awaited(leased, context) if self.is_async else self._run(leased, context)
 
     async def _awaited(self, leased: Leased, context: Context) -> Any:
-        return self._returned(await self._function(leased, context), context)
+        return self._returned(await self.function(leased, context), context)
 
     def _run(self, leased: Leased, context: Context) -> Any:
-        return self._returned(self._function(leased, context), context)
+        return self._returned(self.function(leased, context), context)
 
-    def _function(self, leased: Leased, context: Context) -> Any:
+    def function(self, leased: Leased, context: Context | None) -> Any:
+        """What the user's function gives, or what a test has put in its place."""
         handler = self.handler
         if (fake := self.fakes.get(self.queue)) is not None:
             handler = replace(handler, own=replace(handler.own, run=fake), members=None)

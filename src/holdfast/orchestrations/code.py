@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import events
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import Context
 from datetime import datetime
 from types import MappingProxyType
@@ -40,6 +40,7 @@ from .journal import (
     Complete,
     Fail,
     Fired,
+    Inline,
     Numbered,
     Once,
     Patched,
@@ -75,8 +76,8 @@ class Code:
 
     __slots__ = (
         "_again", "_attributes", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_start",
-        "_status", "_too_late", "asks", "attributes_text", "begin", "ended", "execution", "id", "loop", "parent",
-        "program", "script", "seed", "status_text", "swallowed", "used_once", "withdrawn",
+        "_status", "_too_late", "asks", "attributes_text", "begin", "ended", "execution", "id", "inline",
+        "keeps", "loop", "parent", "program", "script", "seed", "status_text", "swallowed", "used_once", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, program: Program, id: str, execution: int, limits: Settings) -> None:
@@ -92,6 +93,8 @@ class Code:
         self._flow = Flow(self, self.loop)
         self._main: NumberedTask[Any] | None = None
         self._open: dict[int, tuple[Ask, Waiter]] = {}
+        self.inline: dict[int, Ask] = {}  # of those, the ones to run inside the turn
+        self.keeps = False  # whether what is replayed is still to be sent: its turn is not settled
         self._boxes: dict[str, Box] = {}
         self._patches: dict[str, bool] = {}
         self._start: Started | None = None
@@ -170,6 +173,7 @@ class Code:
 
     def _wake(self, arrival: Answered | Fired) -> None:
         ask, waiter = self._open.pop(arrival.number, (None, None))
+        self.inline.pop(arrival.number, None)
         if waiter is None:
             self.script.stray(None if ask is None else ask.command)
         elif isinstance(arrival, Answered) and isinstance(waiter, asyncio.Future):
@@ -196,6 +200,7 @@ class Code:
             try:
                 self.script.note(command)
                 self.withdrawn += [ask for ask, _ in self._open.values()]
+                self.inline.clear()
                 self.ended = end
             except Stop:
                 pass  # it is on the script
@@ -262,30 +267,49 @@ class Code:
     def call(self, name: str, value: Any, options: Options) -> tuple[int, asyncio.Future[Answered]]:
         text = self._text(value)
         future = self.loop.create_future()
-        return self._ask(Call(name, fingerprint(value)), text, options, future), future
+        kind = Inline if self._runs_inline(options) else Call
+        return self._ask(kind(name, fingerprint(value)), text, options, future), future
+
+    def _runs_inline(self, options: Options) -> bool:
+        recorded = self.script.recorded()
+        return isinstance(recorded, Inline) if isinstance(recorded, Call) else bool(options.inline)
 
     def child(
         self, name: str, id: str | None, value: Any, options: Options
     ) -> tuple[int, asyncio.Future[Answered]]:
         text = self._text(value)
         future = self.loop.create_future()
-        own = id or f"{self.seed}.{self.script.number + 1}"
+        own = id or self._own_id()
         return self._ask(Child(name, own, fingerprint(value)), text, options, future), future
 
     def start(self, name: str, id: str | None, value: Any, options: Options) -> str:
         text = self._text(value)
-        own = id or f"{self.seed}.{self.script.number + 1}"
+        own = id or self._own_id()
         self._ask(Start(name, own, fingerprint(value)), text, options, None)
         return own
 
+    def _own_id(self) -> str:
+        """The id of a child that was given none. One that was asked for before a rewind keeps the id that it had."""
+        number, recorded = self.script.number + 1, self.script.recorded()
+        if isinstance(recorded, Child | Start) and recorded.id.startswith(f"{self.id}/"):
+            execution, _, last = recorded.id[len(self.id) + 1 :].rpartition(".")
+            if last == str(number) and execution.isdigit() and int(execution) <= self.execution:
+                return recorded.id
+        return f"{self.id}/{self.execution}.{number}"
+
+    def ask_again(self, answered: Container[int]) -> None:
+        """After a rewind: the messages of what is open belong to the execution before, so new ones are needed."""
+        self.asks += [ask for ask, _ in self._open.values() if ask.number not in answered]
+
     def withdraw(self, number: int) -> None:
         ask, _ = self._open.pop(number, (None, None))
+        self.inline.pop(number, None)
         if ask is None or self.script.off or self.script.changed is not None:
             return
         if events._get_running_loop() is not self.loop:
             return  # the garbage collector found a coroutine of an instance that nobody closed
         self.script.note(Withdraw(number))
-        if not self.script.replaying:
+        if self.keeps or not self.script.replaying:
             self.withdrawn.append(ask)
 
     def box(self, name: str) -> Box:
@@ -354,7 +378,7 @@ class Code:
                 "keep it to what people read."
             )
         self._status = value
-        if not self.replaying:
+        if self.keeps or not self.replaying:
             self.status_text = text
 
     @property
@@ -365,7 +389,7 @@ class Code:
     def attributes(self, value: Mapping[str, str]) -> None:
         self._refuse_outside("flow.attributes")
         self._attributes = checked(value) or {}
-        if not self.replaying:
+        if self.keeps or not self.replaying:
             self.attributes_text = encode_body(self._attributes, self._limits)
 
     def _text(self, value: Any) -> str | None:
@@ -383,13 +407,15 @@ class Code:
         except Stop:
             if waiter is None:
                 raise
-            # Code that catches everything would ask again at once, for ever: it waits instead, for nothing.
+            # Code that catches everything would ask again at once and never stop: it gets a wait that never ends.
             self.loop.stopped = self.script.changed is not None
             return 0
         ask = Ask(number, command, input, options)
         if waiter is not None:
             self._open[number] = (ask, waiter)
-        if not self.script.replaying:
+            if isinstance(command, Inline):
+                self.inline[number] = ask
+        if self.keeps or not self.script.replaying:
             self.asks.append(ask)
         return number
 
@@ -425,6 +451,7 @@ class Code:
             self.loop.ready.clear()
             self._forget_tasks()
             self._open.clear()
+            self.inline.clear()
             self._boxes.clear()
 
     def _cancel_all(self, budget: Budget) -> None:

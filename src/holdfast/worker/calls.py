@@ -83,17 +83,17 @@ class Calls:
             else:
                 batches.setdefault(lane.queue, []).append(lane)
         if self._lanes:
-            self._spawn(self._run())
+            self.spawn(self._run())
         for queue, lanes in batches.items():
             if queue in self.by_call.runs:
                 taker = self.by_call.runs[queue]
                 for part in self._runs.parts(lanes, taker.batch):
-                    self._spawn(self._runs.run(queue, taker, part))
+                    self.spawn(self._runs.run(queue, taker, part))
                 continue
             consumer = self.by_call.batches[queue]
             size = consumer.batch
             for first in range(0, len(lanes), size):
-                self._spawn(self._batches.run(queue, consumer, lanes[first : first + size]))
+                self.spawn(self._batches.run(queue, consumer, lanes[first : first + size]))
 
     def unpack(self) -> None:
         """Make lanes of what has arrived. The user's key functions are called here."""
@@ -104,10 +104,12 @@ class Calls:
         key_of = self.consumers[queue].limits(queue).key_of
         return None if key_of is None else key_of(leased)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a runner."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._runner_ended)
+        return task
 
     def _runner_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -150,7 +152,7 @@ class Calls:
     def _runner_stays(self) -> None:
         """This runner waits for a handler: the other lanes get another."""
         if self._lanes:
-            self._spawn(self._run())
+            self.spawn(self._run())
 
     # -- one message
 
