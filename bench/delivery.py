@@ -271,7 +271,8 @@ def measured(
             sent, came = bench.memory(kind, count, size)
             sys.stdout.write(
                 f" memory with {count:,} bodies of {said}: "
-                f"relay {sent['megabytes']:.0f} MB, inbox {came['megabytes']:.0f} MB\n"
+                f"relay {sent['megabytes']:.0f} MB, inbox {came['megabytes']:.0f} MB "
+                f"(with mapped files {sent['resident']:.0f} and {came['resident']:.0f} MB)\n"
             )
             for who, facts in (("relay", sent), ("inbox", came)):
                 what = f"{kind}: memory of the {who}, bodies of {said}"

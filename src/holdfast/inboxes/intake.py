@@ -280,7 +280,7 @@ class Intake:
 
     async def _read_ahead(self, storing: asyncio.Future[None], ahead: list[Read]) -> None:
         """Until the batch before is stored, or a whole one has come."""
-        room = self.inbox.source.prefetch_bytes // 4
+        room = self.inbox.source.prefetch_bytes // 8
         while not storing.done() and len(ahead) < BATCH and room > 0:
             task = asyncio.ensure_future(self.receiver.receive(min(SLICE, BATCH - len(ahead))))
             both: set[asyncio.Future[Any]] = {task, storing}

@@ -136,14 +136,14 @@ class RabbitReceiver:
     # For the inbox.
 
     async def receive(self, most: int) -> Sequence[Incoming]:
-        """At most a quarter of the bytes that may be held: the rest of them is in use when a batch is stored."""
+        """At most an eighth of the bytes that may be held: a batch is in memory several times while it is stored."""
         while not self._buffer:
             if self._broken is not None:
                 raise self._unusable()
             self._arrived = asyncio.get_running_loop().create_future()
             await self._arrived
         taken: list[Incoming] = []
-        room = self._source.prefetch_bytes // 4
+        room = self._source.prefetch_bytes // 8
         while self._buffer and len(taken) < most and room > 0:
             taken.append(self._buffer.popleft())
             room -= len(taken[-1].body)
