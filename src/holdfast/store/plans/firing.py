@@ -7,8 +7,9 @@ from uuid import UUID
 
 from ...clock import micros
 from ...model.schedule import Fired
-from ..statement import Plan, Query, statements
+from ..statement import Plan, statements
 from ..values import as_id, encode
+from .scheduled_sqlite import place_in_time
 
 sql = statements("schedules")
 
@@ -40,9 +41,7 @@ class SqliteSchedules:
         taken = [(id, queue) for id, queue in (yield sql("fire_taken", messages=text))]
         stored = yield sql("fire", messages=text, taken=encode(taken))
         if any(each.stream is not None for each in fires):
-            yield Query(("engine/place_streams",))
-            heads = yield Query(("engine/place_heads",))
-            yield sql("fire_place", heads=encode([seq for (seq,) in heads]))
+            yield from place_in_time()
         queues = {queue for (queue,) in stored if queue is not None}
         return [(as_id(id), queue) for id, queue in taken], tuple(sorted(queues))
 

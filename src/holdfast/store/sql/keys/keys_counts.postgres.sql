@@ -3,6 +3,9 @@ select place, key, count(*) from (
 select 'message' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.message where body is not null
  union all
+select 'scheduled' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
+  from holdfast.scheduled where body is not null
+ union all
 select 'dead' as place, case when left(body, length(:sealed)) = :sealed then substring(body from '"key":"([^"]*)"') end as key
   from holdfast.dead where body is not null
  union all

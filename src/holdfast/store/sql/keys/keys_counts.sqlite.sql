@@ -3,6 +3,9 @@ select place, key, count(*) from (
 select 'message' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
   from holdfast_message where body is not null
  union all
+select 'scheduled' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
+  from holdfast_scheduled where body is not null
+ union all
 select 'dead' as place, case when substr(body, 1, length(:sealed)) = :sealed and json_valid(body) then json_extract(body, '$.key') end as key
   from holdfast_dead where body is not null
  union all

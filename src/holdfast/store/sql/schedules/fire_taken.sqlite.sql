@@ -7,5 +7,5 @@ select x.id, coalesce(x.queue, '')
            and (s.pattern = json_extract(m.value, '$.type') or (s.pattern like '%*'
                 and substr(json_extract(m.value, '$.type'), 1, length(s.pattern) - 1) = substr(s.pattern, 1, length(s.pattern) - 1)))) x
  where exists (select 1 from holdfast_message t where t.id = x.id and t.queue is x.queue)
-    or exists (select 1 from holdfast_message t where t.id = x.id and t.queue = 'holdfast/timer')
+    or exists (select 1 from holdfast_scheduled t where t.id = x.id and (t.queue = x.queue or t.queue = 'holdfast/timer'))
     or exists (select 1 from holdfast_dead d where d.id = x.id and d.queue = x.queue)
