@@ -22,7 +22,7 @@ COLUMNS = {
     "message": "seq id queue type body stream position subject headers status epoch attempts failures vanished refunds "
     "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
     "pending": "seq id queue type body stream position subject headers status epoch attempts failures vanished refunds "
-    "redrives reason head dedupe target errors claimable_at created_at due_at deadline",
+    "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
     "scheduled": "seq id queue type body stream subject headers status epoch dedupe target claimable_at created_at due_at "
     "deadline",
     "lease": "seq epoch worker run_end cancel until",

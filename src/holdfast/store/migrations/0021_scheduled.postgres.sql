@@ -27,11 +27,11 @@ create index scheduled_subject on holdfast.scheduled (subject text_pattern_ops, 
 
 -- Everything that is pending, for whoever asks. Workers do not read it.
 create view holdfast.pending as
-select seq, position, claimable_at, created_at, due_at, deadline, id, status, epoch, attempts, failures, vanished, refunds,
+select seq, position, claimable_at, created_at, due_at, deadline, id, xact, status, epoch, attempts, failures, vanished, refunds,
        redrives, reason, head, queue, type, stream, subject, dedupe, target, errors, headers, body, traceback
   from holdfast.message
  union all
-select seq, null::bigint, claimable_at, created_at, due_at, deadline, id, status, epoch, 0, 0, 0, 0,
+select seq, null::bigint, claimable_at, created_at, due_at, deadline, id, null::xid8, status, epoch, 0, 0, 0, 0,
        0, null::smallint, true, queue, type, stream, subject, dedupe, target, null::jsonb, headers, body, null::text collate "C"
   from holdfast.scheduled;
 

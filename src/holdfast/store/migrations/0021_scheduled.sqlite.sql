@@ -26,11 +26,11 @@ create index holdfast_scheduled_subject on holdfast_scheduled (subject, seq) whe
 
 -- Everything that is pending, for whoever asks. Workers do not read it.
 create view holdfast_pending as
-select seq, position, claimable_at, created_at, due_at, deadline, id, status, epoch, attempts, failures, vanished, refunds,
+select seq, position, claimable_at, created_at, due_at, deadline, id, xact, status, epoch, attempts, failures, vanished, refunds,
        redrives, reason, head, queue, type, stream, subject, dedupe, target, errors, headers, body, traceback
   from holdfast_message
  union all
-select seq, null, claimable_at, created_at, due_at, deadline, id, status, epoch, 0, 0, 0, 0,
+select seq, null, claimable_at, created_at, due_at, deadline, id, null, status, epoch, 0, 0, 0, 0,
        0, null, 1, queue, type, stream, subject, dedupe, target, null, headers, body, null
   from holdfast_scheduled;
 

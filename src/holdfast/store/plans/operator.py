@@ -55,11 +55,12 @@ class Held:
 
 def hold(seq: int, *, leased: bool = False) -> Plan[Held]:
     """Lock a message and the first of its stream. Refused while a worker holds it, unless `leased` allows that."""
-    yield from scheduled.recall([seq])
     for _ in range(LOOKS):
         rows = yield sql("op_look", seq=seq)
         if not rows:
-            raise OrderMoved
+            if not (yield from scheduled.recall([seq])):
+                raise OrderMoved
+            continue
         queue, stream, position = rows[0]
         first = None
         if position is not None:
