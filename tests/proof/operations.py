@@ -267,7 +267,7 @@ def bring(count: int) -> Callable[[World], Body]:
 
     def body(w: World) -> Body:
         brought = yield from w.later(scheduled.bring(count, 10**6), 120)
-        return Outcome(note=str(brought.count))
+        return Outcome(note=str(brought.did))
 
     return body
 

@@ -76,7 +76,16 @@ def test_a_tick_beside_something_else(explored: Any, other: str) -> None:
 
 # --- Scheduled messages -----------------------------------------------------------------------------------------------
 
-BRINGS = ("bring", "bring_two", "move_scheduled", "move_soon", "cancel_scheduled", "cancel_later", "publish_two", "emit_a")
+BRINGS = (
+    "bring",
+    "bring_two",
+    "move_scheduled",
+    "move_soon",
+    "cancel_scheduled",
+    "cancel_later",
+    "publish_two",
+    "emit_a",
+)
 
 
 @pytest.mark.covers("X62")

@@ -116,7 +116,11 @@ class Serial:
         where = Counter((row.id, row.queue) for row in rows if getattr(row, "reason", None) != ID_TAKEN)
         ids = {row.id for row in rows}
         yield from (f"{key} is in {count} places" for key, count in where.items() if count > 1)
-        then = {(row.id, row.queue): row.epoch for name in ("message", "scheduled", "dead") for row in self.before[name]}
+        then = {
+            (row.id, row.queue): row.epoch
+            for name in ("message", "scheduled", "dead")
+            for row in self.before[name]
+        }
         yield from (f"{self.contents.names[id]} is lost" for id, _ in then if id not in ids)
         for row in (*after["message"], *after["scheduled"], *after["dead"]):
             if row.epoch < then.get((row.id, row.queue), 0):

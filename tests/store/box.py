@@ -116,7 +116,7 @@ class Box:
 
     def bring(self, count: int = 500, size: int = 8 * 1024 * 1024) -> int:
         """What the tick of a worker's turn does: bring over what is due. Answers how many."""
-        return self.store.run(scheduled.bring(count, size)).count
+        return self.store.run(scheduled.bring(count, size)).did
 
     def turn(
         self, *settlements: Settlement, queues: Sequence[str] = (QUEUE,), heads: int = 100, **report: Any

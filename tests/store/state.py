@@ -23,8 +23,8 @@ COLUMNS = {
     "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
     "pending": "seq id queue type body stream position subject headers status epoch attempts failures vanished refunds "
     "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
-    "scheduled": "seq id queue type body stream subject headers status epoch dedupe target claimable_at created_at due_at "
-    "deadline",
+    "scheduled": "seq id queue type body stream subject headers status epoch dedupe target claimable_at created_at "
+    "due_at deadline",
     "lease": "seq epoch worker run_end cancel until",
     "stream": "queue name open halted_by halted_at last",
     "queue": "name paused_at",
@@ -156,7 +156,9 @@ def _value(name: str, column: str, value: Any) -> Any:
 
 def check_invariants(store: Store) -> None:
     """Fails with everything that is wrong."""
-    faults = list(broken_invariants(read_all(store, "message", "scheduled", "stream", "lease", "dead", "dedupe")))
+    faults = list(
+        broken_invariants(read_all(store, "message", "scheduled", "stream", "lease", "dead", "dedupe"))
+    )
     assert not faults, "\n".join(faults)
 
 

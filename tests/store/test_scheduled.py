@@ -1,4 +1,4 @@
-"""What is due in more than a minute, or enters a stream later, waits in a table beside `message` and is brought over in time."""
+"""What is due in more than a minute, or enters a stream later, waits beside `message` and is brought over in time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from holdfast.errors import IdTaken, NotFound, Refused
 from holdfast.model.message import NewMessage
 from holdfast.schedules.bringing import Bringer
 from holdfast.store.plans import counting, keys, moving, operator, queries, queues, scheduled, sequences
+from holdfast.store.recognise import recognise
 from tests.store import state
 from tests.store.box import QUEUE, TYPE, Box, done, names, new
 
@@ -106,7 +107,8 @@ def test_a_plain_insert_is_scheduled_too(box: Box) -> None:
     box.subscribe("ledger", "order.*")
     real = datetime.now(UTC).replace(microsecond=0)
     due = real + timedelta(hours=1)
-    text = "insert into {message} (type, body, stream, due_at, queue) values (:type, :body, :stream, :due, :queue) returning id"
+    columns, values = "type, body, stream, due_at, queue", ":type, :body, :stream, :due, :queue"
+    text = f"insert into {{message}} ({columns}) values ({values}) returning id"
     for body, stream, type_, queue in (
         ("plain", None, TYPE, None),
         ("in a stream", "s", TYPE, "ledger"),
@@ -136,9 +138,15 @@ def test_numbers_are_those_of_messages(box: Box) -> None:
     box.send("third", delay=3600.0)
     numbers = [row.seq for row in box.messages()]
     assert len(set(numbers)) == 3
-    assert [row.body for row in sorted(box.messages(), key=lambda row: row.seq)] == ['"first"', '"second"', '"third"']
+    assert [row.body for row in sorted(box.messages(), key=lambda row: row.seq)] == [
+        '"first"',
+        '"second"',
+        '"third"',
+    ]
     assert {each.name: each.stored for each in box.store.run(sequences.look())}["messages"] == max(numbers)
-    assert {each.name: each.stored for each in box.store.run(sequences.look(quick=True))}["messages"] == max(numbers)
+    assert {each.name: each.stored for each in box.store.run(sequences.look(quick=True))}["messages"] == max(
+        numbers
+    )
 
 
 # --- Brought over -----------------------------------------------------------------------------------------------------
@@ -157,7 +165,9 @@ def test_the_oldest_are_brought_over_first(box: Box) -> None:
     assert box.bring() == 0
     work = box.claim()
     assert names(work)[0] == "a"
-    assert {each.message.due_at for each in work} == {box.now - timedelta(minutes=m) for m in (20, 30, 40, 50)}
+    assert {each.message.due_at for each in work} == {
+        box.now - timedelta(minutes=m) for m in (20, 30, 40, 50)
+    }
 
 
 @pytest.mark.covers("X45")
@@ -213,10 +223,8 @@ def test_two_workers_bring_over_different_ones(pg_box: Box) -> None:
         box.send(n, delay=100.0 + n)
     box.pass_time(seconds=300)
     with box.connection() as db:
-        from holdfast.store.recognise import recognise
-
         first = recognise(db).run(box.store.bound(scheduled.bring(2, 10**6)))
-        assert first.count == 2
+        assert first.did == 2
         assert box.bring() == 2  # does not wait
         db.commit()
     assert sorted(stored(box)) == ["0", "1", "2", "3"]

@@ -1,4 +1,4 @@
-"""Scheduled messages that are due: a step of any worker's turn that brings them over into their queues (worker/ticking.py).
+"""Scheduled messages that are due: a step of any worker's turn brings them over into their queues (worker/ticking.py).
 
 With nothing due it reads one entry of an index. What is brought over is the oldest first, a bounded part in one commit.
 Two workers get different messages, and a crash before the commit leaves everything as it was.
@@ -16,7 +16,9 @@ from ..store.plans import scheduled
 AT_ONCE = 500
 BYTES = 8 * 1024 * 1024  # of bodies
 LOOKS_ANEW = 5.0  # seconds between two looks from the very beginning
-SLACK = timedelta(seconds=5)  # what a transaction stores that commits late is due before what was brought over
+SLACK = timedelta(
+    seconds=5
+)  # what a transaction stores that commits late is due before what was brought over
 
 
 class Bringer:
@@ -37,10 +39,10 @@ class Bringer:
         if at is None or at > now:
             return Ticked(0, now, at)
         done = self.store.run(scheduled.bring(AT_ONCE, BYTES, since))
-        if not done.count:  # another worker has it
+        if not done.did:  # another worker has it
             return Ticked(0, now, at)
         self._last = max(done.last, self._last) if self._last and done.last else done.last
-        return Ticked(done.count, now, now, done.queues)  # they are handed out first, then it looks again
+        return Ticked(done.did, now, now, done.queues)  # they are handed out first, then it looks again
 
     def _since(self) -> datetime | None:
         """Where to begin; None: at the very beginning."""

@@ -22,7 +22,8 @@ from .values import as_id
 sql = statements("given")
 
 SQLITE_TAKEN = tuple(
-    f"UNIQUE constraint failed: holdfast_{table}.id, holdfast_{table}.queue" for table in ("message", "scheduled")
+    f"UNIQUE constraint failed: holdfast_{table}.id, holdfast_{table}.queue"
+    for table in ("message", "scheduled")
 )
 POSTGRES_TAKEN = (("message", "message_id"), ("scheduled", "scheduled_id"))
 UNIQUE_VIOLATION = "23505"

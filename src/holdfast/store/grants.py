@@ -105,7 +105,10 @@ def rights(access: Access, schema: str = DEFAULT_SCHEMA) -> list[str]:
                 f"execute on function {_listed(PRODUCES)}",
             ]
         case "viewer":
-            found = [f"select on {_listed((*tables(), *views()))}", f"select on sequence {_listed(sequences())}"]
+            found = [
+                f"select on {_listed((*tables(), *views()))}",
+                f"select on sequence {_listed(sequences())}",
+            ]
         case _:
             assert_never(access)
     return [f"usage on schema {_schema(schema)}", *(in_schema(each, schema) for each in found)]
@@ -154,7 +157,11 @@ def _role(role: str, schema: str) -> str:
 
 
 def _owned(owner: str, schema: str) -> str:
-    values = {"space": quoted(_schema(schema)), "tables": array((*tables(), *views())), "owner": quoted(identifier(owner))}
+    values = {
+        "space": quoted(_schema(schema)),
+        "tables": array((*tables(), *views())),
+        "owner": quoted(identifier(owner)),
+    }
     return part("grants_owner", schema, **values) + ";"
 
 

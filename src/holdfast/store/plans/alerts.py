@@ -49,7 +49,10 @@ def backlog(late: float) -> Plan[list[tuple[str, bool, UUID, datetime, int]]]:
     """By queue: is it paused, which message waits longest and since when, how many wait longer than `late`."""
     before = yield from ago(late)
     rows = yield sql("alert_backlog", before=before, limit=COUNT_MAX, queues=QUEUES_MAX)
-    found = {queue: (bool(paused), as_id(id), instant(since), int(count)) for queue, paused, id, since, count in rows}
+    found = {
+        queue: (bool(paused), as_id(id), instant(since), int(count))
+        for queue, paused, id, since, count in rows
+    }
     # What is due and not brought over waits, too.
     for queue, paused, id, since, count in (yield sql("alert_scheduled", before=before, limit=COUNT_MAX)):
         one = bool(paused), as_id(id), instant(since), int(count)

@@ -1,4 +1,4 @@
-"""Scheduled messages: what is due in more than a minute, and what enters a stream later, waits in a table beside `message`.
+"""Scheduled messages: what is due in more than a minute, or enters a stream later, waits in a table beside `message`.
 
 The tick brings it over when it is due. A command about a scheduled message takes it back into `message`, does what it
 does with any message, and puts by what still waits for its time. So no other plan has to know both tables.
@@ -23,7 +23,7 @@ LEFT_MAX = 500
 class Brought(NamedTuple):
     """What was brought over: how many, the time of the last, and the queues that got something."""
 
-    count: int
+    did: int
     last: datetime | None = None
     queues: tuple[str, ...] = ()
 
@@ -63,9 +63,7 @@ def recall(seqs: Sequence[int]) -> Plan[list[int]]:
 
 def recall_ids(ids: Sequence[UUID]) -> Plan[list[int]]:
     """The same for all deliveries of messages."""
-    return (
-        yield from _recall([seq for (seq,) in (yield sql("scheduled_of", ids=[str(id) for id in ids]))])
-    )
+    return (yield from _recall([seq for (seq,) in (yield sql("scheduled_of", ids=[str(id) for id in ids]))]))
 
 
 def recall_queue(queue: str, limit: int) -> Plan[list[int]]:
