@@ -154,7 +154,7 @@ class Stand:
         """Start workers and hold them at the gate until all are ready."""
         self.gates += 1
         # Our supervisor starts its processes itself; everybody else's are started by us.
-        supervised = self.contestant.adapter == "holdfast"
+        supervised = self.contestant.adapter in ("holdfast", "flows_holdfast")
         workers = [
             self.start("work", processes=processes if supervised else 1)
             for _ in range(1 if supervised else processes)

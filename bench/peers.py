@@ -21,7 +21,10 @@ PINS = {
     "celery": ["celery==5.7.0", "kombu==5.7.0", "amqp==5.4.2"],
     "dramatiq": ["dramatiq[rabbitmq]==2.2.1", "pika==1.4.4"],
 }
-CLIENTS = {"aio-pika": ["aio-pika==10.2.1"]}  # measured by bench/delivery.py alone
+CLIENTS = {  # measured by bench/delivery.py and bench/orchestrations.py alone
+    "aio-pika": ["aio-pika==10.2.1"],
+    "absurd": ["absurd-sdk==0.5.1", "absurdctl==0.5.1", "psycopg[binary]==3.3.8"],
+}
 INSTALL_SECONDS = 600
 
 

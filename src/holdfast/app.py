@@ -29,7 +29,7 @@ from .model.schedule import Definition, Fired
 from .orchestrations.declaring import Declaring
 from .orchestrations.messages import Pen
 from .orchestrations.outside import Orchestrations
-from .orchestrations.turns import Memory, Place
+from .orchestrations.place import Memory, Place
 from .publishing import Publishing
 from .requests.hooks import Pen as RequestPen
 from .requests.outside import Requests
@@ -206,7 +206,8 @@ class Holdfast(Declares, Asks, Recurs, Works):
             self.publishing, self._by_hand = self._in_store()
 
     def close(self) -> None:
-        """Close the connections that this process has."""
+        """Close the connections that this process has, and drop instances of orchestrations from its memory."""
+        self.orchestrations.place.memory.forget()
         self.breakers.close()
         self.store.close()
 

@@ -167,6 +167,8 @@ def test_a_real_outage(shop: Service, own_broker: brokers.Broker) -> None:
         publish(customer, 10, 1)
         published += 10
         time.sleep(1.0)
+    tried = [each - away for each in shop.wire.attempts if each >= away]
+    print("attempts", len(tried), most_in_a_minute(tried, after=60.0), [round(x) for x in tried][:200])
     assert sent(lab) == 100
     assert lab.rows("lease") == []
     own_broker.start()

@@ -316,6 +316,7 @@ async def test_what_was_read_ahead_waits_for_what_came_before_it(
     """The next batch is read while one is stored. If that cannot be stored, both go back, and the order is kept."""
     monkeypatch.setattr(intake, "AWAY", 0.1)
     monkeypatch.setattr(intake, "BATCH", 5)
+    monkeypatch.setattr(intake, "SLICE", 5)
     monkeypatch.setattr(intake, "STORE_PAUSES", (0.02,))
     seen = listening(app)
     inbox = app.inbox("billing", broker, queue="q", stream="{partitionkey}")

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Flow, NotEnded, NotFound, OrchestrationFailed, Refused, UsageError
+from holdfast import Flow, Holdfast, NotEnded, NotFound, OrchestrationFailed, Refused, UsageError
 from holdfast.bodies.keys import new_key
 from holdfast.operations import orchestrations
+from holdfast.store.statement import Statement
 from tests.orchestrations.test_on_the_engine import Shop
 from tests.store.state import check_invariants
+from tests.worker.lab import auntil
 
 
 @pytest.fixture
@@ -391,3 +393,35 @@ def test_nothing_is_resumed_while_a_worker_has_its_message(
     shop.of.signal("h", "go", "on")
     shop.drain()
     assert shop.of.result("h") == "on"
+
+
+@pytest.mark.covers("X62")
+def test_a_status_that_is_no_json_does_not_hide_the_list(shop: Shop) -> None:
+    fulfil, _, _ = declared(shop)
+    for id in ("bad", "good"):
+        shop.of.start(fulfil, 1, id=id)
+    shop.drain()
+    table = "holdfast_instance" if shop.app.store.has_one_writer else "holdfast.instance"
+
+    def spoilt() -> Any:
+        yield Statement(f"update {table} set status = 'no json' where id = 'bad'")
+
+    shop.app.store.run(spoilt())
+    found = {each.id: each.status for each in shop.app.operations.orchestrations.list()}
+    assert found == {"bad": "no json", "good": {"step": "waiting", "n": 1}}
+
+
+@pytest.mark.one_postgres
+async def test_what_waits_in_memory_is_dropped_when_the_block_ends(url: str) -> None:
+    """Else each instance that waits is a warning of asyncio at the end of the process."""
+    app = Holdfast(url)
+
+    @app.orchestration(version="1")
+    async def waits(n: int, flow: Flow) -> int:
+        return await flow.signal("go", int)
+
+    async with app.running():
+        id = await app.orchestrations.astart(waits, 1)
+        await auntil(lambda: app.orchestrations.status(id).turn)
+    assert len(app.orchestrations.place.memory.cache) == 0
+    app.close()

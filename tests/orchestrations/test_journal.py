@@ -157,7 +157,8 @@ def test_a_turn_in_parts() -> None:
     start = Started("m0", 1, None, "i/0")
     first = instance.turn([start], START, more=True)
     assert isinstance(first, Turn)
-    assert first.asks[0].options.inline
+    assert first.asks == ()
+    assert [ask.number for ask in instance.inline()] == [1]
     second = instance.turn([Answered("", 2, 0, 1, '"A"')], START, more=True)
     assert isinstance(second, Turn)
     assert [row.key[2:] for row in (first.row, second.row)] == [(1, 0), (1, 1)]
@@ -255,7 +256,7 @@ def test_what_an_instance_waits_for() -> None:
     instance.turn([Started("m0", 1, None, "i/0")], START)
     waiting = instance.waits()
     assert [(ask.number, type(ask.command).__name__, ask.input) for ask in waiting.asks] == [
-        (1, "Call", '"a"'), (2, "Timer", None),
+        (1, "Inline", '"a"'), (2, "Timer", None),
     ]  # fmt: skip
     assert waiting.signals == ("approved",)
     instance.close()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
-from holdfast.model.request import RequestState
+from holdfast.model.request import Happening, RequestState
+from holdfast.requests.hooks import hook_id
 from holdfast.store.plans import requests
 from holdfast.store.statement import Plan, Statement
 
@@ -23,7 +24,8 @@ def stored(id: UUID, messages: str) -> Plan[tuple[requests.Whole, list[requests.
     assert whole is not None
     results = yield from requests.results(id, 100)
     rows = yield Statement(f"select queue, id from {messages} order by 1")
-    assert all(str(row[1]) == str(uuid5(id, row[0].rpartition(".")[2])) for row in rows)
+    at = whole.held.created_at
+    assert all(str(row[1]) == str(hook_id(id, at, Happening(row[0].rpartition(".")[2]))) for row in rows)
     return whole, results, [row[0].rpartition(".")[2] for row in rows]
 
 

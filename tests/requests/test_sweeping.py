@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from holdfast import Holdfast
-from holdfast.model.request import RequestState
+from holdfast.model.request import TIMEOUT, Happening, RequestState
+from holdfast.operations import Filter
 from holdfast.requests import Request
+from holdfast.requests.hooks import hook_id
 from holdfast.requests.sweeping import step
 from holdfast.rules.rhythm import LOOKS_EVERY
 from tests.requests.desk import Desk
+from tests.requests.desk import desk as made
 
 TICK = timedelta(microseconds=1)
 
@@ -39,6 +45,62 @@ def test_a_worker_knows_the_moment_at_which_to_look(desk: Desk) -> None:
     ended = sweep()
     assert (ended.did, ended.next_at, ended.queues) == (1, None, ("grading.failed",))
     assert LOOKS_EVERY <= 60
+
+
+@pytest.mark.covers("X61", "X62")
+def test_a_request_that_cannot_be_ended_does_not_hold_up_the_others(desk: Desk) -> None:
+    """A message of somebody else's has the id of its hook, and is pending in the hook's queue."""
+    app = desk.app
+    app.prepare()
+    bad = app.request(desk.grading, 1, variant="writing").id
+    good = [app.request(desk.grading, n, variant="writing").id for n in range(3)]
+    hook = hook_id(bad, app.requests.get(bad).created_at, Happening.FAILED)
+    app.publish("something.else", id=hook, queue="grading.failed")
+    desk.clock.advance(minutes=21)
+    sweep = step(lambda: app.store, app.requests.pen)
+    assert sweep().did == 3
+    assert {app.requests.get(id).state for id in good} == {RequestState.FAILED}
+    assert app.requests.get(bad).state is RequestState.OPEN
+    app.operations.messages.cancel(hook)
+    desk.clock.advance(minutes=2)
+    assert sweep().did == 1
+    assert app.requests.get(bad).reason == TIMEOUT
+
+
+@pytest.mark.covers("X62")
+@pytest.mark.parametrize("column", ["deadline", "created_at", "soft_at"])
+def test_a_row_that_cannot_be_read_does_not_hold_up_the_others(sqlite_path: Path, column: str) -> None:
+    """SQLite keeps any text in any column; PostgreSQL has constraints for what no worker could read."""
+    desk = made(f"sqlite:///{sqlite_path}")
+    app = desk.app
+    app.prepare()
+    bad = app.request(desk.grading, 1, variant="writing").id
+    good = app.request(desk.grading, 2, variant="writing").id
+    with sqlite3.connect(sqlite_path) as db:
+        db.execute(f"update holdfast_request set {column} = 'soon' where id = ?", [str(bad)])
+    db.close()
+    desk.clock.advance(minutes=21)
+    step(lambda: app.store, app.requests.pen)()
+    assert app.requests.get(good).state is RequestState.FAILED
+    app.operations.status()
+    app.operations.doctor()
+    assert app.operations.requests.list()
+    app.close()
+
+
+@pytest.mark.covers("X61")
+def test_an_id_that_is_used_again_when_its_request_is_gone_calls_the_hook_again(desk: Desk) -> None:
+    app, own = desk.app, uuid4()
+    app.prepare()
+    app.operations.queues.pause("grading.failed")
+    sweep = step(lambda: app.store, app.requests.pen)
+    for _ in range(2):
+        assert not app.request(desk.grading, 1, variant="writing", id=own).duplicate
+        desk.clock.advance(minutes=21)
+        assert sweep().did == 1
+        desk.clock.advance(days=400)
+        app.operations.housekeeping()
+    assert len(app.operations.messages.find(Filter(queue="grading.failed"))) == 2
 
 
 @pytest.mark.covers("X33", "V39")

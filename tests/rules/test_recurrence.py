@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from datetime import time as clock
 from itertools import pairwise
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -281,12 +281,17 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
 
 @pytest.mark.covers("X54")
 def test_the_id_follows_from_incarnation_and_key_alone() -> None:
-    one, other = UUID(int=1), UUID(int=2)
-    assert occurrence_id(one, "2026-03-14") == UUID("488e3c81-b6b9-50a7-b24a-bf98fab7046c")
+    one, other = UUID(int=1).bytes, UUID(int=2).bytes
+    assert occurrence_id(one, "2026-03-14") == "488e3c81-b6b9-50a7-b24a-bf98fab7046c"
     assert occurrence_id(one, "2026-03-14") == occurrence_id(one, "2026-03-14")
     assert (
         len({occurrence_id(each, key) for each in (one, other) for key in ("2026-03-14", "2026-03-15")}) == 4
     )
+
+
+@given(incarnation=st.uuids(), key=st.text(max_size=30))
+def test_the_id_is_the_uuid_of_version_5(incarnation: UUID, key: str) -> None:
+    assert occurrence_id(incarnation.bytes, key) == str(uuid5(incarnation, key))
 
 
 def test_what_names_an_occurrence() -> None:

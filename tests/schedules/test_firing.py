@@ -13,7 +13,7 @@ from holdfast import InvalidSettings, UsageError, cron, daily, every, yearly
 from holdfast.bodies.keys import new_key
 from holdfast.errors import InvalidMessage
 from holdfast.rules.tick import LIMIT
-from holdfast.schedules import ticker
+from holdfast.schedules import deciding, ticker, zones
 from holdfast.store.plans import schedules
 from tests.schedules.desk import Desk, at
 
@@ -326,7 +326,9 @@ def test_what_two_ticks_decide_about_one_row_is_stored_once(desk: Desk) -> None:
     desk.app.set_schedule("x", daily("06:00"), "due")
     desk.later(days=3)
     first = desk.ticker()
-    steps = first._decide(desk.app.store.read(schedules.due([], True, 500, 10**6)))
+    found = desk.app.store.read(schedules.due([], True, 500, 10**6))
+    assert found is not None
+    steps = first._decide(found)
     assert len(steps[0].fires) == 3
     assert desk.tick().did == 1
     late = desk.app.store.run(schedules.apply(steps))
@@ -340,14 +342,14 @@ def test_one_that_the_database_refuses_does_not_hold_up_the_others(
 ) -> None:
     for name in ("a", "bad", "c"):
         desk.app.set_schedule(name, daily("06:00"), "due", {"of": name})
-    real = ticker.messages
+    real = deciding.messages
 
     def spoilt(row: Any, *more: Any) -> Any:
         """What cannot be stored: a message without a type."""
         made = real(row, *more)
         return tuple(each._replace(type=None) for each in made) if row.name == "bad" else made
 
-    monkeypatch.setattr(ticker, "messages", spoilt)
+    monkeypatch.setattr(deciding, "messages", spoilt)
     desk.later(days=1)
     step = desk.ticker()
     for _ in range(4):
@@ -367,3 +369,77 @@ def test_headers_that_cannot_be_read_fail_their_schedule_alone(desk: Desk) -> No
     desk.tick()
     assert (desk.row("bad").fired, desk.row("good").fired) == (0, 1)
     assert desk.row("bad").error is not None
+
+
+@pytest.mark.covers("X62")
+def test_a_row_that_no_statement_can_change_does_not_hold_up_the_others(desk: Desk) -> None:
+    """PostgreSQL counts a row's changes in 32 bits; SQLite counts on."""
+    for name in ("bad", "good"):
+        desk.app.set_schedule(name, daily("06:00"), "due")
+    _execute(desk, "update {} set version = 2147483647 where name = 'bad'")
+    step = desk.ticker()
+    for _ in range(3):
+        desk.later(days=1)
+        step()
+    assert desk.row("good").fired == 3
+    bad = desk.row("bad")
+    assert bad.fired == 3 if desk.app.store.has_one_writer else bad.error is not None
+    desk.later(days=1)
+    assert step().did == (2 if desk.app.store.has_one_writer else 1)
+
+
+@pytest.mark.covers("X62")
+def test_a_row_that_no_statement_can_change_does_not_hold_up_newer_zone_data(desk: Desk) -> None:
+    for name in ("bad", "good"):
+        desk.app.set_schedule(name, daily("06:00", zone="Europe/Berlin"), "due")
+    _execute(desk, "update {} set zones = '2000a'")
+    _execute(desk, "update {} set version = 2147483647 where name = 'bad'")
+    desk.tick()
+    assert desk.row("good").zones == zones.version()
+    desk.later(days=1)
+    desk.tick()
+    assert desk.row("good").fired == 1
+
+
+@pytest.mark.covers("X62")
+def test_a_body_that_is_empty_fails_its_schedule_alone(desk: Desk) -> None:
+    for name in ("bad", "good"):
+        desk.app.set_schedule(name, daily("06:00"), "due")
+    _execute(desk, "update {} set body = '' where name = 'bad'")
+    step = desk.ticker()
+    for _ in range(3):
+        desk.later(days=1)
+        step()
+    assert desk.row("good").fired == 3
+    assert desk.row("bad").error is not None
+
+
+def test_a_schedule_whose_rule_cannot_be_read_is_shown(desk: Desk) -> None:
+    desk.app.set_schedule("bad", daily("06:00"), "due")
+    _execute(desk, "update {} set rule = 'never on Sundays' where name = 'bad'")
+    desk.later(days=1)
+    desk.tick()
+    shown = desk.app.operations.schedules.show("bad")
+    assert shown.state.state == "failed"
+    assert shown.next == ()
+
+
+@pytest.mark.one_postgres
+def test_a_backfill_publishes_a_bounded_number_of_bytes_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.app.set_schedule("large", daily("06:00"), "due", "x" * 1000)
+    desk.later(days=10)
+    desk.app.operations.schedules.pause("large")
+    sizes: list[int] = []
+    real = schedules.fire
+
+    def fire(fires: Any) -> Any:
+        sizes.append(sum(len(each.body) for each in fires))
+        return real(fires)
+
+    monkeypatch.setattr("holdfast.operations.schedules.BYTES", 3500)
+    monkeypatch.setattr(schedules, "fire", fire)
+    done = desk.app.operations.schedules.backfill("large", zones.moment(desk.at), desk.clock.instant)
+    assert done.published == 10
+    assert max(sizes) <= 3500

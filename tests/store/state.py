@@ -25,7 +25,7 @@ COLUMNS = {
     "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
     "scheduled": "seq id queue type body stream subject headers status epoch dedupe target claimable_at created_at "
     "due_at deadline",
-    "lease": "seq epoch worker run_end cancel until",
+    "lease": "seq epoch worker run_end cancel until progress",
     "stream": "queue name open halted_by halted_at last",
     "queue": "name paused_at",
     "subscription": "pattern queue",

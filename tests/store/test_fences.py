@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.work import Leased
+from holdfast.store.plans import engine
 from tests.store.box import (
     Box,
     cancelled,
@@ -44,6 +45,16 @@ def test_the_old_holder_changes_nothing(box: Box, ending: object, stream: str | 
     before = [box.read(table) for table in ("message", "lease", "stream", "dead", "history")]
     assert box.settle(ending(old), worker="slow") == {old.message.seq}  # type: ignore[operator]
     assert [box.read(table) for table in ("message", "lease", "stream", "dead", "history")] == before
+
+
+def test_the_old_holder_says_nothing_of_how_far_it_is(box: Box) -> None:
+    old, new_one = taken_over(box, None)
+    seq = old.message.seq
+    box.store.run(engine.progress({(seq, old.epoch): "old", (seq + 1, new_one.epoch): "nobody's"}))
+    assert [each.progress for each in box.read("lease")] == [None]
+    box.store.run(engine.progress({(seq, new_one.epoch): "new"}))
+    box.store.run(engine.progress({(seq, old.epoch): "old"}))
+    assert [each.progress for each in box.read("lease")] == ["new"]
 
 
 @pytest.mark.parametrize("stream", [None, "s"])

@@ -328,6 +328,17 @@ def test_a_producer_starts_signals_and_cancels_orchestrations(roles: Roles) -> N
         low.orchestrations.start(started, id="one")
     low.orchestrations.cancel("three", "no")
     for text in (
+        "select holdfast.start_orchestration('waits@1', id => 'four')",
+        "select holdfast.signal_orchestration('four', 'word', '\"by SQL\"')",
+        "select holdfast.start_orchestration('waits@1', id => 'five')",
+        "select holdfast.cancel_orchestration('five', 'no')",
+    ):
+        roles.run(text, "producer")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        roles.run(
+            "select holdfast.tell_instance('four', 'waits@1', gen_random_uuid(), 'x', '1', null)", "producer"
+        )
+    for text in (
         "select * from holdfast.instance", "select * from holdfast.journal", "delete from holdfast.instance",
         "update holdfast.instance set state = 'completed'", "insert into holdfast.journal values ('x', 0, 1, 0, 'x')",
     ):  # fmt: skip
@@ -337,6 +348,8 @@ def test_a_producer_starts_signals_and_cancels_orchestrations(roles: Roles) -> N
     for _ in range(2):
         drain(app)
     assert app.orchestrations.result("two") == "mine"
+    assert app.orchestrations.result("four") == "by SQL"
+    assert app.orchestrations.status("five").state == "cancelled"
     assert app.orchestrations.status("three").state == "cancelled"
     assert app.orchestrations.status("one").attributes == {"customer": "17"}
     app.orchestrations.place.memory.forget()

@@ -1,4 +1,4 @@
-"""Migration 0021 takes what was scheduled out of `message`, loses nothing, and leaves what somebody has tried."""
+"""Migration 0023 takes what was scheduled out of `message`, loses nothing, and leaves what somebody has tried."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.databases import server
 from tests.store import state
 from tests.store.box import Box, names
 
-STEP = 21
+STEP = 23
 HOUR = timedelta(hours=1)
 # name: queue, target, stream, when it is claimable (None: never), failures
 ROWS: dict[str, tuple[str | None, str | None, str | None, timedelta | None, int]] = {
@@ -44,7 +44,7 @@ def before(dialect: Dialect, now: datetime) -> list[str]:
     if dialect == "postgres":
         made.insert(0, "create schema holdfast")
         first = next(n for n, text in enumerate(made) if "schema_version" in text)
-        made.insert(first, "insert into holdfast.schema_version values (20, '')")
+        made.insert(first, "insert into holdfast.schema_version values (22, '')")
         made.insert(
             first, "create table holdfast.schema_version (version int not null, functions text not null)"
         )
@@ -54,7 +54,7 @@ def before(dialect: Dialect, now: datetime) -> list[str]:
         )
     else:
         made.append("create table holdfast_schema (version integer primary key, applied_at text not null)")
-        made.append("insert into holdfast_schema values (20, 'then')")
+        made.append("insert into holdfast_schema values (22, 'then')")
 
     def at(when: datetime | None) -> str:
         if when is None:

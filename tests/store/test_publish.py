@@ -301,3 +301,50 @@ def test_whoever_sleeps_is_woken_and_nobody_else(
         box.publish(*messages)
         told = list(ear.notifies(timeout=0.2, stop_after=1))
     assert bool(told) == (asleep == QUEUE)
+
+
+# --- Many at once ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queues", [[], ["a"], ["a", "b"], ["unordered", "a"]])
+@pytest.mark.covers("W2", "X42", "X43")
+def test_many_of_one_type_are_stored_as_each_alone(empty_box: Box, queues: list[str]) -> None:
+    """Messages of one type in one call have a statement of their own, and one alone has not."""
+    box = empty_box
+    for queue in queues:
+        (box.subscribe_unordered if queue == "unordered" else box.subscribe)(queue, "t.*", "t.x")
+    kinds = [
+        {
+            "stream": f"s{n % 3}" if n % 2 else None,
+            "subject": "c 7",
+            "headers": '{"k":1}',
+            "dedupe": f"k{n % 10}",
+        }
+        for n in range(12)
+    ]
+    together = [new(n, type="t.x", **kind) for n, kind in enumerate(kinds)]
+    answers = box.publish(*together)
+    assert [each.duplicate for each in answers] == [False] * 10 + [True] * 2
+    assert [each.id for each in answers[10:]] == [together[0].id, together[1].id]
+    found = rows_of(box)
+    assert len(found) == 10 * max(1, len(queues))
+    for table in ("message", "dedupe", "stream"):
+        box.query(f"delete from {{{table}}} where 1 = 1 returning 1")
+    alone = [new(n, type="t.x", **kind) for n, kind in enumerate(kinds)]
+    for each in alone:
+        box.publish(each)
+    assert found == rows_of(box)
+
+
+def rows_of(box: Box) -> list[tuple[object, ...]]:
+    """What is stored of each message, in order, without what differs from call to call."""
+    rows = sorted(box.messages(), key=lambda row: (row.queue or "", row.seq))
+    left_out = ("seq", "id", "position", "claimable_at", "created_at", "xact")
+    return [
+        (
+            *(value for name, value in row.items() if name not in left_out),
+            row.position is None,
+            row.xact is None,
+        )
+        for row in rows
+    ]

@@ -306,6 +306,7 @@ def test_the_engine_calls_none_of_it(victim: Callable[[str], PostgresStore], pos
     plain_later(box)
     operate(box)
     turn(box)
+    by_sql(box)
     ask(box)
     store.close()
     with psycopg.connect(postgres_dsn, autocommit=True) as db:
@@ -345,6 +346,18 @@ def turn(box: Box) -> None:
     box.send("x", queue="turns")
     leased = box.claim_one("turns")
     assert box.settle(concluded(leased, delivery.Returned(delta=Delta("turns", (row,))))) == set()
+
+
+def by_sql(box: Box) -> None:
+    """Orchestrations started, signalled and cancelled by plain SQL."""
+    with box.connection() as db:
+        db.execute("insert into holdfast.queue (name) values ('q@1') on conflict (name) do nothing")
+        for call in (
+            "start_orchestration('q@1', '1', 'three', now(), '{\"a\": \"b\"}')",
+            "signal_orchestration('three', 'go', '1')", "cancel_orchestration('three', 'no')",
+        ):  # fmt: skip
+            db.execute(f"select holdfast.{call}")
+        db.commit()
 
 
 def ask(box: Box) -> None:

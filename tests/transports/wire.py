@@ -10,6 +10,7 @@ import re
 import socket
 import struct
 import threading
+import time
 
 
 class Wire:
@@ -23,6 +24,7 @@ class Wire:
         self.port = self._listener.getsockname()[1]
         self.url = f"{found[1]}127.0.0.1:{self.port}{found[4] or '/'}"
         self.cuts = 0
+        self.attempts: list[float] = []  # when somebody connected, on the monotonic clock
         self._is_down = False
         self._is_swallowing = False
         self._keeps_answers = False
@@ -76,6 +78,7 @@ class Wire:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            self.attempts.append(time.monotonic())
             try:
                 if self._is_down:
                     raise OSError

@@ -317,6 +317,7 @@ async def fulfil(order: Order, flow: Flow) -> int:
     await charge.using(retri="patient")(order)  # refused: retry
     await charge.using(retry="patiently")(order)  # refused: no such profile
     await charge.using(timeout=5)(refund)  # refused: still an Order
+    await charge.using(inline="always")(order)  # refused: True, False or "turn"
     word: int = await flow.signal("approved", str)  # refused: text
     await flow.map(charge, [refund])  # refused: Orders
     await flow.first(order=order)  # refused: something to wait for
@@ -327,6 +328,11 @@ async def fulfil(order: Order, flow: Flow) -> int:
     await fulfil(refund)  # refused: an Order
     fulfil.start("order")  # refused: an Order
     print(text, word)
+    return 1
+
+
+@app.activity(inline="each")  # refused: True, False or "turn"
+async def price(order: Order) -> int:
     return 1
 
 

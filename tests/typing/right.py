@@ -468,6 +468,8 @@ async def fulfil(order: Order, flow: Flow) -> Receipt:  # accepted: an orchestra
             retry="patient", timeout=5
         )  # accepted: other options
         receipt = await patient(order)
+        receipt = await charge.using(inline=True)(order)  # accepted: inside the turn
+        receipt = await charge.using(inline="turn")(order)  # accepted: recorded with the turn
         async with asyncio.timeout(60):
             word: str = await flow.signal("approved", str)  # accepted: a signal
         async with asyncio.TaskGroup() as group:
@@ -509,6 +511,11 @@ async def renamed(order: Order) -> None: ...
 
 
 careful = Holdfast("sqlite:///shop.db", require_on=True)  # accepted: on= is never forgotten
+
+
+@app.activity(inline="turn")  # accepted: inside the turn
+async def price(order: Order) -> int:
+    return 1
 
 
 @app.activity(on_dead="wait")  # accepted: its instance waits for a redrive

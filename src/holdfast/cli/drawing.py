@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,13 @@ from . import show
 from .tables import age, shortened
 
 if TYPE_CHECKING:
+    from ..model.progress import Progress
     from ..orchestrations.steps import Fan, Step
 
 LINE = 100  # columns in a pipe
 LABEL = 24
 BAR_MIN = 16
+ROOM = 30  # columns of a progress bar
 ENDS = 20  # columns behind the bar
 SIGNS = {"answered": "█", "failed": "▓", "fired": "─", "withdrawn": "░", "open": "▒", "recorded": "•"}
 COLOURS = {"failed": "red", "open": "yellow", "withdrawn": "bright_black"}
@@ -68,18 +70,31 @@ def length(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else age(seconds)
 
 
-def progress(fans: Sequence[Fan]) -> None:
-    """A progress bar for each activity that was called often and is not done."""
-    open_ones = [each for each in fans if each.ended < each.asked]
-    if not open_ones:
+def progress(fans: Sequence[Fan], said: Mapping[str, Progress]) -> None:
+    """A bar for each activity that was called often and is not done, and for each call that says how far it is."""
+    bars: list[tuple[str, float | None, str]] = [
+        (each.name, each.ended / each.asked, f"{each.ended:,} of {each.asked:,}{failures(each)}")
+        for each in fans
+        if each.ended < each.asked
+    ]
+    bars += [(label, each.share, str(each)) for label, each in said.items()]
+    if not bars:
         return
     show.plain("")
-    label = min(LABEL, max(len(each.name) for each in open_ones))
-    room = 30
-    for each in open_ones:
-        full = room * each.ended // each.asked
-        failed = f", {each.failed:,} failed" if each.failed else ""
-        name = shortened(show.clean(each.name), label)
-        show.plain(
-            f"{name:<{label}}  {'█' * full}{'░' * (room - full)}  {each.ended:,} of {each.asked:,}{failed}"
-        )
+    label = min(LABEL, max(len(name) for name, _, _ in bars))
+    for name, share, text in bars:
+        drawn = "" if share is None else f"{filled(share)}  "
+        show.plain(f"{shortened(show.clean(name), label):<{label}}  {drawn}{show.clean(text)}")
+
+
+def filled(share: float) -> str:
+    """
+    >>> filled(0.5)
+    '███████████████░░░░░░░░░░░░░░░'
+    """
+    full = int(ROOM * share)
+    return "█" * full + "░" * (ROOM - full)
+
+
+def failures(fan: Fan) -> str:
+    return f", {fan.failed:,} failed" if fan.failed else ""

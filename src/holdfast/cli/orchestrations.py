@@ -157,7 +157,7 @@ def show_(
     if dossier.steps:
         show.plain("")
         drawing.timeline(dossier.steps, at, limit)
-    drawing.progress(dossier.fans)
+    drawing.progress(dossier.fans, dossier.progress)
     if dossier.unread is not None:
         show.sentence(dossier.unread, "! ", fg="red")
     if dossier.state.ended_at is None:

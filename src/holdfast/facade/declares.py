@@ -21,6 +21,7 @@ from ..operations.letters import DeadLetter, hook
 from ..orchestrations.declared import ActivityDeclaration, OnDeadLetter, OrchestrationDeclaration
 from ..orchestrations.declaring import ActivityKeywords
 from ..orchestrations.failures import Errors
+from ..orchestrations.host import Inlined
 from ..rules import aftermath
 from ..rules.aftermath import CopyTo
 from ..rules.breaker import BreakerOptions
@@ -125,15 +126,18 @@ class Declares(Publishes, Protocol):
 
     def activity(
         self, *, name: str | None = None, returns: Errors | None = None, on_dead: OnDeadLetter = "answer",
-        **options: Unpack[ActivityKeywords],
+        inline: Inlined = False, **options: Unpack[ActivityKeywords],
     ) -> ActivityDeclaration:  # fmt: skip
         """Declare the function below as an activity: a handler that orchestrations call and whose result they get.
 
         It has the queue of its name and takes the options of a handler. `returns` names exceptions that calling code
         gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed. With
         `on_dead="wait"` a dead letter is no answer: the instance waits until somebody redrives or discards it.
+
+        `inline=True` runs it inside the turn, without a message; its result is stored before the next one starts.
+        `inline="turn"` stores results with the turn: after a crash all activities of the turn are run again.
         """
-        return self._declaring.activity(name, returns or {}, on_dead, options)
+        return self._declaring.activity(name, returns or {}, on_dead, inline, options)
 
     def orchestration(
         self, *, version: str = "1", name: str | None = None, returns: Errors | None = None,

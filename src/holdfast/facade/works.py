@@ -95,6 +95,7 @@ class Works(Publishes, Protocol):
             try:
                 await task
             finally:
+                self.orchestrations.place.memory.forget()
                 await self.store.aclose()
 
     def prepare(self) -> None:

@@ -8,13 +8,15 @@ is one of three protocols: with one message (SingleConsumer), with many (BatchCo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
+from uuid import UUID
 
 from ..bodies.keys import Keys
 from ..clock import Clock
 from ..model.limits import Breaker, Door, SharedRate, SharedSlots
+from ..model.progress import Progress
 from ..model.work import Leased, Left
 from ..rules.catchup import CatchUp
 from ..rules.delivery import Ending
@@ -110,6 +112,18 @@ class BatchConsumer(Decoding, Protocol):
         ...
 
 
+class Later(Protocol):
+    """A run that goes on beside its call: the others do not wait for it. One of the two is called."""
+
+    async def endings(self) -> Sequence[Ending]:
+        """How its messages ended. Cancelled when the run is stopped."""
+        ...
+
+    def drop(self) -> None:
+        """The call was stopped before this run could go on."""
+        ...
+
+
 class Ran(Protocol):
     """What a call with runs knows about itself."""
 
@@ -125,6 +139,10 @@ class Ran(Protocol):
         """It is over, and waits for the others to be handed in."""
         ...
 
+    def in_thread(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        """What a function gives that blocks, in one of the worker's threads."""
+        ...
+
 
 @runtime_checkable
 class RunConsumer(Consumer, Protocol):
@@ -132,11 +150,12 @@ class RunConsumer(Consumer, Protocol):
 
     async def call_runs(
         self, queue: str, runs: Sequence[Sequence[Leased]], ran: Ran
-    ) -> Sequence[Sequence[Ending]]:
+    ) -> Sequence[Sequence[Ending] | Later]:
         """Handle many messages of one queue: at most `batch`, and about 4 MiB, in runs that are each in order.
 
         Returns how each of them ended, in the same shape. Of each run the endings count up to the first after which
         its stream cannot go on; what is behind that goes back as it was. `ran()` is the seconds since the call began.
+        A run that takes long may be answered with a `Later`.
         """
         ...
 
@@ -151,6 +170,15 @@ class EndsMore(RunConsumer, Protocol):
 
     def left_now(self, leased: Leased, ending: Ending) -> Left | None:
         """The same, for workers written by hand."""
+        ...
+
+
+@runtime_checkable
+class TellsProgress(Consumer, Protocol):
+    """A consumer whose function may say how far it has come: an activity."""
+
+    def progress_text(self, message: UUID, progress: Progress) -> str:
+        """As it is stored beside the lease; sealed where the application has keys."""
         ...
 
 

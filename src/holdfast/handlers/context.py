@@ -13,6 +13,7 @@ from ..bodies.drafts import Draft
 from ..clock import DatabaseTime
 from ..errors import UsageError
 from ..model.message import Dedupe, NewMessage, Published
+from ..model.progress import Progress, progress
 from ..model.schedule import Occurrence, occurrence_of
 from ..model.work import Delta, Leased
 
@@ -48,6 +49,7 @@ class Settling(Protocol):
     def complete(self, ctx: Context, on: object) -> None: ...
     async def acomplete(self, ctx: Context, on: object) -> None: ...
     def transaction(self, ctx: Context, kind: Kind[Any] | None) -> Transaction[Any]: ...
+    def progressed(self, ctx: Context, progress: Progress) -> None: ...
 
 
 class TransactionConnection(Protocol):
@@ -235,6 +237,13 @@ class Context:
         self._emits = [each for each in self._emits if each is not self._answered]
         self._emits += [] if answer is None else [answer]
         self._answered, self._has_answered = answer, True
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """In a long activity: how far it has come. `holdfast orchestrations show` and `why` draw it as a bar.
+
+        It is stored with the next heartbeat, so a call costs next to nothing; the last one counts.
+        """
+        self._settling.progressed(self, progress(done, total, note))
 
     def _settle(self) -> None:
         """Called before it is settled in the handler's transaction."""

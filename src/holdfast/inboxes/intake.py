@@ -45,7 +45,11 @@ log = Log("holdfast.inbox")
 T = TypeVar("T")
 Read = tuple[Incoming, NewMessage | Stillborn]  # what arrived, and what is stored of it
 
-BATCH = 500  # messages that are stored in one commit
+BATCH = 1000  # messages that are stored in one commit, at most
+SLICE = 250  # messages that are read without a pause: the loop has other work
+GATHERS = (
+    0.002  # seconds for which messages may gather while a batch is stored, instead of being read one by one
+)
 AWAY = 60.0  # seconds without the database after which the broker gets everything back
 LOOKS_EVERY = 1.0  # seconds, whether it is paused; while it is, too
 STORE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -159,7 +163,7 @@ class Intake:
 
     async def _receive(self) -> Sequence[Incoming]:
         """What has come, or nothing after a while: then it is looked whether the inbox is paused."""
-        task = asyncio.ensure_future(self.receiver.receive(BATCH))
+        task = asyncio.ensure_future(self.receiver.receive(SLICE))
         stopped = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({task, stopped}, timeout=LOOKS_EVERY, return_when=asyncio.FIRST_COMPLETED)
@@ -254,15 +258,19 @@ class Intake:
 
     async def _read_ahead(self, storing: asyncio.Future[None], ahead: list[Read]) -> None:
         """Until the batch before is stored, or a whole one has come."""
-        while not storing.done() and len(ahead) < BATCH:
-            task = asyncio.ensure_future(self.receiver.receive(BATCH - len(ahead)))
+        room = self.inbox.source.prefetch_bytes // 4
+        while not storing.done() and len(ahead) < BATCH and room > 0:
+            task = asyncio.ensure_future(self.receiver.receive(min(SLICE, BATCH - len(ahead))))
             both: set[asyncio.Future[Any]] = {task, storing}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 task.cancel()  # nothing was taken yet
                 await asyncio.wait({task})
                 return
-            ahead.extend(self._read(task.result()))
+            came = task.result()
+            room -= sum(len(each.body) for each in came)
+            ahead.extend(self._read(came))
+            await asyncio.wait({storing}, timeout=0 if len(came) == SLICE else GATHERS)
 
     async def _store(self, read: Sequence[Read]) -> None:
         """In order, and all of it or an exception. What the database refuses for good is found by halving."""

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from ..bodies import codec
 from ..bodies.keys import SEALED, Keys
 from ..errors import InvalidMessage
 from ..model import names
-from ..model.ids import new_id
+from ..model.ids import Namespace, new_id
 from ..model.message import NewMessage, Reason, Stillborn
 from ..requests.hooks import Pen
 from ..rules.fingerprint import fingerprint
@@ -56,18 +56,17 @@ class Refused(Exception):
         super().__init__(why)
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
+class _Origin(NamedTuple):
     """Who sent a message, and under which id; None: it has none, and what comes twice is stored twice."""
 
     source: str
     id: str | None
 
     def uuid(self) -> UUID:
-        return new_id() if self.id is None else uuid5(_of_source(self.source), self.id)
+        return new_id() if self.id is None else _ids_of(self.source).id(self.id)
 
     def key(self) -> str | None:
-        return None if self.id is None else names.stored_key(_short(self.id), _short_source(self.source))
+        return None if self.id is None else _scope_of(self.source) + _short(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,8 @@ class Reader:
         )
         if (shape := self.inbox.types.get(kind)) is not None:
             shape(body)
-        origin, headers = self._origin(incoming, event), self._headers(incoming, event)
+        origin = self._origin(incoming, event)
+        headers = self._headers(incoming, event, origin)
         subject = None if event is None else event.subject
         return NewMessage(
             id=origin.uuid(),
@@ -122,7 +122,7 @@ class Reader:
             body=body,
             stream=self._stream(incoming, event, kind, headers),
             subject=None if subject is None else names.subject(subject),
-            headers=codec.encode_headers(headers, self.settings),
+            headers=codec.checked_headers(headers, self.settings),
             dedupe=origin.key(),
             id_is_given=origin.id is not None,
             kept=self.inbox.window,
@@ -174,26 +174,34 @@ class Reader:
             (incoming.id if event is None else event.id) or "",
             None if event is None else event.extensions.get("partitionkey"),
             None if event is None else event.subject,
-            {name: str(value) for name, value in headers.items()},
+            headers,
         )
         if template.names and all(values.get(name) is None for name in template.names):
             return None
         return names.stream_name(template.fill(values))
 
-    def _headers(self, incoming: Incoming, event: Event | None) -> dict[str, codec.Header]:
+    def _headers(self, incoming: Incoming, event: Event | None, origin: _Origin) -> dict[str, codec.Header]:
+        """Those that can be stored, one of each name whatever its case: of two the first, and before all, ours."""
         found: dict[str, codec.Header] = {}
+        known: dict[str, str] = {}  # names in small letters, and as they are
         prefixes = self.inbox.connector.binding.prefixes
         for name, value in incoming.headers.items():
-            if not name.startswith(prefixes) and _can_be_stored(name, value, found):
+            if not name.startswith(prefixes) and name.lower() not in known and _can_be_stored(name, value):
+                known[name.lower()] = name
                 found[name] = value  # type: ignore[assignment]  # it was looked at
-        origin = self._origin(incoming, event)
-        theirs = {} if event is None else {n: v for n, v in event.extensions.items() if n != "partitionkey"}
-        ours = {**theirs, INBOX: self.inbox.name, SOURCE: origin.source, SENDER_ID: origin.id}
-        for name, text in ours.items():
-            for twin in [each for each in found if each.lower() == name.lower()]:
-                del found[twin]
-            if text is not None and _can_be_stored(name, text, found):
+        for name, text in (event.extensions if event is not None else {}).items():
+            if name == "partitionkey":
+                continue
+            if name in known:  # both in small letters
+                del found[known.pop(name)]
+            if _can_be_stored(name, text):
                 found[name] = text
+        if known:
+            for name in known.keys() & {INBOX, SOURCE, SENDER_ID}:
+                del found[known[name]]
+        found.update(_told_of(self.inbox.name, origin.source))
+        if origin.id is not None and _can_be_stored(SENDER_ID, origin.id):
+            found[SENDER_ID] = origin.id
         return found
 
     def _sealed(self, message: NewMessage) -> NewMessage:
@@ -223,7 +231,7 @@ class Reader:
             scope, deaths = f"{self.inbox.queue}:{origin.source}", _deaths(incoming.headers)
             id = id if deaths < 2 else f"{id}#{deaths}"
         kind = _legal_type(incoming.type or incoming.key if event is None else event.type)
-        number = uuid5(_of_source(origin.source), id)
+        number = _ids_of(origin.source).id(id)
         why = names.CONTROL.sub("?", refused.why)[: self.settings.error_chars]
         told = {INBOX: self.inbox.name, SOURCE: _short(origin.source), SENDER_ID: _short(id)}
         subject = None if event is None else event.subject
@@ -295,6 +303,8 @@ def _plain(value: object) -> object:
 
 def _short(text: str) -> str:
     """A name for a key: the text itself if it can be one, else its digest."""
+    if 0 < len(text) <= NAME_MAX and text.isascii() and text.isprintable() and " " not in (text[0], text[-1]):
+        return text  # as it is almost always: a UUID or a number
     try:
         return names.text(text, "The key", NAME_MAX)
     except InvalidMessage:
@@ -302,14 +312,21 @@ def _short(text: str) -> str:
 
 
 @lru_cache(maxsize=256)  # many messages come from few sources
-def _short_source(source: str) -> str:
-    return _short(source)
+def _scope_of(source: str) -> str:
+    """What the dedupe keys of a source begin with."""
+    return names.stored_key("x", _short(source))[:-1]
 
 
 @lru_cache(maxsize=256)
-def _of_source(source: str) -> UUID:
-    """The namespace of a source's ids."""
-    return uuid5(NAMESPACE_URL, source)
+def _told_of(inbox: str, source: str) -> dict[str, str]:
+    """The headers that all messages of a source get."""
+    told = {INBOX: inbox, SOURCE: source}
+    return {name: text for name, text in told.items() if _can_be_stored(name, text)}
+
+
+@lru_cache(maxsize=256)
+def _ids_of(source: str) -> Namespace:
+    return Namespace(uuid5(NAMESPACE_URL, source))
 
 
 def _legal_type(text: str) -> str:
@@ -319,9 +336,7 @@ def _legal_type(text: str) -> str:
         return UNREADABLE
 
 
-def _can_be_stored(name: object, value: object, beside: Mapping[str, object]) -> bool:
-    if isinstance(name, str) and any(name.lower() == each.lower() for each in beside):
-        return False
+def _can_be_stored(name: str, value: object) -> bool:
     try:
         codec.check_header(names.header_name(name), value)
     except InvalidMessage:

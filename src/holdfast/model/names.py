@@ -21,6 +21,11 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\
 RESERVED_PREFIX = "holdfast/"
 
 
+def control_in(value: str) -> re.Match[str] | None:
+    """The first character that no name may have. Printable ASCII has none, and is recognised faster than searched."""
+    return None if value.isascii() and value.isprintable() else CONTROL.search(value)
+
+
 def text(value: object, what: str, longest: int, error: type[UsageError] = InvalidMessage) -> str:
     """A name of 1 to `longest` characters that can be read, printed and compared."""
     if not isinstance(value, str):
@@ -33,7 +38,7 @@ def text(value: object, what: str, longest: int, error: type[UsageError] = Inval
         raise error(
             f"{what} has {len(value)} characters, and {longest} are allowed: {value[:40]!r}… Shorten or hash it."
         )
-    if found := CONTROL.search(value):
+    if found := control_in(value):
         raise error(
             f"{what} {value!r} has the character {found[0]!r} at {found.start()}, "
             "a control character, line separator or lone surrogate. Take it out."

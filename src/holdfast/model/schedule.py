@@ -38,7 +38,7 @@ class Definition:
 
 
 class Stored(NamedTuple):
-    """A row of the table. `last`: what became of the last message, if that matters: 1 waits, 2 was started."""
+    """A row of the table."""
 
     name: str
     incarnation: UUID
@@ -71,8 +71,40 @@ class Stored(NamedTuple):
     declared_at: datetime | None
     created_at: datetime
     changed_at: datetime
-    last: int | None
     now: datetime  # the database's time when it was read
+
+
+class Due(NamedTuple):
+    """What a tick needs of a schedule that is due. Its decision depends on the fields from `rule` to `last` alone."""
+
+    name: str
+    version: int
+    incarnation: bytes
+    zones: str | None
+    type: str
+    body: str
+    headers: str | None
+    stream: str | None
+    subject: str | None
+    queue: str | None
+    last_id: str | None
+    rule: str
+    misfire: str
+    overlap: str
+    cap: int | None
+    max_late: float | None
+    grace: float
+    next_key: str | None
+    last_key: str | None
+    last: int | None  # what became of the last message, if that matters: 1 waits, 2 was started
+
+
+class DueNow(NamedTuple):
+    """Schedules that are due, the oldest first; the database's time; when the last of them is due."""
+
+    rows: list[Due]
+    now: datetime
+    until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +121,7 @@ class Note:
 class Fired(NamedTuple):
     """The message of an occurrence, to be stored."""
 
-    id: UUID
+    id: str
     type: str
     body: str
     stream: str | None
@@ -104,14 +136,15 @@ class Fired(NamedTuple):
 class Step(NamedTuple):
     """What a tick decided about one schedule: where it goes on, what it fires and what it leaves out."""
 
-    row: Stored
+    name: str
+    version: int  # as it was seen
     next_key: str | None
     next_at: datetime | None
     last_key: str | None
+    zones: str | None
     fires: tuple[Fired, ...] = ()
     notes: tuple[Note, ...] = ()
     told: tuple[str, ...] = ()  # what was left out, in sentences: for the log
-    zones: str | None = None
     error: str | None = None
 
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+
+import msgspec
 
 from ..clock import from_micros
 from ..errors import BodySealed
+from ..model.progress import Progress
 from ..model.text import counted
 from ..model.work import INSTANCE
-from ..orchestrations.journal import Call, Child, JournalUnreadable, Row, Timer, decode, merged, message_id
+from ..orchestrations.journal import (
+    Call,
+    Child,
+    Inline,
+    JournalUnreadable,
+    Row,
+    Timer,
+    Tried,
+    decode,
+    merged,
+    message_id,
+)
 from ..orchestrations.leaving import journal_text
-from ..orchestrations.messages import Pen
+from ..orchestrations.messages import Pen, progress_name
 from ..orchestrations.waiting import Waited, open_commands
 from ..store.plans import instances
 from ..store.plans.instances import Shown
@@ -24,6 +38,7 @@ from .streams import Streams
 
 DEPTH = 5  # levels of children that are shown
 SHOWN = 10  # of the things it waits for
+LOOKED_AT = 500  # calls whose progress is looked for
 
 
 def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
@@ -92,17 +107,33 @@ def _next_message(desk: Desk, shown: Shown) -> list[str]:
 
 def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
     try:
-        waited = open_commands(merged(journal_rows(desk, shown.id, shown.execution)))
+        rows = journal_rows(desk, shown.id, shown.execution)
+        waited = open_commands(merged(rows))
     except (BodySealed, JournalUnreadable) as error:
         return [f"What it waits for cannot be read: {error}"]
     if not waited:
         return ["It waits for no activity, timer or child: for a signal, or for its next message."]
     told: list[str] = []
+    tried = {each.number: each for each in rows[-1].tried} if rows else {}
     for number, command in list(waited.items())[:SHOWN]:
-        told += _wait(desk, shown, number, command, at, depth)
+        if isinstance(command, Inline):
+            told.append(_inline(f"{command.name}#{number}", tried.get(number), at))
+        else:
+            told += _wait(desk, shown, number, command, at, depth)
     if len(waited) > SHOWN:
         told.append(f"It waits for {len(waited) - SHOWN} more.")
     return told
+
+
+def _inline(name: str, tried: Tried | None, at: datetime) -> str:
+    """An inline activity has no message that could be asked."""
+    if tried is None:
+        return f"It runs {name} inline, inside its turn."
+    failed = f"has failed {counted(tried.attempts, 'time')}"
+    if tried.due is None:
+        return f"It runs {name} inline, inside its turn; it {failed}."
+    due = clock(from_micros(tried.due), at)
+    return f"It waits for {name}, which runs inline and {failed}: its next attempt is due at {due}."
 
 
 def _wait(desk: Desk, shown: Shown, number: int, command: Waited, at: datetime, depth: int) -> list[str]:
@@ -112,12 +143,27 @@ def _wait(desk: Desk, shown: Shown, number: int, command: Waited, at: datetime, 
         case Call(name=name):
             lead = f"It waits for {name}#{number}"
             message = message_id(shown.id, shown.execution, number)
-            return [f"{lead}: {each}" for each in explain.why(desk, message)]
+            told = [f"{lead}: {each}" for each in explain.why(desk, message)]
+            found = progress_of(desk, shown, {number: command}).get(number)
+            return told if found is None else [*told, f"{name}#{number} says how far it is: {found}."]
         case Child(id=child):
             lead = f"It waits for its child {child}"
             if depth >= DEPTH:
                 return [f"{lead}."]
             return [f"{lead}: {each}" for each in why_instance(desk, child, depth + 1) or ["there is none."]]
+
+
+def progress_of(desk: Desk, shown: Shown, waited: Mapping[int, Waited]) -> dict[int, Progress]:
+    """How far the calls that run now have come, by their numbers. What these keys do not open is left out."""
+    calls = [number for number, command in waited.items() if isinstance(command, Call)][:LOOKED_AT]
+    by_id = {message_id(shown.id, shown.execution, number): number for number in calls}
+    pen, found = Pen(desk.keys), {}
+    for id, text in desk.ask(instances.progress(list(by_id))).items() if by_id else ():
+        try:
+            found[by_id[id]] = msgspec.json.decode(pen.open(progress_name(id), text), type=Progress)
+        except (BodySealed, msgspec.DecodeError):
+            continue
+    return dict(sorted(found.items()))
 
 
 def journal_rows(desk: Desk, id: str, execution: int) -> list[Row]:

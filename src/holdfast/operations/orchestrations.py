@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..bodies.keys import SEALED
 from ..errors import BodySealed, NotEnded, NotFound, Refused, UsageError
 from ..model import names
 from ..model.message import Reason
+from ..model.progress import Progress
 from ..model.replies import reply_of
 from ..orchestrations import files
 from ..orchestrations.attributes import checked
@@ -34,7 +35,7 @@ from ..store.plans.operator import moment
 from ..store.statement import Plan
 from .desk import Desk, log, needed, said
 from .flow_check import FlowCheck, check
-from .instances import journal_rows, read_rows, why_instance
+from .instances import journal_rows, progress_of, read_rows, why_instance
 
 STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
 LOOKS_EVERY = 0.1  # seconds, for a result
@@ -73,7 +74,10 @@ class InstanceState:
 
 @dataclass(frozen=True, slots=True)
 class InstanceDossier:
-    """An instance with the steps of its current execution, and what it waits for. `unread`: why there are none."""
+    """An instance with the steps of its current execution, and what it waits for. `unread`: why there are none.
+
+    `progress`: how far calls say that they have come, by their labels: `convert#3`.
+    """
 
     state: InstanceState
     steps: tuple[Step, ...]
@@ -81,6 +85,7 @@ class InstanceDossier:
     why: tuple[str, ...]
     executions: tuple[int, ...]
     unread: str | None = None
+    progress: Mapping[str, Progress] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +145,20 @@ class Orchestrations:
         kept = self._desk.ask(instance_queries.executions(shown.id))
         if execution is not None and execution not in kept:
             raise NotFound(f"Instance {id!r} has no journal of execution {execution}.")
-        unread, found = None, []
+        unread, found, progress = None, [], dict[str, Progress]()
         try:
-            found = steps(merged(journal_rows(self._desk, shown.id, chosen)))
+            entries = merged(journal_rows(self._desk, shown.id, chosen))
+            found = steps(entries)
+            labels = {step.number: step.label for step in found}
+            if chosen == shown.execution and shown.ended_at is None:
+                said = progress_of(self._desk, shown, open_commands(entries))
+                progress = {labels[number]: each for number, each in said.items()}
         except BodySealed as error:
             unread = str(error)
         state = self._state(_listed(shown))
         return InstanceDossier(
             state, tuple(found), tuple(fans(found, FAN)), tuple(why_instance(self._desk, shown.id) or ()),
-            tuple(kept), unread,
+            tuple(kept), unread, progress,
         )  # fmt: skip
 
     def journal(self, id: str, *, execution: int | None = None) -> Sequence[Row]:
@@ -372,14 +382,23 @@ class Orchestrations:
         status, is_sealed = None, False
         if row.status is not None:
             try:
-                status = msgspec.json.decode(self._pen.open(f"status/{row.id}", row.status))
+                status = _plain(self._pen.open(f"status/{row.id}", row.status))
             except BodySealed:
                 is_sealed = True
+        attributes = {} if row.attributes is None else _plain(row.attributes)
         return InstanceState(
             row.id, name, version, row.state, row.execution, row.turn, status, row.trouble,
-            {} if row.attributes is None else msgspec.json.decode(row.attributes, type=dict[str, str]),
+            attributes if isinstance(attributes, dict) else {"?": str(attributes)},
             row.entries, row.size, row.started_at, row.turned_at, row.ended_at, is_sealed,
         )  # fmt: skip
+
+
+def _plain(text: str) -> Any:
+    """JSON as a value. What somebody wrote that is none is shown as it is: a list must not fail for one row."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def _text(status: Any) -> str:

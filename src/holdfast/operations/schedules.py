@@ -17,7 +17,7 @@ from ..rules.tick import SENTENCES, Why
 from ..rules.timeline import Occurrence
 from ..rules.wording import Upcoming, describe, upcoming
 from ..schedules import setting, zones
-from ..schedules.firing import messages, triggered
+from ..schedules.firing import messages, tell, triggered
 from ..schedules.setting import timeline_of
 from ..store.plans import operator, queries, schedules
 from ..store.plans.audit import Entry
@@ -32,6 +32,7 @@ UNDECLARED = timedelta(minutes=5)  # since a process that has it in its code was
 LIVE = timedelta(seconds=60)  # a worker that was seen within this time runs
 BATCH, BACKFILL_MAX = 500, 100_000
 KINDS = ("every", "cron", "daily", "weekly", "monthly", "yearly")
+BYTES = 8 * 1024 * 1024  # of bodies that are published at once
 ALL = 100_000  # schedules in one command
 STATED = {"paused": "paused", "failed": "failed", "due": "late", "orphaned": "code"}  # looked for by an index
 
@@ -146,12 +147,15 @@ class Schedules:
         return found[:limit]
 
     def show(self, name: str, *, next: int = 5, notes: int = 20) -> ScheduleDossier:
-        """One schedule, what comes next with notes on clock changes, and what was left out."""
+        """One schedule, what comes next with notes on clock changes, and what was left out.
+
+        Nothing comes next of one that has failed: its rule may be what cannot be read.
+        """
         row = self._get(name)
         told = self._desk.ask(schedules.notes(name, notes))
         return ScheduleDossier(
             _state(row, row.now, self._has_workers(row.now)),
-            tuple(self._coming(row, next)),
+            () if row.error is not None else tuple(self._coming(row, next)),
             tuple(LeftOut(n.at, n.first_key, n.last_key, n.count, reason(n.why)) for n in told),
         )
 
@@ -191,7 +195,7 @@ class Schedules:
         from ..rules.timeline import occurrence_id
         from .explain import why
 
-        id = occurrence_id(row.incarnation, key)
+        id = UUID(occurrence_id(row.incarnation.bytes, key))
         if any(self._desk.ask(queries.show(id))):
             return [f"Occurrence {key} is message {id}.", *why(self._desk, id)]
         if row.last_key is None or key > row.last_key:
@@ -284,12 +288,16 @@ class Schedules:
         if rehearse:
             return Backfilled(name, len(found), first, last, 0, 0, is_rehearsal=True)
         text, in_use = said(why, self._desk.settings.error_chars), 0
-        for start in range(0, len(found), BATCH):
-            part = found[start : start + BATCH]
+        at_once = max(1, min(BATCH, BYTES // max(1, len(row.body))))
+        for start in range(0, len(found), at_once):
+            part = found[start : start + at_once]
 
             def plan(part: Sequence[Occurrence] = part, is_first: bool = start == 0) -> Plan[int]:
                 now = yield from setting.found(name)
-                fires: tuple[Fired, ...] = messages(now, timeline_of(now), part, self._desk.keys)
+                timeline = timeline_of(now)
+                fires: tuple[Fired, ...] = messages(
+                    now, [tell(timeline, each) for each in part], self._desk.keys
+                )
                 left, _ = yield from schedules.fire(fires)
                 if is_first:
                     after = {"first": first, "last": last, "count": len(found)}

@@ -4,7 +4,8 @@ The modules, from the top: `declared` (what users declare and call) and `flow` (
 running code of one instance) on `loop` (its event loop), with `refusals`, `budget` and `signals`; `replay` (commands
 compared with the journal); `turn` (one instance: journal and arrivals in, row and commands out); `journal`,
 `outcome`, `failures` (values); `cache` (live instances) and `hosting` (turns inside a running asyncio loop). All of
-these know no store. The engine on top of them: `declaring`, `turns`, `activities`, `early`, `messages`, `outside`.
+these know no store. The engine on top of them: `declaring`, `turns`, `inline`, `activities`, `early`, `messages`,
+`outside`.
 
 **What an engine hands in**, for one run of messages of one instance (a run is a turn):
 
@@ -48,10 +49,12 @@ these know no store. The engine on top of them: `declaring`, `turns`, `activitie
 After a Turn is stored: `cache.put(instance)`. After anything else, or a lost lease: `instance.close()`. An instance
 must always end in one of the two, never in the garbage collector.
 
-**Inline activities**: `turn(..., more=True)` writes a part that is not final. Run the asks whose `options.inline` is
-set, then hand in `Answered("", at, execution, number, ...)`, in the order in which they ended. Store each part before
-the next activity starts (`inline=True`), or all parts with the settlement (`inline="turn"`). The last part has
-`more=False`.
+**Inline activities** (`inline`, `inline_calls`, `parts`): after `instance.take(arrivals)`, `instance.inline()` are
+the calls to run now. Their ends are handed in as `Answered("", at, execution, number, ...)`, in the order in which they
+came, or as `instance.park(Tried(...))` for a later attempt. `instance.part(now, final=False)` is a row to be stored
+before the next one starts (`inline=True`); with `inline="turn"` all goes into the last one. Only the last part, which
+is final, has the asks, withdrawals and timers of the whole turn: an instance that is loaded with parts of a turn that
+was not settled collects them again.
 
 **Signals before the start** are ordinary arrivals: they are kept for the code until `Started` comes.
 """

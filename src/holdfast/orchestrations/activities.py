@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
+
+import msgspec
 
 from ..bodies.codec import encode
 from ..bodies.keys import Keys
@@ -13,12 +16,13 @@ from ..handlers.consumer import Limits
 from ..handlers.context import Context, Dead, Snooze
 from ..handlers.declare import AnyHandler
 from ..model.message import NewMessage
+from ..model.progress import Progress
 from ..model.replies import address_of
 from ..model.work import Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..settings import Settings
-from .messages import Pen
+from .messages import Pen, progress_name
 
 Fake = Callable[..., Any]
 
@@ -94,12 +98,13 @@ class ActivityConsumer:
         return self._awaited(leased, context) if self.is_async else self._run(leased, context)
 
     async def _awaited(self, leased: Leased, context: Context) -> Any:
-        return self._returned(await self._function(leased, context), context)
+        return self._returned(await self.function(leased, context), context)
 
     def _run(self, leased: Leased, context: Context) -> Any:
-        return self._returned(self._function(leased, context), context)
+        return self._returned(self.function(leased, context), context)
 
-    def _function(self, leased: Leased, context: Context) -> Any:
+    def function(self, leased: Leased, context: Context | None) -> Any:
+        """What the user's function gives, or what a test has put in its place."""
         handler = self.handler
         if (fake := self.fakes.get(self.queue)) is not None:
             handler = replace(handler, own=replace(handler.own, run=fake), members=None)
@@ -116,6 +121,9 @@ class ActivityConsumer:
                 "same, or nothing."
             )
         return None
+
+    def progress_text(self, message: UUID, progress: Progress) -> str:
+        return self.pen.seal(progress_name(message), msgspec.json.encode(progress).decode())
 
     def but(self, policy: HandlerPolicy) -> ActivityConsumer:
         return replace(self, handler=self.handler.but(policy))

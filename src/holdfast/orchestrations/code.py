@@ -40,6 +40,7 @@ from .journal import (
     Complete,
     Fail,
     Fired,
+    Inline,
     Numbered,
     Once,
     Patched,
@@ -75,8 +76,8 @@ class Code:
 
     __slots__ = (
         "_again", "_attributes", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_start",
-        "_status", "_too_late", "asks", "attributes_text", "begin", "ended", "execution", "id", "loop", "parent",
-        "program", "script", "seed", "status_text", "swallowed", "used_once", "withdrawn",
+        "_status", "_too_late", "asks", "attributes_text", "begin", "ended", "execution", "id", "inline",
+        "keeps", "loop", "parent", "program", "script", "seed", "status_text", "swallowed", "used_once", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, program: Program, id: str, execution: int, limits: Settings) -> None:
@@ -92,6 +93,8 @@ class Code:
         self._flow = Flow(self, self.loop)
         self._main: NumberedTask[Any] | None = None
         self._open: dict[int, tuple[Ask, Waiter]] = {}
+        self.inline: dict[int, Ask] = {}  # of those, the ones to run inside the turn
+        self.keeps = False  # whether what is replayed is still to be sent: its turn is not settled
         self._boxes: dict[str, Box] = {}
         self._patches: dict[str, bool] = {}
         self._start: Started | None = None
@@ -170,6 +173,7 @@ class Code:
 
     def _wake(self, arrival: Answered | Fired) -> None:
         ask, waiter = self._open.pop(arrival.number, (None, None))
+        self.inline.pop(arrival.number, None)
         if waiter is None:
             self.script.stray(None if ask is None else ask.command)
         elif isinstance(arrival, Answered) and isinstance(waiter, asyncio.Future):
@@ -196,6 +200,7 @@ class Code:
             try:
                 self.script.note(command)
                 self.withdrawn += [ask for ask, _ in self._open.values()]
+                self.inline.clear()
                 self.ended = end
             except Stop:
                 pass  # it is on the script
@@ -262,7 +267,12 @@ class Code:
     def call(self, name: str, value: Any, options: Options) -> tuple[int, asyncio.Future[Answered]]:
         text = self._text(value)
         future = self.loop.create_future()
-        return self._ask(Call(name, fingerprint(value)), text, options, future), future
+        kind = Inline if self._runs_inline(options) else Call
+        return self._ask(kind(name, fingerprint(value)), text, options, future), future
+
+    def _runs_inline(self, options: Options) -> bool:
+        recorded = self.script.recorded()
+        return isinstance(recorded, Inline) if isinstance(recorded, Call) else bool(options.inline)
 
     def child(
         self, name: str, id: str | None, value: Any, options: Options
@@ -280,12 +290,13 @@ class Code:
 
     def withdraw(self, number: int) -> None:
         ask, _ = self._open.pop(number, (None, None))
+        self.inline.pop(number, None)
         if ask is None or self.script.off or self.script.changed is not None:
             return
         if events._get_running_loop() is not self.loop:
             return  # the garbage collector found a coroutine of an instance that nobody closed
         self.script.note(Withdraw(number))
-        if not self.script.replaying:
+        if self.keeps or not self.script.replaying:
             self.withdrawn.append(ask)
 
     def box(self, name: str) -> Box:
@@ -354,7 +365,7 @@ class Code:
                 "keep it to what people read."
             )
         self._status = value
-        if not self.replaying:
+        if self.keeps or not self.replaying:
             self.status_text = text
 
     @property
@@ -365,7 +376,7 @@ class Code:
     def attributes(self, value: Mapping[str, str]) -> None:
         self._refuse_outside("flow.attributes")
         self._attributes = checked(value) or {}
-        if not self.replaying:
+        if self.keeps or not self.replaying:
             self.attributes_text = encode_body(self._attributes, self._limits)
 
     def _text(self, value: Any) -> str | None:
@@ -389,7 +400,9 @@ class Code:
         ask = Ask(number, command, input, options)
         if waiter is not None:
             self._open[number] = (ask, waiter)
-        if not self.script.replaying:
+            if isinstance(command, Inline):
+                self.inline[number] = ask
+        if self.keeps or not self.script.replaying:
             self.asks.append(ask)
         return number
 
@@ -425,6 +438,7 @@ class Code:
             self.loop.ready.clear()
             self._forget_tasks()
             self._open.clear()
+            self.inline.clear()
             self._boxes.clear()
 
     def _cancel_all(self, budget: Budget) -> None:

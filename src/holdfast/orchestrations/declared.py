@@ -31,7 +31,7 @@ from ..settings import RetryProfile
 from .attributes import checked
 from .failures import ActivityFailed, CallFailed, Errors, OrchestrationFailed, describe, rebuild
 from .flow import Flow
-from .host import NO_OPTIONS, Host, Options
+from .host import NO_OPTIONS, Host, Inlined, Options
 from .journal import Answered
 from .loop import Loop
 
@@ -79,6 +79,8 @@ class Activity(Generic[P, R]):
     options: Options = NO_OPTIONS
     errors: Errors = field(default_factory=dict)
     on_dead: OnDeadLetter = "answer"
+    queued: tuple[str, ...] = ()  # options that it declares and that need a queue
+    inline_seconds_max: float = math.inf
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         host = host_of_code()
@@ -93,11 +95,12 @@ class Activity(Generic[P, R]):
     def using(
         self, *,
         retry: RetryProfile | RetryPolicy | None = None, timeout: float | None = None, queue: str | None = None,
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | None = None, inline: Inlined | None = None,
     ) -> Activity[P, R]:  # fmt: skip
         """The same activity with other options for one call; what is left out stays as declared.
 
-        `retry` and `timeout` travel with the call: the worker that runs it judges it by them.
+        `retry` and `timeout` travel with the call: the worker that runs it judges it by them. `inline=True` and
+        `inline="turn"` run it inside the turn, `inline=False` by its queue.
         """
         now = self.options
         if retry is not None:
@@ -117,9 +120,32 @@ class Activity(Generic[P, R]):
             timeout=now.timeout if timeout is None else timeout,
             queue=now.queue if queue is None else queue,
             deadline=now.deadline if deadline is None else deadline,
-            inline=now.inline,
+            inline=now.inline if inline is None else inline,
         )
-        return replace(self, options=options)
+        return replace(self, options=options).checked()
+
+    def checked(self) -> Activity[P, R]:
+        """The same; InvalidSettings if it is to run inline and has what only a queue can give."""
+        options = self.options
+        if options.inline not in (True, False, "turn"):
+            raise InvalidSettings(
+                f'Activity {self.name!r}: inline={options.inline!r} must be True, False or "turn".'
+            )
+        if not options.inline:
+            return self
+        given = [name for name in ("queue", "deadline") if getattr(options, name) is not None]
+        if refused := [*self.queued, *given]:
+            raise InvalidSettings(
+                f"Activity {self.name!r} is to run inline, inside the turn, and has {', '.join(refused)}: that needs "
+                "its queue. Leave one of them out."
+            )
+        if options.timeout is not None and options.timeout > self.inline_seconds_max:
+            raise InvalidSettings(
+                f"Activity {self.name!r} is to run inline with timeout={options.timeout:g}, and "
+                f"{self.inline_seconds_max:g} s, half of the setting `timeout`, is the most: a turn holds its lease. "
+                "Call it by its queue, without inline."
+            )
+        return self
 
     async def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if self.takes_context:

@@ -23,7 +23,8 @@ from .declared import activity as declared_activity
 from .declared import orchestration as declared_orchestration
 from .early import EarlySignals
 from .failures import Errors
-from .host import Options
+from .host import Inlined, Options
+from .inline_calls import seconds_max
 from .journal import JournalUnreadable
 from .messages import EARLY
 from .outside import Orchestrations
@@ -53,6 +54,9 @@ class ActivityKeywords(TypedDict, total=False):
     catch_up: str | None
 
 
+QUEUED = ("concurrency", "steps", "breaker", "rate", "cluster_concurrency", "catch_up")  # nothing for inline
+
+
 class Application(HandlerApplication, Protocol):
     """The part of an application that a declaration needs."""
 
@@ -68,24 +72,34 @@ class Declaring:
         self.fakes: dict[str, Fake] = {}  # of activities, in tests
 
     def activity(
-        self, name: str | None, errors: Errors, on_dead: OnDeadLetter, options: ActivityKeywords
+        self,
+        name: str | None,
+        errors: Errors,
+        on_dead: OnDeadLetter,
+        inline: Inlined,
+        options: ActivityKeywords,
     ) -> ActivityDeclaration:
-        common = Options(retry=options.get("retry"), timeout=options.get("timeout"))
+        common = Options(retry=options.get("retry"), timeout=options.get("timeout"), inline=inline)
+        queued = tuple(each for each in QUEUED if options.get(each)) + (
+            ('on_dead="wait"',) if on_dead == "wait" else ()
+        )
         make = cast(
             "Callable[[Callable[..., Any]], Activity[..., Any]]",
             declared_activity(name=name, options=common, errors=errors, on_dead=on_dead),
         )
 
         def register(function: Callable[..., Any]) -> Activity[..., Any]:
-            made = make(function)
+            longest = seconds_max(self.place.settings.timeout)
+            made = replace(make(function), queued=queued, inline_seconds_max=longest).checked()
             retry = policy(options.get("retry") or self.place.settings.retry)
             if options.get("retry") is None:
                 retry = replace(retry, attempts_max=ATTEMPTS_MAX)
             given: ActivityKeywords = {**options, "retry": retry}
             wanted = HandlerOptions(name=names.queue_name(made.name), ordered=False, **given)
             handler = declare(self.app, function, (), wanted)
-            self.app.handlers.add(ActivityConsumer(handler, self.place.pen, self.place.settings, self.fakes))
-            self.place.activities[made.name] = made
+            consumer = ActivityConsumer(handler, self.place.pen, self.place.settings, self.fakes)
+            self.app.handlers.add(consumer)
+            self.place.activities[made.name], self.place.served[made.name] = made, consumer
             return made
 
         return cast(ActivityDeclaration, register)

@@ -14,7 +14,7 @@ from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..store.plans import instances
 from .messages import EARLY
-from .turns import Place
+from .place import Place
 
 KEPT_DAYS = 7.0  # a signal for an instance that never starts is a dead letter after that
 LOOK_MIN, LOOK_MAX = 1.0, 30.0  # seconds between two looks whether it has

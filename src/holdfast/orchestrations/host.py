@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ..rules.retry import RetryPolicy
 from ..settings import RetryProfile
 from .journal import Answered, Once
 from .signals import Box
+
+Inlined = bool | Literal["turn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Options:
     timeout: float | None = None
     queue: str | None = None
     deadline: datetime | timedelta | None = None
-    inline: bool | str = False
+    inline: Inlined = False
     attributes: Mapping[str, str] | None = None  # of a child or a detached start
 
 

@@ -43,12 +43,19 @@ async def from_callback(function: Callable[[], T]) -> T:
     return await answer
 
 
-async def run_turn(
-    instance: Instance, arrivals: Sequence[Arrival], now: datetime, clock: Monotonic, *, more: bool = False
-) -> Turn | CodeChanged | Overrun:
-    """Replay what is loaded, in slices of 10 ms, and run the turn."""
+async def taken(
+    instance: Instance, arrivals: Sequence[Arrival], clock: Monotonic
+) -> CodeChanged | Overrun | None:
+    """Replay what is loaded, in slices of 10 ms, and give new arrivals to the code."""
     await catch_up(instance, clock)
-    return await from_callback(lambda: instance.turn(arrivals, now, more=more))
+    return await from_callback(lambda: instance.take(arrivals))
+
+
+async def run_turn(
+    instance: Instance, arrivals: Sequence[Arrival], now: datetime, clock: Monotonic
+) -> Turn | CodeChanged | Overrun:
+    """The same as a whole turn."""
+    return await taken(instance, arrivals, clock) or instance.part(now)
 
 
 async def catch_up(instance: Instance, clock: Monotonic) -> None:

@@ -123,6 +123,10 @@ class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     fingerprint: str
 
 
+class Inline(Call, frozen=True, array_like=True, tag="inline"):
+    """Run an activity inside the turn: no message carries it. It stays inline, whatever the code says later."""
+
+
 class Timer(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
     """Wake me at this time."""
 
@@ -187,7 +191,7 @@ class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
     fingerprint: str
 
 
-Numbered = Call | Timer | Child | Start | Once | Patched
+Numbered = Call | Inline | Timer | Child | Start | Once | Patched
 Ending = Complete | Fail | Cancel | Again
 Command = Numbered | Withdraw | Ending
 
@@ -199,6 +203,18 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     arrival: Arrival
     asked: tuple[Command, ...] = ()
+
+
+class Tried(msgspec.Struct, frozen=True, array_like=True):
+    """An inline activity that has failed and is tried again: how often it has, and when; None: now."""
+
+    number: int
+    attempts: int
+    due: int | None = None
+
+    def message_id(self, instance: str, execution: int) -> UUID:
+        """The id of the message that wakes the instance for the next attempt."""
+        return uuid5(message_id(instance, execution, self.number), f"again/{self.due}")
 
 
 class Poisoned(msgspec.Struct, frozen=True, array_like=True):
@@ -222,13 +238,15 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     begin: Started | None = None
     final: bool = True
     poison: Poisoned | None = None
+    tried: tuple[Tried, ...] = ()
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the journal. `turn` counts from 1; row 0 holds the start of an execution after continue-as-new.
 
     `late` names messages that were ended without reaching the code. `final` is False for a part of a turn that goes
-    on: the messages of its run are not settled yet, and a run handed out again goes on with the next part.
+    on: the messages of its run are not settled yet, and a run handed out again goes on with the next part. What the
+    code asked for in such parts is sent with the turn's settlement. `tried`: inline activities that have failed so far.
     """
 
     id: str
@@ -242,6 +260,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     final: bool = True
     python: str = PYTHON
     poison: Poisoned | None = None
+    tried: tuple[Tried, ...] = ()
+
+    @property
+    def settles(self) -> bool:
+        """Whether its turn's settlement was stored with it: what the code asked for until then is sent."""
+        return self.final and self.poison is None
 
     @property
     def key(self) -> tuple[str, int, int, int]:
@@ -262,7 +286,9 @@ _STABLE = msgspec.json.Encoder(enc_hook=represent, order="sorted")
 
 def encode(row: Row) -> str:
     """The row without its key, as JSON text."""
-    body = _Body(FORMAT, row.python, row.at, row.entries, row.late, row.begin, row.final, row.poison)
+    body = _Body(
+        FORMAT, row.python, row.at, row.entries, row.late, row.begin, row.final, row.poison, row.tried
+    )
     return _WRITER.encode(body).decode()
 
 
@@ -283,7 +309,7 @@ def decode(id: str, execution: int, turn: int, part: int, text: str | bytes) -> 
         )
     return Row(
         id=id, execution=execution, turn=turn, part=part, at=body.at, entries=body.entries, late=body.late,
-        begin=body.begin, final=body.final, python=body.python, poison=body.poison,
+        begin=body.begin, final=body.final, python=body.python, poison=body.poison, tried=body.tried,
     )  # fmt: skip
 
 

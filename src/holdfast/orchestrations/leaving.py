@@ -21,8 +21,8 @@ from ..store.plans.instances import Stand
 from .attributes import attributes_text, checked
 from .calling import call_headers
 from .declared import Activity
-from .failures import Failure, describe
-from .journal import Call, Child, Row, Start, Timer, encode, message_id
+from .failures import Failure
+from .journal import Call, Child, Row, Start, Timer, Tried, encode, message_id
 from .messages import START, TIMER, WAKE, Pen, StartBody, TimerBody, child_cancelled, written
 from .outcome import Ask, End, Turn
 
@@ -58,17 +58,21 @@ class Leaving:
             "status": None if turn.status is None else pen.seal(f"status/{row.id}", turn.status),
             "attributes": turn.attributes,
             "starts": [self._start_row(each, row) for each in turn.asks if isinstance(each.command, Child | Start)],
-            "timers": self._withdrawn(turn, Timer),
+            "timers": [*self._withdrawn(turn, Timer), *map(str, turn.unparked)],
             "calls": self._withdrawn(turn, Call),
         }  # fmt: skip
         if state == "failed" and end is not None and end.failure is not None:
             ours["category"] = end.failure.category  # for metrics
-        return Delta(APPLIER, (ours,))
+        return Delta(
+            APPLIER, ({name: value for name, value in ours.items() if value is not None and value != []},)
+        )
 
     def _withdrawn(self, turn: Turn, kind: type[Timer | Call]) -> list[str]:
         id, execution = turn.row.id, turn.row.execution
         return [
-            str(each.message_id(id, execution)) for each in turn.withdrawn if isinstance(each.command, kind)
+            str(each.message_id(id, execution))
+            for each in turn.withdrawn
+            if isinstance(each.command, kind) and not each.is_inline
         ]
 
     def _start_row(self, ask: Ask, row: Row) -> dict[str, object]:
@@ -86,12 +90,15 @@ class Leaving:
     def emits(self, turn: Turn, stand: Stand, now: datetime) -> list[NewMessage]:
         row, end, pen = turn.row, turn.end, self.pen
         found = [self._carried(ask, row, now) for ask in turn.asks]
+        found += [self._timer(each.number, each.due, row, _again_id(each, row)) for each in turn.parked]
         found += [
             child_cancelled(pen, each.command, each.message_id(row.id, row.execution), row.id)
             for each in turn.withdrawn
             if isinstance(each.command, Child)
         ]
         if end is None:
+            if turn.goes_on:
+                found.append(pen.message(WAKE, "null", queue=self.queue, stream=row.id))
             return found
         if end.state == "continued":
             id = message_id(row.id, row.execution + 1, 0)
@@ -110,17 +117,12 @@ class Leaving:
         match command:
             case Call(name=name):
                 reply = self._reply(ask, row)
-                if (why := self._refusal(ask, name)) is not None:
-                    return pen.into(reply, None, describe(why))
                 queue = ask.options.queue or name
                 headers = call_headers(reply, ask.options, self.activities.get(name))
                 text = "null" if ask.input is None else ask.input
                 return pen.message(name, text, queue=queue, id=id, headers=headers, deadline=deadline)
             case Timer(due=due):
-                body = written(TimerBody(row.execution, ask.number))
-                return pen.message(
-                    TIMER, body, queue=self.queue, stream=row.id, id=id, due_at=from_micros(due)
-                )
+                return self._timer(ask.number, due, row, id)
             case Child(name=queue, id=child) | Start(name=queue, id=child):
                 waiter = self._reply(ask, row).text() if isinstance(command, Child) else None
                 until = None if deadline is None else micros(deadline)
@@ -130,14 +132,14 @@ class Leaving:
             case _:
                 raise AssertionError(f"{command!r} needs no message")
 
-    def _refusal(self, ask: Ask, name: str) -> Exception | None:
-        """Options of one call that the engine does not carry out: the call fails by name, and nothing is ignored."""
-        declared = self.activities.get(name)
-        if ask.options.inline and (declared is None or ask.options.inline != declared.options.inline):
-            return NotImplementedError(
-                f"{name} was called with inline=..., and activities inside a turn are not built yet: leave it out."
-            )
-        return None
+    def _timer(self, number: int, due: int | None, row: Row, id: UUID) -> NewMessage:
+        assert due is not None
+        body = written(TimerBody(row.execution, number))
+        return self.pen.message(TIMER, body, queue=self.queue, stream=row.id, id=id, due_at=from_micros(due))
+
+
+def _again_id(tried: Tried, row: Row) -> UUID:
+    return tried.message_id(row.id, row.execution)
 
 
 def pause_delta(id: str, stand: Stand, trouble: str) -> Delta:

@@ -167,6 +167,11 @@ def child_cancelled(pen: Pen, child: Child, start: UUID, parent: str) -> NewMess
     return pen.message(CANCEL, written(body), queue=child.name, stream=child.id, id=id)
 
 
+def progress_name(message: UUID) -> str:
+    """The name under which the progress of a call is sealed."""
+    return f"progress/{message}"
+
+
 def written(body: Body) -> str:
     return msgspec.json.encode(body).decode()
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from .failures import Failure
 from .host import NO_OPTIONS, Options
-from .journal import Arrival, Call, Child, Numbered, Row, Start, Timer, message_id
+from .journal import Arrival, Call, Child, Inline, Numbered, Row, Start, Timer, Tried, message_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,11 @@ class Ask:
     @property
     def is_sent(self) -> bool:
         """Whether a message must be stored for it; flow.once and flow.patched are only recorded."""
-        return isinstance(self.command, Call | Timer | Child | Start)
+        return isinstance(self.command, Call | Timer | Child | Start) and not self.is_inline
+
+    @property
+    def is_inline(self) -> bool:
+        return isinstance(self.command, Inline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,9 @@ class Turn:
     size: int = 0  # bytes of its journal so far
     used_once: bool = False  # a side effect was run: this turn must not be run on a guess
     swallowed: int = 0  # cancellations that the code caught and did not follow, so far
+    parked: tuple[Tried, ...] = ()  # inline activities that wait for their next attempt since this turn
+    unparked: tuple[UUID, ...] = ()  # messages of attempts that are not waited for any more
+    goes_on: bool = False  # inline activities are left to run: the instance must be woken
 
 
 @dataclass(frozen=True, slots=True)

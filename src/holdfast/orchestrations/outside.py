@@ -26,7 +26,7 @@ from .early import KEPT_DAYS
 from .failures import OrchestrationFailed
 from .leaving import Result
 from .messages import EARLY, START, StartBody, cancel_message, signal_message, written
-from .turns import Place
+from .place import Place
 
 B = TypeVar("B")
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from ..clock import micros
-from ..errors import PoisonedTurn
+from ..errors import BodySealed, PoisonedTurn
 from ..model.failure import Category, FailureDescription, serialized
 from ..model.ids import new_id
 from ..model.message import Message
@@ -28,9 +28,10 @@ from ..rules.policy import HandlerPolicy
 from ..store.plans.instances import Last, Stand
 from ..telemetry.logs import Log
 from .failures import Failure
-from .journal import JournalUnreadable, Poisoned, Row, Started, encode
+from .journal import Inline, JournalUnreadable, Poisoned, Row, Started, decode, encode, merged
 from .leaving import APPLIER, Result, journal_text
 from .messages import KNOWN, START, Pen
+from .waiting import open_commands
 
 log = Log("holdfast.orchestrations")
 
@@ -44,7 +45,8 @@ def left_by(settlement: Settlement, policy: HandlerPolicy, found: Last, pen: Pen
     if stand is None or stand.state not in ("running", "suspended"):
         return Left(halts=False)
     described = _described(settlement, policy, stand, found)
-    failure = _failure(settlement, described)
+    rows = _rows(message, stand, found, pen)
+    failure = _failure(settlement, described, _inline(rows))
     log.warning(
         "orchestration.poison",
         "Instance %(instance)s of %(queue)s is poison: %(attempt_count)d of %(max_attempts)d attempts of message "
@@ -54,7 +56,7 @@ def left_by(settlement: Settlement, policy: HandlerPolicy, found: Last, pen: Pen
     )  # fmt: skip
     answer = reply_of(stand.reply)
     emits = () if answer is None else (pen.into(answer, None, failure),)
-    return Left(_delta(message, stand, failure, pen), emits)
+    return Left(_delta(message, stand, failure, pen, found), emits)
 
 
 def _described(
@@ -79,12 +81,36 @@ def _whole(message: Message, pending: Sequence[Mapping[str, Any]], left_out: int
     return msgspec.json.encode(whole).decode()
 
 
-def _failure(settlement: Settlement, described: FailureDescription) -> Failure:
+def _rows(message: Message, stand: Stand, found: Last, pen: Pen) -> list[Row]:
+    """The journal, if parts of the turn are stored and can be read."""
+    id, execution = message.stream or "", stand.execution
+    try:
+        return [
+            decode(id, execution, turn, part, pen.open(journal_text(id, execution, turn, part), text))
+            for turn, part, text in found.journal
+        ]
+    except (JournalUnreadable, BodySealed):
+        return []
+
+
+def _inline(rows: Sequence[Row]) -> list[str]:
+    """The inline activities that the turn was to run when it ended: charge#3."""
+    waits = {each.number for each in rows[-1].tried if each.due is not None} if rows else set()
+    return [
+        f"{command.name}#{number}"
+        for number, command in open_commands(merged(rows)).items()
+        if isinstance(command, Inline) and number not in waits
+    ]
+
+
+def _failure(settlement: Settlement, described: FailureDescription, inline: Sequence[str]) -> Failure:
     leased, error = settlement.leased, described.error
     assert error is not None
     text = str(error)
     if leased.attempt < (described.max_attempts or 0):  # not for the number of attempts: nobody can read it
         text = f"{error.message_type} cannot go on: {settlement.error}"
+    if inline:
+        text = f"{text} Inline activities that it was running: {', '.join(inline)}."
     reason = settlement.last_reason or settlement.reason or 0
     return Failure(
         "PoisonError", text, int(reason), Category.POISON, str(leased.message.id),
@@ -92,10 +118,11 @@ def _failure(settlement: Settlement, described: FailureDescription) -> Failure:
     )  # fmt: skip
 
 
-def _delta(message: Message, stand: Stand, failure: Failure, pen: Pen) -> Delta:
+def _delta(message: Message, stand: Stand, failure: Failure, pen: Pen, found: Last) -> Delta:
     id, turn = message.stream or "", stand.turn + 1
+    part = found.journal[-1][1] + 1 if found.journal else 0
     started = None
-    if (stand.execution, stand.turn) == (0, 0):
+    if (stand.execution, stand.turn, part) == (0, 0, 0):
         started = _started(message, stand.start, pen)
     told = msgspec.structs.replace(failure, poison=None)  # the whole message is in the result, once
     at = micros(message.created_at)
@@ -103,13 +130,14 @@ def _delta(message: Message, stand: Stand, failure: Failure, pen: Pen) -> Delta:
         id=id,
         execution=stand.execution,
         turn=turn,
+        part=part,
         at=at,
         poison=Poisoned(str(message.id), at, told, started),
     )
     result = msgspec.json.encode(Result(None, failure)).decode()
     ours = {
-        "id": id, "execution": stand.execution, "turn": turn, "part": 0,
-        "body": pen.seal(journal_text(id, stand.execution, turn, 0), encode(row)),
+        "id": id, "execution": stand.execution, "turn": turn, "part": part,
+        "body": pen.seal(journal_text(id, stand.execution, turn, part), encode(row)),
         "begin": None, "state": "failed", "mark": str(new_id()), "entries": stand.entries, "size": stand.size,
         "result": pen.seal(f"result/{id}", result), "status": None, "starts": (), "timers": (),
         "poison": str(message.id), "trouble": failure.text, "category": Category.POISON,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from ..clock import micros
 from ..errors import UsageError
@@ -17,17 +18,20 @@ from ..settings import Settings
 from .budget import Budget, OverBudget, Unlimited
 from .code import Code
 from .declared import Program
+from .host import Inlined
 from .journal import (
     PYTHON,
     Arrival,
     Begun,
     Entry,
+    Fired,
     JournalUnreadable,
     Row,
+    Tried,
     encode,
 )
 from .loop import Circles
-from .outcome import End, Overrun, Turn, Waits
+from .outcome import Ask, End, Overrun, Turn, Waits
 from .replay import CodeChanged
 
 DEFAULTS = Settings()
@@ -37,8 +41,8 @@ class Instance:
     """A live orchestration. See the module; not for use from two threads at once."""
 
     __slots__ = (
-        "_budget", "_code", "_halfway", "_next", "_overrun", "_part", "_rows", "_seen",
-        "entries", "execution", "id", "mark", "size", "turns",
+        "_budget", "_code", "_halfway", "_is_settled", "_kept", "_next", "_overrun", "_parked", "_part", "_rows",
+        "_seen", "_taken", "_unparked", "entries", "execution", "id", "mark", "size", "tried", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +67,12 @@ class Instance:
         self._next = 0
         self._halfway = False
         self._overrun: Overrun | None = None
+        self._taken = _Taken()  # since the last part
+        self._is_settled = True  # the next arrival begins a turn
+        self._kept = 0  # entries of the journal whose turns are settled
+        self.tried: dict[int, Tried] = {}  # inline activities that failed and are open, by number
+        self._parked: dict[int, Tried] = {}  # of those, the ones that wait since this turn
+        self._unparked: list[Tried] = []  # that waited, and were withdrawn in this turn
 
     @property
     def ended(self) -> End | None:
@@ -86,6 +96,7 @@ class Instance:
 
     def load(self, rows: Iterable[Row], size: int = 0) -> None:
         """Take the journal of this execution, in its order. `catch_up` replays it."""
+        settled = self.tried
         for row in rows:
             whole = row.turn == self.turns + 1 and row.part == self._part
             if row.execution != self.execution or (
@@ -101,7 +112,15 @@ class Instance:
                 self._code.begin = row.begin
             self._rows.extend((entry, row.python) for entry in row.entries)
             self._count(row)
+            self.tried = {each.number: each for each in row.tried}
+            if row.settles:
+                self._kept, settled = len(self._rows), self.tried
         self.size += size
+        # What parts say of attempts is not sent, as long as their turn is not settled.
+        self._parked = {
+            n: each for n, each in self.tried.items() if each.due is not None and settled.get(n) != each
+        }
+        self._unparked = [each for n, each in settled.items() if n not in self.tried]
 
     def catch_up(self, pause: Callable[[], bool] | None = None) -> bool:
         """Replay what was loaded; False: `pause` said to make room for others, call it again."""
@@ -112,6 +131,9 @@ class Instance:
             while self._rows or self._halfway:
                 if not self._halfway:
                     entry, python = self._rows[self._next]
+                    if self._next == self._kept:
+                        self._code.begin_turn()
+                        self._code.keeps = True
                     self._next += 1
                     self._halfway = True
                     self._code.deliver(entry.arrival, entry.asked, python)
@@ -131,7 +153,8 @@ class Instance:
         return True
 
     def _forget_rows(self) -> None:
-        self._rows, self._next = [], 0
+        self._rows, self._next, self._kept = [], 0, 0
+        self._code.keeps = False
 
     # --- Turns ---
 
@@ -142,19 +165,24 @@ class Instance:
 
         After anything but a Turn the instance is of no use: close it.
         """
+        return self.take(arrivals) or self.part(now, final=not more)
+
+    def take(self, arrivals: Sequence[Arrival]) -> CodeChanged | Overrun | None:
+        """Give new arrivals to the code; `part` tells what came of it. Not None: close the instance."""
         if self._rows or self._halfway:
             raise UsageError(
                 f"Instance {self.id!r} has a journal that is not replayed yet: call catch_up first."
             )
         if (broken := self.trouble) is not None:
             return broken
-        self._code.begin_turn()
-        taken = _Taken()
+        if self._is_settled:
+            self._code.begin_turn()
+            self._is_settled = False
         self._code.loop.enter()
         try:
             self._budget.begin()
             try:
-                self._take(arrivals, taken)
+                self._take(arrivals, self._taken)
             finally:
                 self._budget.end()
         except OverBudget:
@@ -167,7 +195,7 @@ class Instance:
             self._overrun = Overrun(
                 "The code of the turn ran longer than its budget allows; move what takes long to activities."
             )
-        return self._code.script.changed or self._overrun or self._result(taken, micros(now), not more)
+        return self._code.script.changed or self._overrun
 
     def _take(self, arrivals: Sequence[Arrival], taken: _Taken) -> None:
         if self._code.begin is not None:
@@ -181,6 +209,7 @@ class Instance:
                 taken.unread = tuple(arrivals[place:])
                 return
             elif not self._code.is_wanted(arrival):
+                self._try_again(arrival)
                 if arrival.message:
                     taken.late.append(arrival.message)
                     self._seen.add(arrival.message)
@@ -194,24 +223,29 @@ class Instance:
         taken.entries.append(Entry(arrival, tuple(self._code.script.asked)))
         self._seen.add(arrival.message)
 
-    def _result(self, taken: _Taken, now: int, final: bool) -> Turn:
+    def part(self, now: datetime, *, final: bool = True, goes_on: bool = False) -> Turn:
+        """What came of the arrivals since the last part. `goes_on`: inline activities are left for the next turn."""
+        taken, self._taken = self._taken, _Taken()
+        parked, unparked = self._tries(final)
         row = Row(
-            id=self.id, execution=self.execution, turn=self.turns + 1, part=self._part, at=now,
+            id=self.id, execution=self.execution, turn=self.turns + 1, part=self._part, at=micros(now),
             entries=tuple(taken.entries), late=tuple(taken.late), final=final,
+            tried=tuple(self.tried.values()) if self.tried else (),
         )  # fmt: skip
         self._count(row)
         text = encode(row)
         self.size += len(text)
-        gone = {each.number for each in self._code.withdrawn}
-        asked = {each.number for each in self._code.asks}
-        end = self.ended if taken.entries else None
+        code = self._code
+        gone = {each.number for each in code.withdrawn}
+        asked = {each.number for each in code.asks}
         return Turn(
             row=row, text=text,
-            asks=tuple(each for each in self._code.asks if each.is_sent and each.number not in gone),
-            withdrawn=tuple(each for each in self._code.withdrawn if each.number not in asked),
-            end=end, status=self._code.status_text,
-            attributes=self._code.attributes_text, unread=taken.unread, duplicates=tuple(taken.duplicates),
-            entries=self.entries, size=self.size, used_once=self._code.used_once, swallowed=self._code.swallowed,
+            asks=tuple(each for each in code.asks if each.is_sent and each.number not in gone),
+            withdrawn=tuple(each for each in code.withdrawn if each.number not in asked),
+            end=self.ended if taken.entries else None, status=code.status_text,
+            attributes=code.attributes_text, unread=taken.unread, duplicates=tuple(taken.duplicates),
+            entries=self.entries, size=self.size, used_once=code.used_once, swallowed=code.swallowed,
+            parked=parked, unparked=unparked, goes_on=goes_on,
         )  # fmt: skip
 
     def _count(self, row: Row) -> None:
@@ -219,8 +253,58 @@ class Instance:
         self._seen.update(row.consumed)
         if row.final:
             self.turns, self._part = row.turn, 0
+            self._is_settled = row.settles
         else:
             self._part = row.part + 1
+            self._is_settled = False
+
+    # --- Inline activities ---
+
+    @property
+    def has_inline(self) -> bool:
+        """Whether activities are to be run inside the turn, now."""
+        return bool(self._code.inline) and bool(self.inline())
+
+    def inline(self) -> list[Ask]:
+        """The activities that are to be run inside the turn, now."""
+        waits = [each.number for each in self.tried.values() if each.due is not None]
+        return [ask for number, ask in self._code.inline.items() if number not in waits]
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything arrived since the last part."""
+        return bool(self._taken.entries or self._taken.late)
+
+    def grade(self, number: int) -> Inlined:
+        """How the result of an inline activity is recorded: `Options.inline`."""
+        ask = self._code.inline.get(number)
+        return False if ask is None else ask.options.inline
+
+    def park(self, tried: Tried) -> None:
+        """An inline activity waits for its next attempt: a timer wakes the instance, and until then it has no turn."""
+        self.tried[tried.number] = tried
+        self._parked[tried.number] = tried
+
+    def _try_again(self, arrival: Arrival) -> None:
+        """The timer of an attempt is due, which is nothing to the code."""
+        if not isinstance(arrival, Fired) or arrival.execution != self.execution:
+            return
+        if (tried := self.tried.get(arrival.number)) is not None:
+            self.tried[tried.number] = Tried(tried.number, tried.attempts)
+            self._parked.pop(tried.number, None)
+
+    def _tries(self, final: bool) -> tuple[tuple[Tried, ...], tuple[UUID, ...]]:
+        """Which wait for an attempt since this turn; the messages of those that do not wait any more."""
+        gone = [each for number, each in self.tried.items() if number not in self._code.inline]
+        for each in gone:
+            del self.tried[each.number]
+            if self._parked.pop(each.number, None) is None and each.due is not None:
+                self._unparked.append(each)
+        if not final or not (self._parked or self._unparked):
+            return (), ()
+        parked, self._parked = tuple(self._parked.values()), {}
+        unparked, self._unparked = self._unparked, []
+        return parked, tuple(each.message_id(self.id, self.execution) for each in unparked)
 
 
 class _Taken:

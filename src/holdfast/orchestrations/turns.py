@@ -11,16 +11,13 @@ paused with the difference, and its messages keep their places. A turn that dies
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from ..bodies.keys import Keys, Unopened
-from ..clock import Clock, wall_clock
 from ..errors import HoldfastError, StoreUnavailable
-from ..handlers.consumer import Limits, Ran
+from ..handlers.consumer import Later, Limits, Ran
 from ..model.ids import new_id
 from ..model.message import Message, NewMessage, Reason
 from ..model.replies import reply_of
@@ -40,23 +37,21 @@ from ..rules.delivery import (
 )
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
-from ..settings import Settings
-from ..store import Store
 from ..store.plans import instances
 from ..store.plans.instances import Last, Stand
 from ..telemetry.logs import Log
-from .budget import Alarm, Budget, Watchdog
-from .cache import Cache
-from .declared import Activity, Program
+from .declared import Program
 from .failures import Failure
-from .hosting import run_turn
+from .hosting import taken
+from .inline import InlineRun
 from .journal import Arrival, JournalUnreadable, Row, decode
 from .leaving import Leaving, journal_text, pause_delta
-from .messages import CANCEL, KNOWN, START, Pen
+from .messages import CANCEL, KNOWN, START
 from .outcome import Overrun, Turn
+from .place import Place
 from .poison import left_by
 from .replay import CodeChanged
-from .selfcheck import Sampling, difference
+from .selfcheck import difference
 from .turn import Instance
 
 log = Log("holdfast.orchestrations")
@@ -66,67 +61,13 @@ READ_BYTES = 8 * 1024 * 1024  # of journals that are read at once
 STORE_SECONDS = 1.0  # until a turn is tried again whose journal could not be read
 
 Journal = Sequence[tuple[int, int, str]]
+T = TypeVar("T")
 
 
 class TurnOverrun(HoldfastError):
     """A turn ran too long or in circles. Nothing of it was stored."""
 
     category = "application"
-
-
-class Memory:
-    """What the turns of one application share: live instances, and a budget for each thread."""
-
-    def __init__(self) -> None:
-        self.cache = Cache()
-        self.is_embedded = True
-        self.forgets = False  # in tests: each turn replays the journal from its beginning
-        self.sampling = Sampling()
-        self._lock = threading.Lock()
-        self._budgets: dict[int, Budget] = {}
-
-    def take(self, id: str, stand: Stand) -> Instance | None:
-        with self._lock:
-            found = self.cache.take(id, stand.execution, stand.turn)
-        if found is not None and found.mark != str(stand.mark):
-            found.close()
-            return None
-        return found
-
-    def keep(self, instance: Instance) -> None:
-        if self.forgets:
-            instance.close()
-            return
-        with self._lock:
-            self.cache.put(instance)
-
-    def forget(self) -> None:
-        with self._lock:
-            self.cache.clear()
-
-    def budget(self) -> Budget:
-        """That of this thread: an alarm in the main thread of a worker process, else a watchdog."""
-        who = threading.get_ident()
-        if (found := self._budgets.get(who)) is None:
-            is_main = threading.current_thread() is threading.main_thread()
-            found = Alarm().install() if is_main and not self.is_embedded else Watchdog().install()
-            self._budgets[who] = found
-        return found
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where turns find what they need: the application's store and clock may be others in its tests."""
-
-    store: Callable[[], Store]
-    clock: Callable[[], Clock]
-    settings: Settings
-    pen: Pen
-    memory: Memory
-    activities: dict[str, Activity[..., Any]] = field(default_factory=dict)  # by name
-
-    def now(self) -> datetime:
-        return self.clock().now() or wall_clock()
 
 
 @dataclass(frozen=True)
@@ -167,9 +108,12 @@ class Turns:
 
     async def call_runs(
         self, queue: str, runs: Sequence[Sequence[Leased]], ran: Ran
-    ) -> Sequence[Sequence[Ending]]:
-        """One turn for each run. Where instances stand is read at once for all, and so are the journals needed."""
-        endings: list[Sequence[Ending]] = []
+    ) -> Sequence[Sequence[Ending] | Later]:
+        """One turn for each run. Where instances stand is read at once for all, and so are the journals needed.
+
+        A turn with inline activities goes on beside the call (inline.py).
+        """
+        endings: list[Sequence[Ending] | Later] = []
         try:
             stands = await self.place.store().arun(instances.stands([_id(run[0]) for run in runs]))
             held = {_id(run[0]): self._warm(run, stands.get(_id(run[0]))) for run in runs}
@@ -182,18 +126,30 @@ class Turns:
                 id = _id(run[0])
                 if id in cold and id not in journals:
                     journals |= await self._read(cold[cold.index(id) :], stands)
-                endings.append(await self._run(run, stands.get(id), held.pop(id), journals.pop(id, ()), ran))
-                ran.over(run)
+                found = await self._run(run, stands.get(id), held.pop(id), journals.pop(id, ()), ran)
+                endings.append(found)
+                if not isinstance(found, InlineRun):
+                    ran.over(run)
+        except BaseException:
+            for each in endings:
+                if isinstance(each, InlineRun):
+                    each.drop()
+            raise
         finally:  # what had no turn, because the call was stopped, is not left to the garbage collector
-            for each in held.values():
-                if each is not None:
-                    each.close()
+            for left in held.values():
+                if left is not None:
+                    left.close()
         return endings
 
     def _warm(self, run: Sequence[Leased], stand: Stand | None) -> Instance | None:
         if stand is None or stand.state != "running":
             return None
-        return self.place.memory.take(_id(run[0]), stand)
+        found = self.place.memory.take(_id(run[0]), stand)
+        if found is not None and run[0].epoch > 1:
+            # It was handed out before, and parts of that turn may be stored, which the mark does not tell.
+            found.close()
+            return None
+        return found
 
     async def _read(self, ids: Sequence[str], stands: Mapping[str, Stand]) -> Mapping[str, Journal | None]:
         """The journals of the first of these, as many as fit. None: the database is away."""
@@ -217,10 +173,16 @@ class Turns:
         instance: Instance | None,
         journal: Journal | None,
         ran: Ran,
-    ) -> Sequence[Ending]:
+    ) -> Sequence[Ending] | Later:
         """How the messages of one run end. What is behind the last one that the turn took goes back as it was."""
+        return await self.guarded(self._turn(run, stand, instance, journal, ran), run, ran)
+
+    async def guarded(
+        self, turn: Coroutine[Any, Any, T], run: Sequence[Leased], ran: Ran
+    ) -> T | Sequence[Ending]:
+        """What a turn, or the rest of one, comes to; also if it raises."""
         try:
-            return await self._turn(run, stand, instance, journal, ran)
+            return await turn
         except Unopened as error:
             return _first(Sealed(error), run)
         except StoreUnavailable as error:
@@ -241,7 +203,7 @@ class Turns:
         instance: Instance | None,
         journal: Journal | None,
         ran: Ran,
-    ) -> Sequence[Ending]:
+    ) -> Sequence[Ending] | Later:
         try:
             early, arrivals = self._before(run, stand, ran)
         except BaseException:
@@ -251,14 +213,34 @@ class Turns:
             self._put_back(instance)
             return _first(early, run)
         assert stand is not None
-        id = _id(run[0])
         ran.began(run)
         was_warm = instance is not None
         if instance is None:
-            instance = self._cold(id, stand, journal)
-        is_stored = False
+            instance = self._cold(_id(run[0]), stand, journal)
         try:
-            result = await run_turn(instance, arrivals, self.place.now(), self.place.clock())
+            trouble = await taken(instance, arrivals, self.place.clock())
+        except BaseException:
+            instance.close()
+            raise
+        count = len(arrivals)
+        if trouble is None and instance.has_inline:
+            return InlineRun(self, run, stand, instance, count, was_warm, ran)
+        result = trouble or instance.part(self.place.now())
+        return await self.ended(run, stand, instance, count, was_warm, ran, result)
+
+    async def ended(
+        self,
+        run: Sequence[Leased],
+        stand: Stand,
+        instance: Instance,
+        count: int,
+        was_warm: bool,
+        ran: Ran,
+        result: Turn | CodeChanged | Overrun,
+    ) -> Sequence[Ending]:
+        """The turn is over: how the messages of its run end, and what becomes of the instance in memory."""
+        id, is_stored = _id(run[0]), False
+        try:
             match result:
                 case Turn():
                     mark = new_id()
@@ -268,7 +250,7 @@ class Turns:
                     self._warn(result, stand)
                     # Stored, or will be; if not, its mark is not the stored one. What differs is not used again.
                     is_stored = not (was_warm and await self._differs(result, stand))
-                    return _taken(first, len(arrivals) - len(result.unread), run)
+                    return _taken(first, count - len(result.unread), run)
                 case CodeChanged():
                     return _first(self._changed(result, id, stand, ran()), run)
                 case Overrun(why):

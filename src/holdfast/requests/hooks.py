@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -74,6 +74,10 @@ def news(happening: Happening, held: Held, facts: dict[str, Any]) -> News:
     return News(happening, told)
 
 
+def hook_id(request: UUID, created_at: datetime, happening: Happening) -> UUID:
+    return uuid5(request, f"{created_at.astimezone(UTC).isoformat()} {happening}")
+
+
 @dataclass(frozen=True, slots=True)
 class Pen:
     """Writes messages and bodies, sealed where there are keys."""
@@ -81,9 +85,12 @@ class Pen:
     keys: Keys | None
 
     def message(self, each: News) -> NewMessage:
-        """Its id is made of the request and of what happened: a second one would be refused."""
+        """Its id is made of the request and of what happened: a second one would be refused.
+
+        The time of the request belongs to it: an id of the user's may be used again when the first request is gone.
+        """
         text = msgspec.json.encode(each.told).decode()
-        id, type = uuid5(each.told.request, each.happening), hook_type(each.happening)
+        id, type = hook_id(each.told.request, each.told.created_at, each.happening), hook_type(each.happening)
         return NewMessage(id, type, self.sealed(id, type, text), subject=each.told.subject, queue=each.queue)
 
     def sealed(self, id: UUID, type: str, text: str) -> str:

@@ -209,20 +209,10 @@ class Pace:
 
     # -- handlers
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the limit of calls at once is reached."""
-        family = self.family
-        return self.running >= self.limit.concurrency or (
-            family is not None and family.running >= family.concurrency
-        )
-
-    def take_handler(self) -> None:
-        self.running += 1
-        if self.family is not None:
-            self.family.running += 1
-
-    def free_handler(self) -> None:
+    def free_handler(self, lane: Lane) -> None:
+        """A lane gives up its handler, and its key if it has one."""
+        if lane.key is not None:
+            self.free_key(lane)
         self.running -= 1
         if self.family is not None:
             self.family.running -= 1

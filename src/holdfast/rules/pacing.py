@@ -143,8 +143,7 @@ class Pacing:
             lane.handed = lane.ended if fence is lane.claimed else stamped(fence, lane.ended)
             lane.ended = []
             settlements += lane.handed
-            following = lane.following
-            if following is not None:
+            if (lane.running or lane.waiting) and (following := lane.following) is not None:
                 moves.append((fence[0], following.message.seq))
                 lane.fences = (fence, (following.message.seq, following.epoch))
         self.flight, self._touched = list(self._touched.values()), {}
@@ -187,21 +186,28 @@ class Pacing:
     def unpack(self, keys: Mapping[Fence, Hashable] = NO_KEYS) -> None:
         """Unpack the messages that arrived into lanes. `keys` are those of `arrived`, by their lock tokens."""
         arrived, self._arrived = self._arrived, []
+        lanes = self.lanes
         for batch, until in arrived:
             self._count(batch, -1)  # the store's count; from here on each message is counted
+            only = self.paces[next(iter(batch.shares))] if len(batch.shares) == 1 else None  # mostly
+            size = 0
             for leased in batch.work:
-                claimed, queue = (leased.run, leased.run_epoch), leased.message.queue
-                pace = self.paces[queue]
+                claimed, message = (leased.run, leased.run_epoch), leased.message
+                pace = only or self.paces[message.queue]
                 pace.held += 1
-                self.held_bytes += len(leased.message.body)
+                size += len(message.body)
                 if pace.limit.per_key:
                     pace.waiting_keys[leased.token] = None if self.stopping else keys[leased.token]
-                lane = self.lanes.get(claimed)
+                lane = lanes.get(claimed)
                 if lane is not None:
                     lane.waiting.append(leased)
                     continue
-                self.lanes[claimed] = lane = Lane(claimed, queue, (claimed,), [leased], until)
-                pace.make_ready(lane)
+                lanes[claimed] = lane = Lane(claimed, pace.queue, (claimed,), [leased], until)
+                if pace.family is None:
+                    pace.ready.append(lane)
+                else:
+                    pace.make_ready(lane)
+            self.held_bytes += size
         if self.stopping or self.paused:
             for lane in list(self.lanes.values()):
                 if self.stopping or lane.queue in self.paused:
@@ -235,14 +241,15 @@ class Pacing:
 
     def next_lane(self, queue: str, now: float) -> Lane | None:
         """The next lane for a handler of this queue; one that serves a family takes its queues in turn."""
-        family = self.paces[queue].family
+        pace = self.paces[queue]
+        family = pace.family
         if family is None:
-            return self.start(queue, now)
+            return self._start(pace, now)
         if family.running >= family.concurrency:
             return None
         for _ in range(len(family.turns)):
             pace = self.paces[family.turns.popleft()]
-            lane = self.start(pace.queue, now)
+            lane = self._start(pace, now)
             pace.in_turns = bool(pace.ready)
             if pace.ready:
                 family.turns.append(pace.queue)
@@ -252,13 +259,20 @@ class Pacing:
 
     def start(self, queue: str, now: float) -> Lane | None:
         """The next lane of a queue, if a handler is free for it."""
-        pace = self.paces[queue]
-        while pace.ready and not pace.is_full:
-            if self.gate is not None and not self._has_room(queue, self.gate, now):
+        return self._start(self.paces[queue], now)
+
+    def _start(self, pace: Pace, now: float) -> Lane | None:
+        limit, family = pace.limit, pace.family
+        if pace.running >= limit.concurrency or (family is not None and family.running >= family.concurrency):
+            return None
+        while pace.ready:
+            if self.gate is not None and not self._has_room(pace.queue, self.gate, now):
                 return None
             lane = pace.ready.popleft()
-            if lane.waiting and (not pace.limit.per_key or pace.admit(lane)):
-                pace.take_handler()
+            if lane.waiting and (not limit.per_key or pace.admit(lane)):
+                pace.running += 1
+                if family is not None:
+                    family.running += 1
                 return lane
         return None
 
@@ -271,8 +285,7 @@ class Pacing:
         """The next message of a lane, which starts now; None when the lane must give up its handler."""
         pace = self.paces[lane.queue]
         if not lane.waiting or (pace.limit.per_key and lane.key is None and not pace.admit(lane)):
-            pace.free_key(lane)
-            pace.free_handler()
+            pace.free_handler(lane)
             return None
         if self.gate is not None and not self.gate.admits(lane.queue, now):
             # While its breaker is open it goes back. It waits here for a token, which comes soon: going back
@@ -281,8 +294,7 @@ class Pacing:
                 self.close(lane)
             else:
                 pace.make_ready(lane, first=True)
-            pace.free_key(lane)
-            pace.free_handler()
+            pace.free_handler(lane)
             return None
         lane.running = leased = lane.waiting.pop(0)
         if pace.limit.per_key:
@@ -349,7 +361,7 @@ class Pacing:
         self.held -= 1
         self.held_bytes -= len(lane.running.message.body)
         lane.running = lane.stop = None
-        if pace.limit.per_key:
+        if lane.key is not None:
             pace.free_key(lane)
 
     def _drop_rest(self, lane: Lane) -> None:

@@ -13,10 +13,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from hashlib import blake2b
+from hashlib import blake2b, sha1
 from itertools import pairwise
 from typing import assert_never
-from uuid import UUID, uuid5
 
 from ..errors import InvalidSettings
 from .days import LocalTimes
@@ -35,9 +34,15 @@ class Occurrence:
     due: datetime
 
 
-def occurrence_id(incarnation: UUID, key: str) -> UUID:
-    """The id of an occurrence's message: the same for a second tick, a backfill and a restored backup."""
-    return uuid5(incarnation, key)
+def occurrence_id(incarnation: bytes, key: str) -> str:
+    """The id of an occurrence's message: the same for a second tick, a backfill and a restored backup.
+
+    It is the UUID of version 5 of the two, as text. A tick makes hundreds of them, so no UUID object is made.
+    """
+    made = bytearray(sha1(incarnation + key.encode(), usedforsecurity=False).digest()[:16])
+    made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
+    text = made.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +95,17 @@ class Timeline:
 
     def following(self, key: str) -> Occurrence | None:
         """The first one whose key is greater than this one, whatever kind of rule the key comes from."""
-        at = self._from_key(key)
-        while at is not None and self._key(at) <= key:
+        at, found = self._from_key(key), ""
+        while at is not None and (found := self._key(at)) <= key:
             at = self._next(at)
-        return self._occurrence(at)
+        return self._occurrence(at, found)
 
     def from_key(self, key: str) -> Occurrence | None:
         """The first one whose key is this one or greater."""
-        at = self._from_key(key)
-        while at is not None and self._key(at) < key:
+        at, found = self._from_key(key), ""
+        while at is not None and (found := self._key(at)) < key:
             at = self._next(at)
-        return self._occurrence(at)
+        return self._occurrence(at, found)
 
     def local(self, moment: datetime) -> datetime:
         """What the clock on the wall shows, as a datetime without a zone."""
@@ -120,13 +125,13 @@ class Timeline:
 
     # --- Keys and jitter --------------------------------------------------------------------------------------
 
-    def _occurrence(self, at: int | None) -> Occurrence | None:
+    def _occurrence(self, at: int | None, key: str | None = None) -> Occurrence | None:
         if at is None:
             return None
-        return self._made(at, self._next(at) if self.rule.jitter else None)
+        return self._made(at, self._next(at) if self.rule.jitter else None, key)
 
-    def _made(self, at: int, behind: int | None) -> Occurrence:
-        key, moment = self._key(at), moment_of(at)
+    def _made(self, at: int, behind: int | None, key: str | None = None) -> Occurrence:
+        key, moment = key or self._key(at), moment_of(at)
         if not self.rule.jitter:
             return Occurrence(key, moment, moment)
         # Never as late as the one behind: occurrences fall due in the order of their keys.

@@ -2,77 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import TypeAlias
+from collections.abc import Iterable
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from ..bodies.keys import Keys
-from ..model.schedule import AT, KEY, LOCAL, SCHEDULE, Fired, Stored
+from ..model.schedule import AT, KEY, LOCAL, SCHEDULE, Due, Fired, Stored
 from ..rules.timeline import Occurrence, Timeline, occurrence_id
 
 TRIGGER = "trigger"  # the key of what an operator or a call has triggered
 
-
-# The local time and the moment as headers, by zone and moment: what many schedules of one tick have in common.
-Texts: TypeAlias = dict[tuple[str, datetime], tuple[str, str]]
+_json = msgspec.json.Encoder()
 
 
-def messages(
-    row: Stored,
-    timeline: Timeline,
-    fires: Sequence[Occurrence],
-    keys: Keys | None,
-    texts: Texts | None = None,
-) -> tuple[Fired, ...]:
+class Told(NamedTuple):
+    """An occurrence, and what its message says of it in its headers: the same for all schedules that have it."""
+
+    occurrence: Occurrence
+    headers: str  # a JSON object without its opening brace
+
+
+def tell(timeline: Timeline, occurrence: Occurrence) -> Told:
+    local = f"{timeline.local(occurrence.at):%Y-%m-%d %H:%M} {timeline.rule.zone}"
+    headers = {KEY: occurrence.key, LOCAL: local, AT: occurrence.at.isoformat()}
+    return Told(occurrence, _json.encode(headers).decode()[1:])
+
+
+def messages(row: Due | Stored, told: Iterable[Told], keys: Keys | None) -> tuple[Fired, ...]:
     """The messages of these occurrences of a schedule."""
-    if not fires:
-        return ()
-    body = row.body if keys is None else keys.open(row.incarnation, row.type, row.body)
-    texts = {} if texts is None else texts
+    incarnation = row.incarnation if isinstance(row, Due) else row.incarnation.bytes
+    body = row.body if keys is None else _opened(row, keys)
     return tuple(
-        _message(row, timeline, each, occurrence_id(row.incarnation, each.key), body, keys, texts)
-        for each in fires
+        [_message(row, each, occurrence_id(incarnation, each.occurrence.key), body, keys) for each in told]
     )
 
 
 def triggered(row: Stored, timeline: Timeline, id: UUID, keys: Keys | None) -> Fired:
     """One more, now, with an id of its own."""
-    body = row.body if keys is None else keys.open(row.incarnation, row.type, row.body)
-    return _message(row, timeline, Occurrence(TRIGGER, row.now, row.now), id, body, keys, {})
+    body = row.body if keys is None else _opened(row, keys)
+    return _message(row, tell(timeline, Occurrence(TRIGGER, row.now, row.now)), str(id), body, keys)
 
 
-def _message(
-    row: Stored,
-    timeline: Timeline,
-    each: Occurrence,
-    id: UUID,
-    body: str,
-    keys: Keys | None,
-    texts: Texts,
-) -> Fired:
-    if (shown := texts.get((timeline.rule.zone, each.at))) is None:
-        local = f"{timeline.local(each.at):%Y-%m-%d %H:%M} {timeline.rule.zone}"
-        shown = texts[timeline.rule.zone, each.at] = (local, each.at.isoformat())
-    own = msgspec.json.decode(row.headers) if row.headers else {}
-    headers = {
-        **own,
-        SCHEDULE: row.name,
-        KEY: each.key,
-        LOCAL: shown[0],
-        AT: shown[1],
-    }
-    return Fired(
-        id=id,
-        type=row.type,
-        body=body if keys is None else keys.seal(id, row.type, body),
-        stream=row.stream,
-        subject=row.subject,
-        headers=msgspec.json.encode(headers).decode(),
-        due=each.due,
-        queue=row.queue,
-        name=row.name,
-        key=each.key,
-    )
+def _opened(row: Due | Stored, keys: Keys) -> str:
+    incarnation = UUID(bytes=row.incarnation) if isinstance(row, Due) else row.incarnation
+    return keys.open(incarnation, row.type, row.body)
+
+
+def _message(row: Due | Stored, told: Told, id: str, body: str, keys: Keys | None) -> Fired:
+    headers = f'{{"{SCHEDULE}":{_json.encode(row.name).decode()},{told.headers}'
+    if row.headers:
+        both = {**msgspec.json.decode(row.headers), **msgspec.json.decode(headers)}
+        headers = _json.encode(both).decode()
+    if keys is not None:
+        body = keys.seal(UUID(id), row.type, body)
+    at = told.occurrence
+    return Fired(id, row.type, body, row.stream, row.subject, headers, at.due, row.queue, row.name, at.key)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from ..bodies.keys import Keys
 from ..errors import NotFound, Refused, UsageError
 from ..model.ids import new_id
-from ..model.schedule import Definition, Note, Origin, Planned, Step, Stored
+from ..model.schedule import Definition, Due, Note, Origin, Planned, Step, Stored
 from ..rules import recurrence, tick
 from ..rules.patterns import Rule
 from ..rules.tick import Tick, Why
@@ -29,7 +29,7 @@ def data_of(rule: Rule) -> str | None:
     return None if rule.zone in UTC_NAMES else zones.version()
 
 
-def timeline_of(row: Stored) -> Timeline:
+def timeline_of(row: Stored | Due) -> Timeline:
     """When it occurs. Schedules with the same rule share it, unless jitter tells them apart."""
     rule = recurrence.parse(row.rule)
     return zones.timeline(rule, row.name) if rule.jitter else _shared(row.rule, zones.version())
@@ -115,12 +115,13 @@ def drop(name: str) -> Plan[bool]:
 def step_of(row: Stored, decided: Tick) -> Step:
     """What is stored of a decision that fires nothing."""
     return Step(
-        row=row,
-        next_key=decided.next.key if decided.next else None,
-        next_at=decided.look_at,
-        last_key=decided.last_key,
+        row.name,
+        row.version,
+        decided.next.key if decided.next else None,
+        decided.look_at,
+        decided.last_key,
+        row.zones,
         notes=notes_of(decided),
-        zones=row.zones,
     )
 
 
@@ -138,7 +139,7 @@ def resume(name: str) -> Plan[tuple[Note, ...]]:
     if row.next_key is None or row.paused_at is None:
         owed = None if row.next_key is None else timeline.from_key(row.next_key)
         due = None if owed is None else owed.due
-        yield from schedules.resume(Step(row, row.next_key, due, row.last_key, zones=row.zones))
+        yield from schedules.resume(Step(name, row.version, row.next_key, due, row.last_key, row.zones))
         return ()
     decided = tick.leave_out(timeline, row.next_key, row.last_key, row.now, Why.PAUSED)
     step = step_of(row, decided)
@@ -159,7 +160,7 @@ def skip(name: str) -> Plan[Note]:
         raise Refused(f"Schedule {name!r} has no next occurrence: its rule has ended.")
     step = step_of(row, tick.leave_out(timeline, row.next_key, row.last_key, coming.due, Why.SKIPPED))
     if row.paused_at is not None:
-        step = Step(row, step.next_key, None, step.last_key, notes=step.notes, zones=step.zones)
+        step = step._replace(next_at=None)
     yield from schedules.apply([step])
     return step.notes[-1]
 

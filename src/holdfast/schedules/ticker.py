@@ -9,35 +9,26 @@ next time, and the others fire.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 
 from ..bodies.keys import Keys
 from ..clock import Clock
 from ..errors import HoldfastError, StoreUnavailable
-from ..model.schedule import Fired, Step, Stored
+from ..model.schedule import Due, DueNow, Fired, Step
 from ..model.work import Ticked
-from ..rules import tick
-from ..rules.classify import storable
-from ..rules.tick import LIMIT, Last, Misfire, Tick
-from ..rules.timeline import Timeline
 from ..store import Store
 from ..store.plans import operator, schedules
 from ..store.plans.operator import OrderMoved
 from ..store.plans.schedules import Fire
 from ..telemetry.logs import Log
 from . import zones
-from .firing import Texts, messages
-from .setting import data_of, notes_of, timeline_of
+from .deciding import Deciding, failed, renewed
 
 log = Log("holdfast.schedules")
 
 AT_ONCE = 500  # schedules and occurrences
-SHARE_MIN = 4  # occurrences of one schedule that are looked at, if many schedules are due
 BYTES = 8 * 1024 * 1024  # of bodies
 TELLS_EVERY = 30.0  # seconds between two words that this process runs, and with which zone data
 LIVE = 120.0  # seconds for which such a word counts
-LASTS = {None: Last.ENDED, 1: Last.WAITING, 2: Last.STARTED}
-ERROR_MAX = 500
 FEW, REFUSED_MAX = 50, 3  # schedules that are fired alone in one tick; times that one may be refused
 
 
@@ -94,7 +85,8 @@ class Ticker:
     def _together(self) -> Fire:
         mine = list(self.mine())
         if self.store.has_one_writer:
-            steps = self._decide(self.store.read(schedules.due(mine, self._zoned, AT_ONCE, BYTES)))
+            found = self.store.read(schedules.due(mine, self._zoned, AT_ONCE, BYTES))
+            steps = self._decide(found) if found else []
             return self.store.run(schedules.apply(steps)) if steps else Fire()
         return self.store.run(schedules.locked(mine, self._zoned, AT_ONCE, BYTES, self._decide))
 
@@ -104,16 +96,20 @@ class Ticker:
         One that is refused again and again gets its error and no next time.
         """
         done = Fire()
-        for row in self.store.run(schedules.due(list(self.mine()), self._zoned, FEW, BYTES)):
+        found = self.store.run(schedules.due(list(self.mine()), self._zoned, FEW, BYTES))
+        if found is None:
+            return done
+        for row in found.rows:
             try:
-                one = self.store.run(schedules.apply(self._decide([row])))
+                one = self.store.run(schedules.apply(self._decide(DueNow([row], found.now, found.until))))
             except StoreUnavailable:
                 raise
             except Exception as error:
                 count = self._refused[row.name] = self._refused.get(row.name, 0) + 1
                 if count < REFUSED_MAX:
                     continue
-                one = self.store.run(schedules.apply([self._failed(row, f"{type(error).__name__}: {error}")]))
+                self._fail(row, error)
+                one = Fire(moved=1)
             self._refused.pop(row.name, None)
             done = Fire(
                 (*done.fires, *one.fires),
@@ -123,111 +119,17 @@ class Ticker:
             )
         return done
 
-    # -- deciding
+    def _decide(self, found: DueNow) -> list[Step]:
+        return Deciding(self.keys, self._cancel, AT_ONCE, BYTES).steps(found)
 
-    def _decide(self, rows: list[Stored]) -> list[Step]:
-        """What these schedules do, at most so many occurrences, the oldest of all of them first."""
-        # Of each not many more than its share: what does not fit is computed again at the next tick.
-        share = max(SHARE_MIN, min(LIMIT, 2 * AT_ONCE // max(1, len(rows))))
-        known: dict[tuple[object, ...], Tick] = {}
-        texts: Texts = {}
-        decided = [(row, *self._of(row, share, known)) for row in rows]
-        horizon = _horizon(rows, [found for _, found, _ in decided if isinstance(found, Tick)])
-        steps: list[Step] = []
-        left, size = AT_ONCE, BYTES
-        for row, found, timeline in decided:
-            if isinstance(found, Tick) and timeline is not None:
-                room = min(left, max(size // len(row.body), 0 if steps else 1))
-                step = self._step(row, found, timeline, horizon, room, texts)
-            else:
-                step = self._failed(row, str(found))
-            if step is not None:
-                steps.append(step)
-                left -= len(step.fires)
-                size -= len(step.fires) * len(row.body)
-        return steps
-
-    def _of(
-        self, row: Stored, limit: int, known: dict[tuple[object, ...], Tick]
-    ) -> tuple[Tick | str, Timeline | None]:
-        """What one schedule does, or why that cannot be known. Many have the same rule: it is decided once for them."""
-        try:
-            timeline = timeline_of(row)
-            if timeline.rule.jitter:  # its times depend on its name, too
-                return self._decided(row, timeline, limit), timeline
-            like = (
-                row.rule,
-                row.next_key,
-                row.last_key,
-                row.now,
-                row.misfire,
-                row.overlap,
-                row.cap,
-                row.max_late,
-                row.grace,
-                row.last,
-            )
-            found = known.get(like)
-            if found is None:
-                found = known[like] = self._decided(row, timeline, limit)
-            return found, timeline
-        except Exception as error:
-            return f"{type(error).__name__}: {error}", None
-
-    def _decided(self, row: Stored, timeline: Timeline, limit: int) -> Tick:
-        if row.next_key is None:
-            return Tick((), (), row.last_key, None, None)
-        missed = Misfire(row.misfire, row.cap, row.max_late, row.grace)  # type: ignore[arg-type]
-        return tick.decide(
-            timeline,
-            row.next_key,
-            row.last_key,
-            row.now,
-            missed,
-            row.overlap,  # type: ignore[arg-type]
-            LASTS[row.last],
-            limit,
-        )
-
-    def _step(
-        self, row: Stored, found: Tick, timeline: Timeline, horizon: datetime | None, left: int, texts: Texts
-    ) -> Step | None:
-        """The part of what it does that is not later than the horizon; None: it waits for the next tick."""
-        if found.cancels:
-            # The one before has not been started: it is cancelled, and when it has ended the next tick fires.
-            return None if self._cancel(row) else self._waits(row)
-        if found.fires:
-            many = len(found.fires)
-            if horizon is not None:
-                many = sum(each.due <= horizon for each in found.fires)
-            if (many := min(many, left)) == 0:
-                return None
-            if many < len(found.fires):
-                found = self._decided(row, timeline, many)
-        try:
-            fires = messages(row, timeline, found.fires, self.keys, texts)
-        except Exception as error:
-            return self._failed(row, f"{type(error).__name__}: {error}")
-        return Step(
-            row=row,
-            next_key=found.next.key if found.next else None,
-            next_at=found.look_at,
-            last_key=found.last_key,
-            fires=fires,
-            notes=notes_of(found),
-            told=tuple(each.sentence for each in found.left_out),
-            zones=data_of(timeline.rule),
-        )
-
-    def _failed(self, row: Stored, why: str) -> Step:
-        log.error(
-            "schedule.failed", "Schedule %(schedule)s cannot fire: %(error)s", schedule=row.name, error=why
-        )
-        return Step(row, row.next_key, None, row.last_key, zones=row.zones, error=storable(why, ERROR_MAX))
+    def _fail(self, row: Due, error: Exception) -> None:
+        """The database refuses whatever is decided about this schedule: it gets its error alone."""
+        step = failed(row, f"{type(error).__name__}: {error}")
+        self.store.run(schedules.fail(row.name, row.version, step.error or ""))
 
     # -- overlap=replace
 
-    def _cancel(self, row: Stored) -> bool:
+    def _cancel(self, row: Due) -> bool:
         """End the message of the last occurrence as cancelled. False: somebody has it by now."""
         assert row.last_id is not None
         for seq in self.store.read(schedules.pending_of(row.last_id)):
@@ -237,9 +139,6 @@ class Ticker:
             except (HoldfastError, OrderMoved):
                 return False
         return True
-
-    def _waits(self, row: Stored) -> Step:
-        return Step(row, row.next_key, row.now + tick.WAIT, row.last_key, zones=row.zones)
 
     # -- zone data
 
@@ -263,30 +162,22 @@ class Ticker:
 
     def _renew(self) -> None:
         """Compute the next times again that were computed with older zone data, a part at a time."""
-        rows = self.store.read(schedules.stale(zones.version(), AT_ONCE))
-        steps = [self._renewed(row) for row in rows]
-        if steps:
-            self.store.run(schedules.apply(steps))
-        self._stale = len(rows) == AT_ONCE
-
-    def _renewed(self, row: Stored) -> Step:
+        found = self.store.read(schedules.stale(zones.version(), AT_ONCE))
+        steps = renewed(found.rows, found.now) if found else []
         try:
-            timeline = timeline_of(row)
-            found = tick.changed(timeline, row.next_key, row.last_key, row.now)
+            if steps:
+                self.store.run(schedules.apply(steps))
+        except StoreUnavailable:
+            raise
+        except Exception:  # the database refused something of it
+            for row, step in zip(found.rows if found else (), steps, strict=True):
+                self._renew_alone(row, step)
+        self._stale = found is not None and len(found.rows) == AT_ONCE
+
+    def _renew_alone(self, row: Due, step: Step) -> None:
+        try:
+            self.store.run(schedules.apply([step]))
+        except StoreUnavailable:
+            raise
         except Exception as error:
-            return self._failed(row, f"{type(error).__name__}: {error}")
-        key, due = (found.key, found.due) if found else (None, None)
-        return Step(row, key, due, row.last_key, zones=data_of(timeline.rule))
-
-
-def _horizon(rows: Sequence[Stored], found: Sequence[Tick]) -> datetime | None:
-    """Nothing later than this fires now, because something older waits: what there was no room for."""
-    ends = [
-        each.fires[-1].due for each in found if each.fires and each.look_at and each.look_at <= rows[0].now
-    ]
-    fires = sorted(each.due for tick in found for each in tick.fires)
-    if len(fires) > AT_ONCE:
-        ends.append(fires[AT_ONCE - 1])
-    if len(rows) == AT_ONCE or sum(len(row.body) for row in rows) >= BYTES / 4:
-        ends += [row.next_at for row in rows[-1:] if row.next_at is not None]
-    return min(ends, default=None)
+            self._fail(row, error)

@@ -60,7 +60,7 @@ def look_up(messages: Sequence[NewMessage], ending: Sequence[int] = ()) -> Plan[
         refuse_twice(messages)
     rows = yield sql(
         "ids_taken",
-        ids=[str(message.id) for message in messages],
+        ids=[message.id for message in messages],
         types=[message.type for message in messages],
         queues=[message.queue for message in messages],
         keys=[message.dedupe for message in messages],

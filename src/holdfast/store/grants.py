@@ -30,6 +30,7 @@ PRODUCES = (
     "append_one",
     "append_plain",
     "begin_instance",
+    "cancel_orchestration",
     "ids_taken",
     "instance_state",
     "request_early",
@@ -38,6 +39,8 @@ PRODUCES = (
     "request_open",
     "request_record",
     "request_settle",
+    "signal_orchestration",
+    "start_orchestration",
 )
 COLUMNS = (
     "id",

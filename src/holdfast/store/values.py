@@ -36,9 +36,9 @@ def for_sqlite(value: object) -> object:
         case UUID():
             return str(value)
         case list():
-            return encode(
-                value if not value or type(value[0]) in PLAIN else [_inside(each) for each in value]
-            )
+            # UUIDs are written as text by the encoder itself.
+            is_ready = not value or type(value[0]) in PLAIN or type(value[0]) is UUID
+            return encode(value if is_ready else [_inside(each) for each in value])
         case _:
             return value
 
@@ -70,7 +70,9 @@ def when(value: int | None) -> datetime | None:
 
 def instant(value: Any) -> Any:
     """An instant that either database wrote; None: never, or none."""
-    return when(value) if isinstance(value, int) else value
+    if isinstance(value, int):
+        return when(value)
+    return value if isinstance(value, datetime) else None  # SQLite stores any text
 
 
 def as_id(value: Any) -> UUID:
@@ -80,6 +82,16 @@ def as_id(value: Any) -> UUID:
         return UUID(str(value))
     except ValueError:  # SQLite stores any text: it is shown as an id that no message has
         return UUID(int=0)
+
+
+def id_bytes(value: Any) -> bytes:
+    """The 16 bytes of an id that either database wrote."""
+    if isinstance(value, UUID):
+        return value.bytes
+    try:
+        return bytes.fromhex(value.replace("-", ""))
+    except (AttributeError, TypeError, ValueError):
+        return as_id(value).bytes
 
 
 def as_text(value: Any) -> str:

@@ -14,7 +14,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal
@@ -49,6 +49,11 @@ OWN = frozenset(
     {"id", "source", "type", "specversion", "subject", "time", "datacontenttype", "dataschema", "data"}
 )
 VALUE_BYTES = 64 * 1024
+FURTHER = frozenset({"source", "dataschema", "datacontenttype"})  # they are more than text
+NAMES_KEPT = (
+    32  # headers of an event, at most, whose meaning is remembered; of longer ones it is found out each time
+)
+VALUE_KEPT = 300  # characters of a value, at most, that is not looked at twice
 
 
 class Unreadable(ValueError):
@@ -67,8 +72,7 @@ AMQP = Binding(("cloudEvents:", "cloudEvents_", "ce-"))  # Knative writes the th
 HTTP = Binding(("ce-",), is_percent_encoded=True)  # NATS, too
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """A CloudEvent. `data` is the body as bytes, or None. `extensions` has all other attributes, as text."""
 
     id: str
@@ -79,7 +83,7 @@ class Event:
     time: datetime | None = None
     datacontenttype: str | None = None
     dataschema: str | None = None
-    extensions: Mapping[str, str] = field(default_factory=dict)
+    extensions: Mapping[str, str] = {}  # msgspec makes a new one for each
 
     @property
     def traceparent(self) -> str | None:
@@ -173,6 +177,7 @@ def structured(attributes: Mapping[str, str], data: bytes | None) -> bytes:
     return head + b',"data_base64":"' + base64.b64encode(data) + b'"}'
 
 
+@lru_cache(maxsize=256)  # a sender uses one or two
 def is_json(media: str) -> bool:
     kind = media.partition(";")[0].strip().lower()
     return kind.endswith(("/json", "+json"))
@@ -193,35 +198,50 @@ def percent_encoded(value: str) -> str:
 
 def is_event(content_type: str | None, headers: Mapping[str, object], binding: Binding) -> bool:
     """Whether this claims to be a CloudEvent; anything else is a plain message."""
-    if (content_type or "").lower().startswith("application/cloudevents"):
+    if content_type is not None and content_type[:23].lower() == "application/cloudevents":
         return True
-    return any(f"{prefix}specversion" in headers for prefix in binding.prefixes)
+    return any(prefix + "specversion" in headers for prefix in binding.prefixes)
 
 
 def read(content_type: str | None, headers: Mapping[str, object], body: bytes, binding: Binding) -> Event:
     """The event, or `Unreadable`. Headers that are no attributes are not looked at."""
-    media = (content_type or "").partition(";")[0].strip().lower()
-    if media == STRUCTURED:
-        return read_structured(body)
-    if media.startswith("application/cloudevents"):
-        raise Unreadable(
-            f"Events of the format {media!r} cannot be read: send them one by one, as JSON or binary."
-        )
-    found: dict[str, str] = {}
+    if content_type is not None and "cloudevents" in content_type.lower():
+        media = content_type.partition(";")[0].strip().lower()
+        if media == STRUCTURED:
+            return read_structured(body)
+        if media.startswith("application/cloudevents"):
+            raise Unreadable(
+                f"Events of the format {media!r} cannot be read: send them one by one, as JSON or binary."
+            )
     is_http = binding.is_percent_encoded
-    for given, value in headers.items():
-        name = given.lower() if is_http else given  # in HTTP the case means nothing
-        for prefix in binding.prefixes:
-            if name.startswith(prefix):
-                attribute = name[len(prefix) :]
-                if attribute in found:
-                    raise Unreadable(f"The attribute {attribute!r} is there twice.")
-                is_plain = type(value) is str and not is_http
-                found[attribute] = value if is_plain else header_text(attribute, value, binding)  # type: ignore[assignment]
-                break
+    given = tuple(headers)
+    find = attributes_among if len(given) <= NAMES_KEPT else attributes_among.__wrapped__
+    found: dict[str, str] = {}
+    for header, attribute in find(given, binding.prefixes, is_http):
+        value = headers[header]
+        is_plain = type(value) is str and not is_http
+        found[attribute] = value if is_plain else header_text(attribute, value, binding)  # type: ignore[assignment]
     if content_type:
         found["datacontenttype"] = content_type
     return event_of(found, body if body or content_type else None)
+
+
+@lru_cache(maxsize=512)  # all events of one sender have the same headers
+def attributes_among(
+    headers: tuple[str, ...], prefixes: tuple[str, ...], is_http: bool
+) -> tuple[tuple[str, str], ...]:
+    """Which headers are attributes, each with the name of the attribute. In HTTP the case means nothing."""
+    found: dict[str, str] = {}
+    for header in headers:
+        name = header.lower() if is_http else header
+        prefix = next((each for each in prefixes if name.startswith(each)), None)
+        if prefix is None:
+            continue
+        attribute = name[len(prefix) :]
+        if attribute in found:
+            raise Unreadable(f"The attribute {attribute!r} is there twice.")
+        found[attribute] = header
+    return tuple((header, attribute) for attribute, header in found.items())
 
 
 def header_text(name: str, value: object, binding: Binding) -> str:
@@ -310,21 +330,38 @@ def event_of(found: dict[str, str], data: bytes | None) -> Event:
     """From attributes as text, all of them checked."""
     if (version := found.pop("specversion", None)) != "1.0":
         raise Unreadable(f"The version of the event is {str(version)[:20]!r}, and only 1.0 can be read.")
+    given = tuple(found)
+    (check_names if len(given) <= NAMES_KEPT else check_names.__wrapped__)(given)
+    if are_plain(found):
+        for name in FURTHER.intersection(given):
+            check(name, found[name])
+    else:
+        for name, value in found.items():
+            check(name, value)
+    take, moment = found.pop, found.pop("time", None)
+    return Event(
+        take("id"), take("source"), take("type"), data, take("subject", None),
+        None if moment is None else read_time(moment), take("datacontenttype", None), take("dataschema", None), found,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=512)  # as `attributes_among`
+def check_names(names: tuple[str, ...]) -> None:
     for name in ("id", "source", "type"):
-        if name not in found:
+        if name not in names:
             raise Unreadable(f"The attribute {name!r} is missing.")
-    for name, value in found.items():
-        if not _is_name(name):
+    for name in names:
+        if not _ANY_NAME.fullmatch(name) or name == "data":
             raise Unreadable(f"An attribute has a name that cannot be: {name[:40]!r}. Use a-z and 0-9.")
-        check(name, value)
-    own = {name: found.pop(name) for name in tuple(found) if name in OWN}
-    moment = own.pop("time", None)
-    return Event(**own, time=None if moment is None else read_time(moment), data=data, extensions=found)
 
 
-@lru_cache(maxsize=1024)  # most attributes of most events have the same few names
-def _is_name(name: str) -> bool:
-    return _ANY_NAME.fullmatch(name) is not None and name != "data"
+def are_plain(found: Mapping[str, str]) -> bool:
+    """Whether all values are text that `check` has nothing against, seen at once. Most are: printable ASCII."""
+    try:
+        whole = "".join(found.values())
+    except TypeError:
+        return False
+    return len(whole) <= VALUE_BYTES and whole.isascii() and whole.isprintable() and "" not in found.values()
 
 
 def read_time(text: str) -> datetime:
@@ -349,15 +386,17 @@ def read_time(text: str) -> datetime:
         raise Unreadable("The attribute 'time' is no moment that exists.") from None
 
 
-def check(name: str, value: str) -> None:
+def check(name: str, value: object) -> None:
     """What every attribute must be, and what some must be in addition."""
-    if (
-        name not in CHECKED
-        and type(value) is str
-        and len(value) <= VALUE_BYTES
-        and not _FORBIDDEN.search(value)
-    ):
-        return
+    if not isinstance(value, str) or not 0 < len(value) <= VALUE_KEPT:
+        check_closely(name, value)
+    elif name in FURTHER:
+        check_once(name, value)
+    elif not (value.isascii() and value.isprintable()):  # what is both has no character that is forbidden
+        check_closely(name, value)
+
+
+def check_closely(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise Unreadable(f"The attribute {name!r} must be text and is a {type(value).__name__}.")
     if not value and name in CHECKED:
@@ -374,3 +413,6 @@ def check(name: str, value: str) -> None:
         raise Unreadable("The attribute 'dataschema' is no absolute URI.")
     if name == "datacontenttype" and not _MEDIA_TYPE.fullmatch(value):
         raise Unreadable("The attribute 'datacontenttype' is no media type.")
+
+
+check_once = lru_cache(maxsize=1024)(check_closely)  # a sender has one source, and few content types

@@ -57,6 +57,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol, runtime_checkable
 
+import msgspec
+
 from ..errors import HoldfastError
 from .cloudevents import Binding
 
@@ -123,8 +125,7 @@ CONFIRMED = Confirmed()
 # --- Messages -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True):
     """A message for a broker. Headers are text; those of CloudEvents are among them."""
 
     to: str  # exchange, subject, stream or URL
@@ -132,7 +133,7 @@ class Outgoing:
     id: str
     type: str
     key: str = ""  # routing key, partition key
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}  # msgspec makes a new one for each
     content_type: str | None = "application/json"
     time: datetime | None = None
 
@@ -142,13 +143,12 @@ class Outgoing:
         return len(self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """A message from a broker, as it came. Header values are what the broker has: text, numbers, bytes, lists."""
 
     body: bytes
     headers: Mapping[str, object]
-    receipt: object = field(repr=False)  # the transport's own, for `settle`
+    receipt: object  # the transport's own, for `settle`
     id: str | None = None
     type: str | None = None
     content_type: str | None = None

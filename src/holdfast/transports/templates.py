@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import msgspec
 
 from ..errors import InvalidMessage, InvalidSettings
-from ..model.names import CONTROL
+from ..model.names import control_in
 
 ADDRESS_BYTES = 255
 NAMES = ("type", "stream", "subject", "id")
@@ -26,19 +28,19 @@ _NAME = re.compile(r"type|stream|partitionkey|subject|id|headers\.[A-Za-z0-9!#$%
 _TEXT = re.compile(r"'[^']*'")
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(msgspec.Struct, frozen=True, gc=False):
     """What a template can use of a message."""
 
     type: str
     id: str = ""
     stream: str | None = None
     subject: str | None = None
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, object] | None = None
 
     def get(self, name: str) -> str | None:
         if name.startswith("headers."):
-            return (self.headers or {}).get(name[8:])
+            value = (self.headers or {}).get(name[8:])
+            return None if value is None else str(value)
         return getattr(self, name) or None
 
 
@@ -51,6 +53,16 @@ class Template:
     parts: tuple[str | tuple[str, ...], ...]
     forbidden: str = ""
     is_address: bool = True  # of a broker, which bounds its length
+    names: frozenset[str] = field(init=False, repr=False, compare=False)  # what it uses of a message
+    fixed: str | None = field(
+        init=False, repr=False, compare=False
+    )  # what it makes of every message, if always the same
+
+    def __post_init__(self) -> None:
+        used = [part for part in self.parts if isinstance(part, tuple)]
+        names = frozenset(name for part in used for name in part if name[0] != "'")
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "fixed", None if used else "".join(map(str, self.parts)))
 
     @classmethod
     def of(cls, text: object, what: str, forbidden: str = "*#", *, is_address: bool = True) -> Template:
@@ -80,21 +92,14 @@ class Template:
     @property
     def is_fixed(self) -> bool:
         """Whether it makes the same of every message, and can be checked at start."""
-        return all(isinstance(part, str) for part in self.parts)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """What it uses of a message."""
-        return frozenset(
-            name for part in self.parts if isinstance(part, tuple) for name in part if name[0] != "'"
-        )
+        return self.fixed is not None
 
     def fill(self, values: Values) -> str:
         """The address for a message, or InvalidMessage."""
         if (
-            self.is_fixed
-        ):  # checked when it was made; an empty one may be meant, RabbitMQ's default exchange for one
-            return "".join(part for part in self.parts if isinstance(part, str))
+            self.fixed is not None
+        ):  # checked when it was made; an empty one may be RabbitMQ's default exchange
+            return self.fixed
         made = "".join(part if isinstance(part, str) else self._chosen(part, values) for part in self.parts)
         if trouble := harm(made, is_bounded=self.is_address):
             raise InvalidMessage(
@@ -139,7 +144,7 @@ def harm(address: str, *, is_bounded: bool = True) -> str | None:
     """Why an address cannot be used."""
     if not address:
         return "it is empty"
-    if found := CONTROL.search(address):
+    if found := control_in(address):
         return f"it has the character {found[0]!r}, a control character, line separator or lone surrogate"
     size = len(address.encode())
     if is_bounded and size > ADDRESS_BYTES:

@@ -8,6 +8,7 @@ its own in any case.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Coroutine, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,7 @@ class Calls:
 
     def start(self) -> None:
         """Start a runner for every lane that may begin."""
+        self.endings.is_telling = log.tells(logging.INFO)
         self.unpack()
         batches: dict[str, list[Lane]] = {}
         for lane in self.pacing.starts(self.clock.monotonic()):
@@ -81,17 +83,17 @@ class Calls:
             else:
                 batches.setdefault(lane.queue, []).append(lane)
         if self._lanes:
-            self._spawn(self._run())
+            self.spawn(self._run())
         for queue, lanes in batches.items():
             if queue in self.by_call.runs:
                 taker = self.by_call.runs[queue]
                 for part in self._runs.parts(lanes, taker.batch):
-                    self._spawn(self._runs.run(queue, taker, part))
+                    self.spawn(self._runs.run(queue, taker, part))
                 continue
             consumer = self.by_call.batches[queue]
             size = consumer.batch
             for first in range(0, len(lanes), size):
-                self._spawn(self._batches.run(queue, consumer, lanes[first : first + size]))
+                self.spawn(self._batches.run(queue, consumer, lanes[first : first + size]))
 
     def unpack(self) -> None:
         """Make lanes of what has arrived. The user's key functions are called here."""
@@ -102,10 +104,12 @@ class Calls:
         key_of = self.consumers[queue].limits(queue).key_of
         return None if key_of is None else key_of(leased)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a runner."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._runner_ended)
+        return task
 
     def _runner_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -115,33 +119,40 @@ class Calls:
 
     async def _run(self) -> None:
         """A runner: takes one lane after another, until a handler suspends; then it waits for that handler."""
+        pacing, endings, clock = self.pacing, self.endings, self.clock
         while self._lanes:
+            queue = self._lanes[0].queue
             lane: Lane | None = self._lanes.popleft()
+            consumer = self.by_call.singles[queue]
+            steps = consumer.is_async and not consumer.takes_context
             while lane is not None:
-                consumer = self.by_call.singles[lane.queue]
-                while (leased := self.begin(lane, now := self.clock.monotonic())) is not None:
-                    ending = self.endings.before(lane, leased, consumer)
-                    if ending is None and consumer.is_async and not consumer.takes_context:
-                        step = self._step(
-                            lane, leased, consumer, None
-                        )  # mostly to its end: no await, no task
+                while (leased := pacing.begin(lane, now := clock.monotonic())) is not None:
+                    if self.board is not None:
+                        self.board.began(leased.message.seq)
+                    ending = endings.before(lane, leased, consumer)
+                    if ending is None and steps:
+                        # Mostly it runs to its end: no await, no task.
+                        step = self._step(lane, leased, consumer, None)
                         if isinstance(step, Suspended):
                             step = await self._stay(lane, consumer, None, step)
                         ending = step
                     elif ending is None:
                         ending = await self._call(lane, leased, consumer)
                     if ending is not None:
-                        self.endings.end(lane, leased, ending)
-                lane = self.pacing.next_lane(lane.queue, now)  # the handler can take the next lane
+                        endings.end(lane, leased, ending)
+                lane = pacing.next_lane(queue, now)  # the handler can take the next lane
                 if lane is not None and self._lanes:  # it came after those that wait here: oldest first
                     self._lanes.append(lane)
                     lane = self._lanes.popleft()
+                if lane is not None and lane.queue != queue:
+                    self._lanes.appendleft(lane)
+                    lane = None
         self.changed.set()
 
     def _runner_stays(self) -> None:
         """This runner waits for a handler: the other lanes get another."""
         if self._lanes:
-            self._spawn(self._run())
+            self.spawn(self._run())
 
     # -- one message
 

@@ -19,7 +19,7 @@ from ..clock import EPOCH, Clock, DatabaseTime
 from ..errors import LeaseLost, PoisonedActivity
 from ..handlers.consumer import Consumer
 from ..handlers.context import Context, Dead, Snooze
-from ..model.message import Reason
+from ..model.message import Reason, from_raw
 from ..model.replies import kind_of
 from ..model.work import Leased, Left, Outcome, Settlement
 from ..rules.blame import ending_of
@@ -85,6 +85,7 @@ class Endings:
         # What ended: in its handler's transaction; without being done; as a failure.
         self.completed = self.others = self.failures = 0
         self.lateness = Lateness(time)
+        self.is_telling = False  # whether each start and end is logged; asked before each round of calls
         self._starts: dict[
             str, int
         ] = {}  # by the consumer's name: the smallest limit of attempts of any failure
@@ -96,13 +97,13 @@ class Endings:
             if isinstance(ending, StartsSpent):
                 log_poison(leased, _policy(consumer, leased).retry.starts_max)
             return ending
-        if (deadline := message.deadline) is not None and self.time.now() > deadline:
+        if message.deadline_raw is not None and self.time.now() > from_raw(message.deadline_raw):
             return Expired()
         if lane.stop is Stop.CANCELLED:
             return Cancelled()
         if (message.due_raw or message.created_raw) < self.lateness.before_raw:
             self.lateness.tell(leased)
-        if log.tells(logging.INFO):
+        if self.is_telling:
             log.info(
                 "message.started",
                 "Handling message %(message_id)s of type %(type)s in %(queue)s",
@@ -168,7 +169,7 @@ class Endings:
                 )  # fmt: skip
             self.forget([leased.message.seq])
             self.completed += 1
-            if log.tells(logging.INFO):
+            if self.is_telling:
                 self._log_done(lane, leased)
             if self.watch is not None:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
@@ -180,7 +181,8 @@ class Endings:
         self, lane: Lane, leased: Leased, ending: Ending, took: float | None = None, left: Left | None = None
     ) -> None:
         """An attempt has ended. `left`: what its consumer leaves behind if the message died; see `EndsMore`."""
-        self.note_end(leased)
+        if self.board is not None:
+            self.note_end(leased)
         is_done = type(ending) is Returned
         if not is_done:
             ending = self.traces.placed(ending)
@@ -188,7 +190,7 @@ class Endings:
         if left is not None:
             settlement = with_left(settlement, left)
         if is_done:
-            if log.tells(logging.INFO):
+            if self.is_telling:
                 self._log_done(lane, leased)
         elif settlement is not None:
             self.others += 1

@@ -14,6 +14,7 @@ from ..settings import Settings
 from ..store import Store
 from ..store.plans import engine
 from ..telemetry.logs import Log
+from .progress import ProgressNotes
 from .trouble import Trouble
 
 log = Log("holdfast.worker")
@@ -34,11 +35,12 @@ class Heartbeat(threading.Thread):
         worker: int,
         tell: Tell,
         trouble: Trouble,
+        progress: ProgressNotes,
     ) -> None:
         super().__init__(name="holdfast-heartbeat", daemon=True)
         self.store, self.pacing, self.clock = store, pacing, clock
         self.seconds, self.lease = settings.heartbeat, settings.lease
-        self.worker, self.tell, self.trouble = worker, tell, trouble
+        self.worker, self.tell, self.trouble, self.progress = worker, tell, trouble, progress
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -54,9 +56,13 @@ class Heartbeat(threading.Thread):
         asked_at = self.clock.monotonic()
         asked = holding.leases(self.pacing, asked_at)
         fences = [fence for _, fences in asked for fence in fences]
+        said = self.progress.take()
         try:
             lost, cancelled = self.store.run(engine.renew(self.worker, fences, self.lease))
+            if said:
+                self.store.run(engine.progress({fence: text() for fence, text in said.items()}))
         except StoreUnavailable as error:  # the worker stops what lapses; the next beat tries again
+            self.progress.put_back(said)
             self.trouble.met("heartbeat", error)
             return False
         except Exception as error:

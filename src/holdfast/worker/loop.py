@@ -134,8 +134,9 @@ class Worker:
         self.completions.loop = asyncio.get_running_loop()
         await self._register()
         heartbeat = Heartbeat(
-            self.store, self.pacing, self.settings, self.clock, self.number, self._tell_renewed, self.trouble
-        )
+            self.store, self.pacing, self.settings, self.clock, self.number, self._tell_renewed, self.trouble,
+            self.completions.progress,
+        )  # fmt: skip
         heartbeat.start()
         beside = [asyncio.create_task(each) for each in self._beside()]
         self.started.set()

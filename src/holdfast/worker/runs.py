@@ -8,20 +8,22 @@ are settled; the rest of that run goes back unchanged, whatever its results. It 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreUnavailable, UsageError
-from ..handlers.consumer import EndsMore, RunConsumer
+from ..handlers.consumer import EndsMore, Later, RunConsumer
 from ..model.work import Leased, Left
 from ..rules import delivery
 from ..rules.delivery import Ending, goes_alone
 from ..rules.lanes import Lane
 from ..rules.pacing import Pacing
 from ..telemetry.logs import Log
+from .around import called
 from .endings import Endings
 from .lateness import named
-from .stepping import forget_cancellation
+from .stepping import answered, forget_cancellation
 
 if TYPE_CHECKING:
     from .calls import Calls
@@ -54,6 +56,13 @@ class _Ran:
             for leased in run:
                 self.calls.endings.note_end(leased)
 
+    def in_thread(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        variables, around = copy_context(), self.calls.around
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(
+            self.calls.pool(), lambda: answered(variables.run(called, function, around))
+        )
+
 
 class RunCalls:
     """The calls of one worker that take runs."""
@@ -78,8 +87,8 @@ class RunCalls:
         while lanes:
             runs, lanes = await self._begin(consumer, lanes)
             if runs:
-                await self._call(queue, consumer, runs)
-                lanes = [lane for lane, _ in runs] + lanes
+                going = await self._call(queue, consumer, runs)
+                lanes = [lane for lane, _ in runs if lane not in going] + lanes
             now = self.calls.clock.monotonic()
             room = consumer.batch - sum(len(lane.waiting) for lane in lanes)
             while room > 0 and (more := self.pacing.start(queue, now)) is not None:
@@ -133,12 +142,13 @@ class RunCalls:
 
     # -- calling
 
-    async def _call(self, queue: str, consumer: RunConsumer, runs: list[Run]) -> None:
+    async def _call(self, queue: str, consumer: RunConsumer, runs: list[Run]) -> set[Lane]:
+        """Returns the lanes that go on by themselves."""
         task = asyncio.current_task()
         assert task is not None
         self.calls.task_of.update((lane, task) for lane, _ in runs)
         begun, watch = self.calls.clock.monotonic(), self.calls.watch
-        answers: Sequence[Sequence[Ending]]
+        answers: Sequence[Sequence[Ending] | Later]
         try:
             call = consumer.call_runs(queue, [run for _, run in runs], _Ran(self.calls, begun))
             if watch is None:
@@ -146,7 +156,7 @@ class RunCalls:
             else:
                 variables = watch.begin(*(leased for _, run in runs for leased in run))
                 answers = await asyncio.get_running_loop().create_task(call, context=variables)
-            if [len(each) for each in answers] != [len(run) for _, run in runs]:
+            if not _fit(answers, runs):
                 raise UsageError(
                     f"The consumer of {queue!r} did not return a result for each message that it got."
                 )
@@ -156,20 +166,54 @@ class RunCalls:
             answers = self._failed(consumer, runs, error)
         finally:
             forget_cancellation(task)
+        going: set[Lane] = set()
+        whole: list[tuple[Run, Sequence[Ending]]] = []
+        for (lane, run), each in zip(runs, answers, strict=True):
+            if isinstance(each, Sequence):
+                whole.append(((lane, run), each))
+            else:
+                going.add(lane)
+                self.calls.task_of[lane] = self.calls.spawn(
+                    self._later(queue, consumer, (lane, run), each, begun)
+                )
         took = (self.calls.clock.monotonic() - begun) / sum(len(run) for _, run in runs)
-        ended = [
-            await self._with_more(consumer, run, each) for (_, run), each in zip(runs, answers, strict=True)
-        ]
+        ended = [await self._with_more(consumer, run, each) for (_, run), each in whole]
         forget_cancellation(task)
         # From here on nothing is awaited: what a run leaves behind is handed in together.
-        for (lane, run), endings in zip(runs, ended, strict=True):
-            self.calls.task_of.pop(lane, None)
-            for leased, (ending, more) in zip(run, endings, strict=True):
-                if lane.running is leased:
-                    self.endings.end(lane, leased, ending, took, more)
-                else:  # it went back with the rest of its run
-                    self.endings.forget([leased.message.seq])
+        for (one, _), endings in zip(whole, ended, strict=True):
+            self._end(one, endings, took)
         self.calls.changed.set()
+        return going
+
+    async def _later(self, queue: str, consumer: RunConsumer, run: Run, later: Later, begun: float) -> None:
+        """A run that goes on beside its call. Its lane then takes what comes next, as any other."""
+        lane, messages = run
+        task = asyncio.current_task()
+        assert task is not None
+        answers: Sequence[Ending]
+        try:
+            answers = await later.endings()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            (answers,) = self._failed(consumer, [run], error)
+        finally:
+            forget_cancellation(task)
+        took = (self.calls.clock.monotonic() - begun) / len(messages)
+        ended = await self._with_more(consumer, messages, answers)
+        forget_cancellation(task)
+        self._end(run, ended, took)
+        self.calls.changed.set()
+        await self.run(queue, consumer, [lane])
+
+    def _end(self, run: Run, endings: Sequence[tuple[Ending, Left | None]], took: float) -> None:
+        lane, messages = run
+        self.calls.task_of.pop(lane, None)
+        for leased, (ending, more) in zip(messages, endings, strict=True):
+            if lane.running is leased:
+                self.endings.end(lane, leased, ending, took, more)
+            else:  # it went back with the rest of its run
+                self.endings.forget([leased.message.seq])
 
     async def _with_more(
         self, consumer: RunConsumer, run: Sequence[Leased], endings: Sequence[Ending]
@@ -216,3 +260,12 @@ class RunCalls:
                 ending = delivery.BatchFailed(ending)
             answers.append([ending] * len(run))
         return answers
+
+
+def _fit(answers: Sequence[Sequence[Ending] | Later], runs: Sequence[Run]) -> bool:
+    """Whether there is a result for each message."""
+    return len(answers) == len(runs) and all(
+        len(each) == len(run)
+        for each, (_, run) in zip(answers, runs, strict=True)
+        if isinstance(each, Sequence)
+    )

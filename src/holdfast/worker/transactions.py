@@ -26,8 +26,9 @@ from typing import Any, Never, TypeVar
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
 from ..errors import CommitRefused, HoldfastError, LeaseLost, StoreUnavailable, UsageError
-from ..handlers.consumer import Consumer
+from ..handlers.consumer import Consumer, TellsProgress
 from ..handlers.context import Context, Transaction
+from ..model.progress import Progress
 from ..rules import delivery
 from ..rules.delivery import Ending, conclude
 from ..rules.lanes import Completion, Lane, stamped
@@ -37,6 +38,7 @@ from ..store.plans import engine
 from ..store.recognise import recognise
 from ..store.statement import Plan
 from ..telemetry.logs import Log
+from .progress import ProgressNotes
 
 log = Log("holdfast.worker")
 
@@ -77,6 +79,15 @@ class Completions:
         self.clock, self.time, self.draft = clock, time, draft
         self.landed = landed  # no exchange is on its way
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.progress = ProgressNotes()
+
+    def progressed(self, ctx: Context, progress: Progress) -> None:
+        consumer, message = self.consumers[ctx.queue], ctx.leased.message
+        if not isinstance(consumer, TellsProgress):
+            raise UsageError(f"Handler {ctx.queue!r} is not an activity: nobody would see its progress.")
+        self.progress.tell(
+            (message.seq, ctx.leased.epoch), lambda: consumer.progress_text(message.id, progress)
+        )
 
     # -- in the user's transaction
 

@@ -58,6 +58,7 @@ from holdfast.store.plans import (
     slots,
 )
 from holdfast.store.plans import dead as dead_letters
+from holdfast.store.plans import requests as asked_for
 from holdfast.store.plans.audit import Entry
 from holdfast.store.recognise import recognise
 from holdfast.store.statement import Alone, Bound, Plan, Runnable, Statement, bound
@@ -188,9 +189,17 @@ def plain_insert(h: Hands) -> None:
             db.execute(f"insert into {table} (id, type, body, stream) values ('{id}', 'fan', '1', 'x')")
 
 
+def held(h: Hands) -> list[tuple[int, int]]:
+    return [(h.leased(name).run, h.leased(name).run_epoch) for name in ("a1", "u1")]
+
+
 def renew(h: Hands) -> None:
-    leases = [(h.leased(name).run, h.leased(name).run_epoch) for name in ("a1", "u1")]
-    h.run(engine.renew(h.contents.workers["one"], leases, 30.0))
+    h.run(engine.renew(h.contents.workers["one"], held(h), 30.0))
+
+
+def progress(h: Hands) -> None:
+    """The second half of a heartbeat, if an activity has said how far it is."""
+    h.run(engine.progress(dict.fromkeys(held(h), "{}")))
 
 
 def report_death(h: Hands) -> None:
@@ -503,6 +512,7 @@ def verbs() -> dict[str, Verb]:
         "bring": lambda h: h.run(Alone(h.later(scheduled.bring(500, 10**6), 120))),
         "bring_two": lambda h: h.run(Alone(h.later(scheduled.bring(2, 10**6), 120))),
         "renew": renew,
+        "progress": progress,
         "recover": lambda h: h.run(engine.recover()),
         "report_death": report_death,
         "register": register,
@@ -568,6 +578,7 @@ def verbs() -> dict[str, Verb]:
         "request_resolve_overdue": resolve("due"),
         "request_resolve_late": resolve("late"),
         "request_sweep": lambda h: h.run(asking.sweep(PEN)),
+        "request_put_off": lambda h: h.run(asked_for.put_off(60.0)),
         "request_extend": request("open", lambda id: asking.extend(id, timedelta(seconds=60))),
         "request_cancel": request("open", lambda id: asking.cancel(id, "why", PEN)),
         "request_accept": accept,
@@ -592,6 +603,7 @@ def verbs() -> dict[str, Verb]:
         "schedule_drop": lambda h: h.run(setting.drop("k1")),
         "schedule_declare": lambda h: h.run(setting.declare([defined("c1", 60), defined("c2", 60)], None)),
         "schedule_pause": lambda h: h.run(schedules.pause("k2", "why")),
+        "schedule_fail": lambda h: h.run(schedules.fail("k1", 0, "why")),
         "schedule_resume": lambda h: h.run(setting.resume("k4")),
         "schedule_skip": lambda h: h.run(setting.skip("k1")),
         "zones_seen": lambda h: h.run(schedules.tell_zones("2026a", ["c1"], 60.0)),

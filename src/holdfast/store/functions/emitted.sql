@@ -15,7 +15,7 @@ begin
            array_agg(x.subject) as subject, array_agg(x.headers) as headers, array_agg(x.dedupe) as dedupe,
            array_agg(x.due_at) as due, array_agg(x.delay) as delay, array_agg(x.deadline) as deadline,
            array_agg(x.queue) as queue, array_agg(x.status) as status, array_agg(x.kept) as kept,
-           count(x.dedupe) as keys
+           count(x.dedupe) as keys, bool_or(x.status & 2 = 2) as events
       into e
       from json_to_recordset(p_emits) as x (
            id uuid, type text, body text, stream text, subject text, headers text, dedupe text, due_at timestamptz,
@@ -24,12 +24,14 @@ begin
         v_duplicates := array(select d.n from holdfast.dedupe_settle(p_ended_type, p_ended_key, e.id, e.type, e.dedupe,
                                                                      e.kept, p_now) d);
     end if;
-    -- Rows of event streams sorted, as those of streams.
-    perform holdfast.append_event(x ->> 'stream', (x ->> 'id')::uuid, x ->> 'type', x ->> 'subject', x ->> 'headers',
-                                  x ->> 'body', (x ->> 'expect')::bigint, true, p_now)
-       from (select x from json_array_elements(p_emits) with ordinality e (x, n)
-              where (x ->> 'status')::int & 2 = 2 and n <> all (v_duplicates)
-              order by (x ->> 'stream') collate "C", n) e;
+    if e.events then
+        -- Rows of event streams sorted, as those of streams.
+        perform holdfast.append_event(x ->> 'stream', (x ->> 'id')::uuid, x ->> 'type', x ->> 'subject', x ->> 'headers',
+                                      x ->> 'body', (x ->> 'expect')::bigint, true, p_now)
+           from (select x from json_array_elements(p_emits) with ordinality e (x, n)
+                  where (x ->> 'status')::int & 2 = 2 and n <> all (v_duplicates)
+                  order by (x ->> 'stream') collate "C", n) e;
+    end if;
     return array(
         select row(d.n, d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, d.due_at,
                    d.deadline, d.queue, d.target, d.status, d.ordered)::holdfast.draft

@@ -13,7 +13,7 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_held bigint[]; v_runs bigint[]; v_epochs int[]; v_count int; v_sum bigint;
     v_queue text[]; v_stream text[]; v_place bigint[]; v_left boolean[]; v_removed int[]; v_start bigint[]; v_halt text[];
-    v_emits json := p_emits;
+    v_emits json := p_emits; v_all boolean;
     v_applier text; v_rows json;
     v_drafts holdfast.draft[]; v_ended_type text[]; v_ended_key text[];
 begin
@@ -66,26 +66,26 @@ begin
     if v_count <> coalesce(cardinality(v_runs), 0) or v_sum <> (select sum(u.epoch) from unnest(v_epochs) u (epoch)) then
         raise exception using errcode = '40001', message = 'holdfast: a lease was taken over while it was being settled';
     end if;
+    v_all := coalesce(cardinality(v_held), 0) =
+             coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0);
     if p_deltas is not null then
         -- Each applier is a function of its own, apply_NAME(rows, now). Its rows are locked before those of streams.
         for v_applier, v_rows in
-            select d.value ->> 'applier', json_agg(r.value order by d.n, r.n)
-              from json_array_elements(p_deltas) with ordinality d (value, n)
-             cross join lateral json_array_elements(d.value -> 'rows') with ordinality r (value, n)
-             where (d.value ->> 'by')::bigint = any (v_held)
-               and exists (select 1 from unnest(v_runs, v_epochs) u (run, epoch)
-                            where u.run = (d.value ->> 'run')::bigint and u.epoch = (d.value ->> 'epoch')::int)
+            select d.applier, json_agg(r.value order by d.n, r.n)
+              from rows from (json_to_recordset(p_deltas) as (by bigint, run bigint, epoch int, applier text, rows json))
+                   with ordinality d (by, run, epoch, applier, rows, n)
+             cross join lateral json_array_elements(d.rows) with ordinality r (value, n)
+             where v_all or d.by = any (v_held) and v_epochs[array_position(v_runs, d.run)] = d.epoch
              group by 1 order by 1
         loop
             execute format('select holdfast.%I($1, $2)', 'apply_' || v_applier) using v_rows, v_now;
         end loop;
     end if;
-    if p_emits is not null and coalesce(cardinality(v_held), 0) <
-       coalesce(cardinality(p_seq), 0) + coalesce(json_array_length(p_other), 0) then
-        select json_agg(e) into v_emits from json_array_elements(p_emits) e
-         where (e ->> 'by')::bigint = any (v_held)
-           and exists (select 1 from unnest(v_runs, v_epochs) u (run, epoch)
-                        where u.run = (e ->> 'run')::bigint and u.epoch = (e ->> 'epoch')::int);
+    if p_emits is not null and not v_all then
+        select json_agg(e.value order by e.n) into v_emits
+          from json_array_elements(p_emits) with ordinality e (value, n)
+         cross join lateral json_to_record(e.value) as d (by bigint, run bigint, epoch int)
+         where d.by = any (v_held) and v_epochs[array_position(v_runs, d.run)] = d.epoch;
     end if;
     if v_emits is not null or v_ended_key is not null then
         -- step: settle_keys

@@ -147,6 +147,17 @@ def renew(worker: int, leases: Sequence[Lease], lease: float) -> Verb[tuple[set[
     return Verb("engine", "renew", (worker, leases, lease), is_alone=True)
 
 
+@single
+def progress(said: Mapping[tuple[int, int], str]) -> Plan[None]:
+    """How far the handlers under these leases (seq, epoch) have come, as they say. Of lost leases nothing is kept."""
+    yield sql(
+        "lease_progress",
+        seq=[seq for seq, _ in said],
+        epoch=[epoch for _, epoch in said],
+        progress=list(said.values()),
+    )
+
+
 def recover(
     *,
     worker: int | None = None,

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
-from uuid import UUID
 
 from ...clock import from_micros, micros
-from ...errors import VersionConflict
 from ...model.message import NewMessage, Published
 from ...model.work import Batch, Found, Outcome, Report, Settlement
 from ..given import given, look_up, raise_if_taken
 from ..statement import Plan, Query, Rows, Statement, Verb, statements
 from ..text import Dialect, load
 from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode, for_sqlite, when
+from .appending_sqlite import append, place
 from .deltas import apply_sqlite
 from .families import NEVER, look_sqlite
 from .firing import SqliteSchedules
 from .operator_sqlite import SqliteOperator
 from .requests_sqlite import SqliteRequests
 from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
-from .scheduled_sqlite import SqliteScheduled, is_later, store_later
+from .scheduled_sqlite import SqliteScheduled
 from .settling import admissible
 from .tallies_sqlite import Budget, Stream, count_left
 from .work_sqlite import leased
@@ -77,80 +76,19 @@ class SqliteEngine:
         """Store messages. Their streams are counted at once in any case: there is one writer."""
         if own := given(messages):
             return self._append_given(messages, own, now)
-        return self._append(messages, now)
+        return append(messages, now)
 
     def _append_given(
         self, messages: Sequence[NewMessage], own: Sequence[NewMessage], now: int
     ) -> Plan[list[Published]]:
         yield from look_up(own)
         try:
-            return (yield from self._append(messages, now))
+            return (yield from append(messages, now))
         except Exception as error:
             raise_if_taken(error, own)
             raise
 
-    def _append(self, messages: Sequence[NewMessage], now: int) -> Plan[list[Published]]:
-        rows = [_draft(message, now) for message in messages]
-        taken: dict[int, UUID] = {}
-        if any(message.dedupe is not None for message in messages):
-            taken = yield from self._duplicates(encode(rows))
-            rows = [row for n, row in enumerate(rows) if n not in taken]
-        later = [row for row in rows if row["due"] is not None and is_later(row, now)]
-        if later:
-            yield from store_later(later)
-            rows = [row for row in rows if row["due"] is None or not is_later(row, now)]
-        if rows:
-            yield sql("append", messages=encode(rows))
-        if any(row["stream"] is not None for row in rows):
-            yield from self.place()
-        published = []
-        for n, message in enumerate(messages):
-            if n in taken:
-                published.append(Published(taken[n], duplicate=True))
-            else:
-                if message.event:
-                    yield from self._append_event(message, now)
-                published.append(Published(message.id))
-        return published
-
-    def _append_event(self, message: NewMessage, now: int) -> Plan[int]:
-        assert message.stream is not None
-        rows = yield sql("event_version", stream=message.stream)
-        reached = rows[0][0] if rows else 0
-        if message.expect is not None and message.expect != reached:
-            raise VersionConflict(message.stream, message.expect, reached)
-        version = int(reached) + 1
-        yield sql("event_bump", stream=message.stream, version=version)
-        yield sql(
-            "event_insert",
-            stream=message.stream,
-            version=version,
-            id=str(message.id),
-            type=message.type,
-            subject=message.subject,
-            headers=message.headers,
-            body=message.body,
-        )
-        return version
-
-    def _duplicates(self, messages: str) -> Plan[dict[int, UUID]]:
-        """Take the dedupe keys. Returns which messages are duplicates, and of which message."""
-        fresh = set((yield sql("dedupe_take", messages=messages)))
-        late: dict[int, UUID] = {}
-        for n, scope, key, holder in (yield sql("dedupe_holders", messages=messages)):
-            if (scope, key) in fresh:
-                fresh.remove(
-                    (scope, key)
-                )  # this one took it; another with that key in the same call is a duplicate
-            else:
-                late[n] = UUID(holder)
-        return late
-
-    def place(self) -> Plan[None]:
-        """Messages that were just stored enter the order of their streams."""
-        yield sql("place_streams")
-        heads = yield sql("place_heads")
-        yield sql("place_messages", heads=encode([seq for (seq,) in heads]))
+    place = staticmethod(place)
 
     def adopt(self, count: int, now: int) -> Plan[int]:
         """Deliver unrouted messages to queues that subscribe to them now."""
@@ -435,23 +373,3 @@ class SqliteEngine:
             )
         yield sql("settle_unlease", runs=encode([row[0] for row in leases]))
         return len(leases)
-
-
-def _draft(message: NewMessage, now: int) -> dict[str, object]:
-    due = instant(message.due_at)
-    if due is None and message.delay is not None:
-        due = now + round(message.delay * 1_000_000)
-    return {
-        "id": str(message.id),
-        "type": message.type,
-        "body": message.body,
-        "stream": message.stream,
-        "subject": message.subject,
-        "headers": message.headers,
-        "dedupe": message.dedupe,
-        "due": due,
-        "deadline": instant(message.deadline),
-        "queue": message.queue,
-        "status": 3 if message.event else 1,
-        "kept": message.kept,
-    }

@@ -1,19 +1,20 @@
-"""Stores the messages of occurrences, with their own times: what the two databases do each in its own way."""
+"""Moves schedules on and stores the messages of their occurrences: what the two databases do each in its own way."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
+from datetime import datetime
 
 from ...clock import micros
-from ...model.schedule import Fired
+from ...model.schedule import Fired, Step
 from ..statement import Plan, statements
-from ..values import as_id, encode
+from ..values import encode
 from .scheduled_sqlite import place_in_time
 
 sql = statements("schedules")
 
-Left = list[tuple[UUID, str]]  # what could not be stored: its id, and the queue in which the id is in use
+Left = list[tuple[str, str]]  # what could not be stored: its id, and the queue in which the id is in use
+UNROUTED = (None,)
 
 
 class SqliteSchedules:
@@ -23,27 +24,72 @@ class SqliteSchedules:
         """Workers see every commit."""
         yield from ()
 
+    def move(self, steps: Sequence[Step], now: int) -> Plan[set[str]]:
+        """Schedules go on, if they are as they were seen: which."""
+        at = _Micros()
+        rows = []
+        for step in steps:
+            last = step.fires[-1] if step.fires else None
+            rows.append(
+                (
+                    step.name,
+                    step.version,
+                    step.next_key,
+                    at[step.next_at],
+                    step.last_key,
+                    at[last.due] if last else None,
+                    last.id if last else None,
+                    len(step.fires),
+                    sum([note.count for note in step.notes]) if step.notes else 0,
+                    step.zones,
+                    step.error,
+                )
+            )
+        return {name for (name,) in (yield sql("schedule_moved", rows=encode(rows)))}
+
     def fire(self, fires: Sequence[Fired], now: int) -> Plan[tuple[Left, tuple[str, ...]]]:
-        rows = [
-            {
-                "id": str(each.id),
-                "type": each.type,
-                "body": each.body,
-                "stream": each.stream,
-                "subject": each.subject,
-                "headers": each.headers,
-                "due": micros(each.due),
-                "queue": each.queue,
-            }
-            for each in fires
-        ]
-        text = encode(rows)
-        taken = [(id, queue) for id, queue in (yield sql("fire_taken", messages=text))]
-        stored = yield sql("fire", messages=text, taken=encode(taken))
+        places = yield from self._places(fires)
+        left: Left = []
+        if (yield sql("fire_known", ids=[each.id for each in fires])):
+            pairs = encode([(each.id, queue) for each, queue in places])
+            taken = {place for (place,) in (yield sql("fire_taken", places=pairs))}
+            left = [(each.id, queue or "") for n, (each, queue) in enumerate(places) if n in taken]
+            places = [place for n, place in enumerate(places) if n not in taken]
+        at = _Micros()
+        yield sql(
+            "fire",
+            messages=encode(
+                [
+                    (e.id, e.type, e.body, e.stream, e.subject, e.headers, at[e.due], queue)
+                    for e, queue in places
+                ]
+            ),
+        )
         if any(each.stream is not None for each in fires):
             yield from place_in_time()
-        queues = {queue for (queue,) in stored if queue is not None}
-        return [(as_id(id), queue) for id, queue in taken], tuple(sorted(queues))
+        return left, tuple(sorted({queue for _, queue in places if queue is not None}))
+
+    def _places(self, fires: Sequence[Fired]) -> Plan[list[tuple[Fired, str | None]]]:
+        """Each message with each queue that it goes to. Routes are looked up once for each type."""
+        routes: dict[str, list[str]] = {}
+        if types := {each.type for each in fires if each.queue is None}:
+            for type, queue in (yield sql("fire_routes", types=sorted(types))):
+                routes.setdefault(type, []).append(queue)
+        places: list[tuple[Fired, str | None]] = []
+        for each in fires:
+            if each.queue is not None:
+                places.append((each, each.queue))
+            else:
+                places += [(each, queue) for queue in routes.get(each.type, UNROUTED)]
+        return places
+
+
+class _Micros(dict[datetime | None, int | None]):
+    """Instants as SQLite has them. Those of one tick are mostly the same few."""
+
+    def __missing__(self, instant: datetime | None) -> int | None:
+        found = self[instant] = None if instant is None else micros(instant)
+        return found
 
 
 class PostgresSchedules:
@@ -51,6 +97,28 @@ class PostgresSchedules:
 
     def wake(self) -> Plan[None]:
         yield sql("wake_tick")
+
+    def move(self, steps: Sequence[Step]) -> Plan[set[str]]:
+        """Schedules go on, if they are as they were seen: which."""
+        rows = []
+        for step in steps:
+            last = step.fires[-1] if step.fires else None
+            rows.append(
+                {
+                    "name": step.name,
+                    "version": step.version,
+                    "next_key": step.next_key,
+                    "next_at": step.next_at,
+                    "last_key": step.last_key,
+                    "last_at": last.due if last else None,
+                    "last_id": last.id if last else None,
+                    "fired": len(step.fires),
+                    "left_out": sum(note.count for note in step.notes),
+                    "zones": step.zones,
+                    "error": step.error,
+                }
+            )
+        return {name for (name,) in (yield sql("schedule_moved").with_documents(rows=rows))}
 
     def fire(self, fires: Sequence[Fired]) -> Plan[tuple[Left, tuple[str, ...]]]:
         rows = yield sql(
@@ -64,5 +132,5 @@ class PostgresSchedules:
             due=[each.due for each in fires],
             queue=[each.queue for each in fires],
         )
-        left = [(as_id(id), queue) for id, queue in rows if id is not None]
+        left = [(str(id), queue) for id, queue in rows if id is not None]
         return left, tuple(sorted(queue for id, queue in rows if id is None))

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
 from ...model.message import NewMessage
 from ..statement import Plan, single, statements
-from ..values import as_id, instant
+from ..values import as_id, encode, instant
 from . import engine
 
 sql = statements("instances")
@@ -34,11 +35,27 @@ class Stand(NamedTuple):
 
 
 class Last(NamedTuple):
-    """What the end of an instance whose turn is poison needs: where it stands, and what else waits in its stream."""
+    """What the end of an instance whose turn is poison needs: where it stands, and what else waits in its stream.
+
+    `journal`: that of its execution, if parts of the turn are stored; else empty.
+    """
 
     stand: Stand | None
     pending: list[dict[str, Any]]
     left_out: int
+    journal: list[tuple[int, int, str]]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A row of the journal for a turn that goes on, and the lease (seq, epoch) under which it may be stored."""
+
+    seq: int
+    epoch: int
+    id: str
+    execution: int
+    turn: int
+    part: int
+    body: str
 
 
 class Shown(NamedTuple):
@@ -114,6 +131,16 @@ def journals(ids: Sequence[str]) -> Plan[dict[str, list[tuple[int, int, str]]]]:
     return found
 
 
+@single
+def store_parts(parts: Sequence[Part]) -> Plan[set[str]]:
+    """Store parts of turns that go on, of one instance each. Answers the ids of those that were stored.
+
+    One is refused if its lease is lost, or if it is not the next part of the turn that its instance is at.
+    """
+    rows = yield sql("instance_parts", rows=encode([msgspec.structs.asdict(each) for each in parts]))
+    return {id for (id,) in rows}
+
+
 def last(queue: str, id: str, without: int) -> Plan[Last]:
     """For the end of an instance: where it stands, and the messages of its stream but this one, bounded."""
     found = (yield from stands([id])).get(id)
@@ -135,7 +162,11 @@ def last(queue: str, id: str, without: int) -> Plan[Last]:
             }
         )
     ((count,),) = yield sql("instance_pending_count", queue=queue, id=id, seq=without)
-    return Last(found, pending, count - len(pending))
+    parts: list[tuple[int, int, str]] = []
+    if found is not None:
+        rows = yield from journal(id, found.execution)
+        parts = rows if rows and rows[-1][0] > found.turn else []
+    return Last(found, pending, count - len(pending), parts)
 
 
 @single
@@ -143,6 +174,13 @@ def journal(id: str, execution: int) -> Plan[list[tuple[int, int, str]]]:
     """(turn, part, text) of each row of an execution, in order."""
     rows = yield sql("instance_journal", id=id, execution=execution)
     return [(turn, part, body) for turn, part, body in rows]
+
+
+@single
+def progress(calls: Sequence[UUID]) -> Plan[dict[UUID, str]]:
+    """How far these calls have come, by the ids of their messages: JSON, which may be sealed."""
+    rows = yield sql("instance_progress", ids=list(calls))
+    return {as_id(id): str(text) for id, text in rows}
 
 
 def reopen(queue: str, id: str, poison: UUID) -> Plan[None]:

@@ -6,7 +6,7 @@ A request's row is locked before the clock is read, and the clock in a statement
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -134,6 +134,13 @@ def next_due() -> Plan[tuple[datetime, datetime | None]]:
 def due(count: int) -> Plan[list[Held]]:
     """Lock requests whose time has come, the oldest first; those that somebody else holds are left out."""
     return [_held(row) for row in (yield sql("request_due", count=count))]
+
+
+def put_off(seconds: float) -> Plan[str | None]:
+    """Look at the request whose time came first so much later; its id. Nothing else of its row is read or changed."""
+    at = (yield from moment()) + timedelta(seconds=seconds)
+    rows = yield sql("request_put_off", at=at)
+    return str(rows[0][0]) if rows else None
 
 
 def told(ids: Sequence[UUID], at: datetime) -> Plan[None]:

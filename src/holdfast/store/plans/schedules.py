@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from ...model.schedule import Fired, Note, Step, Stored
+from ...model.schedule import Due, DueNow, Fired, Note, Step, Stored
 from ..statement import Plan, Verb, single, statements
-from ..values import as_id, instant
+from ..values import as_id, id_bytes, instant
 from .operator import ago
 
 sql = statements("schedules")
@@ -22,6 +22,7 @@ INSTANTS = [
 INCARNATION, LAST_ID = FIELDS.index("incarnation"), FIELDS.index("last_id")
 WAKE_WITHIN = 2.0  # seconds: what falls due later is found by the look that every worker takes once a second
 TAKEN = "id in use"
+BY_AGE = attrgetter("due", "name")
 
 
 def _stored(row: Sequence[Any]) -> Stored:
@@ -32,6 +33,33 @@ def _stored(row: Sequence[Any]) -> Stored:
     values[INCARNATION] = as_id(values[INCARNATION])
     values[LAST_ID] = None if values[LAST_ID] is None else as_id(values[LAST_ID])
     return Stored._make(values)
+
+
+DUE_INCARNATION, DUE_BODY, NEXT_AT, NOW = Due._fields.index("incarnation"), Due._fields.index("body"), -2, -1
+
+
+def _due(rows: Sequence[Sequence[Any]]) -> DueNow | None:
+    """Rows with the columns of `Due`, then the next time and the time now."""
+    if not rows:
+        return None
+    found = []
+    for row in rows:
+        values = list(row[:NEXT_AT])
+        values[DUE_INCARNATION] = id_bytes(values[DUE_INCARNATION])
+        found.append(Due._make(values))
+    return DueNow(found, instant(rows[0][NOW]), instant(rows[-1][NEXT_AT]))
+
+
+def _full(size: int) -> Callable[[Sequence[Any]], bool]:
+    """Says after which row so many bytes of bodies were read."""
+    left = size
+
+    def is_full(row: Sequence[Any]) -> bool:
+        nonlocal left
+        left -= len(row[DUE_BODY])
+        return left <= 0
+
+    return is_full
 
 
 # -- the tick
@@ -45,10 +73,13 @@ def first(mine: Sequence[str], zoned: bool) -> Plan[tuple[datetime | None, datet
 
 
 @single
-def due(mine: Sequence[str], zoned: bool, limit: int, size: int) -> Plan[list[Stored]]:
-    """Schedules that are due, the oldest occurrence first; on PostgreSQL locked."""
-    rows = yield sql("schedule_due", mine=list(mine), zoned=zoned, limit=limit, bytes=size)
-    return [_stored(row) for row in rows]
+def due(mine: Sequence[str], zoned: bool, limit: int, size: int) -> Plan[DueNow | None]:
+    """Schedules that are due, the oldest occurrence first; on PostgreSQL locked.
+
+    So many, and so many bytes of bodies, but for one that is larger alone.
+    """
+    query = sql("schedule_due", mine=list(mine), zoned=zoned, limit=limit, bytes=size)
+    return _due((yield query.until(_full(size))))
 
 
 class Fire(NamedTuple):
@@ -62,23 +93,29 @@ class Fire(NamedTuple):
 
 def apply(steps: Sequence[Step]) -> Plan[Fire]:
     """Store what was decided, for schedules that are as they were seen: rows, messages and notes."""
-    rows = [_moved(step) for step in steps]
-    moved = {name for (name,) in (yield sql("schedule_moved").with_documents(rows=rows))}
-    taken = [step for step in steps if step.row.name in moved]
-    fires = sorted((each for step in taken for each in step.fires), key=lambda each: (each.due, each.name))
+    moved = yield Verb("schedules", "move", (steps,))
+    taken = steps if len(moved) == len(steps) else [step for step in steps if step.name in moved]
+    fires = sorted((each for step in taken for each in step.fires), key=BY_AGE)
     left, queues = yield from fire(fires)
-    notes = [(step.row.name, note) for step in taken for note in step.notes]
+    notes = [(step.name, note) for step in taken for note in step.notes]
     yield from note(notes + left)
-    told = tuple((step.row.name, text) for step in taken for text in step.told)
+    told = tuple((step.name, text) for step in taken for text in step.told)
     return Fire(tuple(fires), len(taken), queues, told)
 
 
+@single
+def fail(name: str, version: int, error: str) -> Plan[None]:
+    """A schedule that is as it was seen does not fire any more, whatever the database refuses of its row."""
+    yield sql("schedule_fail", name=name, version=version, error=error)
+
+
 def locked(
-    mine: Sequence[str], zoned: bool, limit: int, size: int, decide: Callable[[list[Stored]], list[Step]]
+    mine: Sequence[str], zoned: bool, limit: int, size: int, decide: Callable[[DueNow], list[Step]]
 ) -> Plan[Fire]:
     """A whole tick in one transaction, on PostgreSQL: the rows stay locked while it is decided what they do."""
     yield sql("schedule_patience")
-    steps = decide((yield from due(mine, zoned, limit, size)))
+    found = yield from due(mine, zoned, limit, size)
+    steps = decide(found) if found else []
     return (yield from apply(steps)) if steps else Fire()
 
 
@@ -101,23 +138,6 @@ def note(notes: Sequence[tuple[str, Note]]) -> Plan[None]:
             for name, n in notes
         ]
         yield sql("schedule_noted").with_documents(rows=rows)
-
-
-def _moved(step: Step) -> dict[str, object]:
-    last = step.fires[-1] if step.fires else None
-    return {
-        "name": step.row.name,
-        "version": step.row.version,
-        "next_key": step.next_key,
-        "next_at": step.next_at,
-        "last_key": step.last_key,
-        "last_at": last.due if last else None,
-        "last_id": str(last.id) if last else None,
-        "fired": len(step.fires),
-        "left_out": sum(note.count for note in step.notes),
-        "zones": step.zones,
-        "error": step.error,
-    }
 
 
 # -- zone data
@@ -143,9 +163,9 @@ def zone_data(seconds: float) -> Plan[list[str]]:
 
 
 @single
-def stale(zones: str, limit: int) -> Plan[list[Stored]]:
+def stale(zones: str, limit: int) -> Plan[DueNow | None]:
     """Schedules whose next time was computed with older zone data."""
-    return [_stored(row) for row in (yield sql("schedule_stale", zones=zones, limit=limit))]
+    return _due((yield sql("schedule_stale", zones=zones, limit=limit)))
 
 
 # -- setting
@@ -196,7 +216,7 @@ def pause(name: str, why: str | None) -> Plan[bool]:
 def resume(step: Step) -> Plan[None]:
     """A schedule goes on where the step says; what it missed is noted."""
     yield from apply([step])
-    yield sql("schedule_resume", name=step.row.name)
+    yield sql("schedule_resume", name=step.name)
     yield Verb("schedules", "wake")
 
 
@@ -224,9 +244,9 @@ def notes(name: str, limit: int) -> Plan[list[Note]]:
 
 
 @single
-def pending_of(id: UUID) -> Plan[list[int]]:
+def pending_of(id: str) -> Plan[list[int]]:
     """The numbers of the pending messages of an occurrence."""
-    return [seq for (seq,) in (yield sql("schedule_last", id=str(id)))]
+    return [seq for (seq,) in (yield sql("schedule_last", id=id))]
 
 
 class Counts(NamedTuple):

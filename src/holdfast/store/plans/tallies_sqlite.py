@@ -48,7 +48,8 @@ class Budget:
         return self.left <= 0
 
     def take(self, row: tuple[Any, ...]) -> bool:
-        return self.spend(row[SIZE])
+        self.left -= row[SIZE]
+        return self.left <= 0
 
     def spend(self, size: int) -> bool:
         self.left -= size

@@ -58,7 +58,8 @@ def _leased_all(rows: Rows) -> list[Leased]:
         Leased(
             Message(
                 row[0], id, row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
-                row[12], row[13], row[14] - AT_2000, since_2000(row[15]), since_2000(row[16]),
+                row[12], row[13], row[14] - AT_2000, None if row[15] is None else row[15] - AT_2000,
+                None if row[16] is None else row[16] - AT_2000,
             ),
             row[EPOCH],
             row[ATTEMPTS] + 1,
@@ -67,7 +68,3 @@ def _leased_all(rows: Rows) -> list[Leased]:
         )
         for row, id in zip(rows, ids, strict=True)
     ]  # fmt: skip
-
-
-def since_2000(value: int | None) -> int | None:
-    return None if value is None else value - AT_2000

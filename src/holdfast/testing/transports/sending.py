@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from ...transports import cloudevents
 from ...transports.contract import (

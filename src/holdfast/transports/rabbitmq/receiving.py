@@ -12,6 +12,7 @@ import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..contract import NOT_OPEN, Broken, Incoming, Limits, Source, TransportBroken
@@ -135,23 +136,29 @@ class RabbitReceiver:
     # For the inbox.
 
     async def receive(self, most: int) -> Sequence[Incoming]:
+        """At most a quarter of the bytes that may be held: the rest of them is in use when a batch is stored."""
         while not self._buffer:
             if self._broken is not None:
                 raise self._unusable()
             self._arrived = asyncio.get_running_loop().create_future()
             await self._arrived
-        return [self._buffer.popleft() for _ in range(min(most, len(self._buffer)))]
+        taken: list[Incoming] = []
+        room = self._source.prefetch_bytes // 4
+        while self._buffer and len(taken) < most and room > 0:
+            taken.append(self._buffer.popleft())
+            room -= len(taken[-1].body)
+        return taken
 
     def settle(self, stored: Sequence[Incoming]) -> None:
         channel = self._channel
-        numbers = [
+        numbers = (
             receipt[1]
-            for each in stored
+            for each in reversed(stored)
             if isinstance(receipt := each.receipt, tuple) and receipt[0] is channel
-        ]
-        if not numbers or not self._unsettled or channel is None or not channel.is_open:
+        )
+        last = next(numbers, None)  # they are in order
+        if last is None or not self._unsettled or channel is None or not channel.is_open:
             return
-        last = max(numbers)
         if last < self._unsettled[0][0]:
             return  # settled before; the broker would close the channel over it
         channel.basic_ack(last, multiple=True)
@@ -187,29 +194,26 @@ def _incoming(channel: Any, method: Any, properties: Any, body: bytes) -> Incomi
     return Incoming(
         body,
         headers,
-        receipt=(channel, method.delivery_tag),
-        id=_text(properties.message_id),
-        type=_text(properties.type),
-        content_type=_text(properties.content_type),
-        time=_moment(properties.timestamp),
-        to=_text(method.exchange) or "",
-        key=_text(method.routing_key) or "",
-        redelivered=bool(method.redelivered),
-        death=death_reason(headers),
+        (channel, method.delivery_tag),
+        _text(properties.message_id),
+        _text(properties.type),
+        _text(properties.content_type),
+        None if (time := properties.timestamp) is None else _moment(time),
+        _text(method.exchange) or "",
+        _text(method.routing_key) or "",
+        bool(method.redelivered),
+        death_reason(headers),
     )
 
 
 def _text(value: object) -> str | None:
     """pika gives bytes for what is not UTF-8."""
-    return (
-        value.decode("utf-8", "replace")
-        if isinstance(value, bytes)
-        else value
-        if isinstance(value, str)
-        else None
-    )
+    if isinstance(value, str):
+        return value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else None
 
 
+@lru_cache(maxsize=64)  # seconds: many messages have the same
 def _moment(value: object) -> datetime | None:
     try:
         return datetime.fromtimestamp(value, UTC) if isinstance(value, int) else None

@@ -15,7 +15,7 @@ select n.queue, q.paused_at is not null, m.id, m.claimable_at,
   from (select queue from names where queue is not null limit :queues::int) n
  cross join lateral (
        select o.id, o.claimable_at from holdfast.message o where o.queue = n.queue and o.head and o.vanished = 0
-          and o.claimable_at <= coalesce(:now::timestamptz, clock_timestamp())
+          and o.claimable_at <= (select coalesce(:now::timestamptz, clock_timestamp()))
           and not exists (select 1 from holdfast.lease l where l.seq = o.seq)
         order by o.claimable_at, o.seq limit 1) m
   left join holdfast.queue q on q.name = n.queue

@@ -1,8 +1,7 @@
--- Take the dedupe keys of new messages; those taken before stay with the first. Answers the keys just taken. A key that
--- begins with U+001F names its scope itself.
+-- Take the dedupe keys of new messages (number, scope, key, id, kept); those taken before stay with the first. Answers the
+-- keys just taken.
 insert into holdfast_dedupe (scope, key, id, kept)
-select case when unicode(json_extract(value, '$.dedupe')) = 31 then '' else json_extract(value, '$.type') end,
-       json_extract(value, '$.dedupe'), json_extract(value, '$.id'), json_extract(value, '$.kept')
-  from json_each(:messages) where json_extract(value, '$.dedupe') is not null
+select json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]')
+  from json_each(:keys) where true
     on conflict do nothing
 returning scope, key

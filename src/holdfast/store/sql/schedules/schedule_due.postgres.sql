@@ -7,13 +7,12 @@ with due as materialized (
      where s.next_at <= (select coalesce(:now::timestamptz, clock_timestamp()))
        and (s.origin = 'call' or s.name = any (:mine::text[])) and (s.zones is null or :zoned::boolean)
      order by s.next_at, s.name limit :limit::int for update skip locked)
-select s.name, s.incarnation, s.origin, s.digest, s.rule, s.type, s.body, s.headers, s.stream, s.subject, s.queue, s.misfire, s.overlap,
-       s.cap, s.version, s.max_late, s.grace, s.zones, s.next_key, s.next_at, s.last_key, s.last_at, s.last_id, s.fired, s.left_out,
-       s.paused_at, s.paused_why, s.error, s.declared_at, s.created_at, s.changed_at,
+select s.name, s.version, s.incarnation, s.zones, s.type, s.body, s.headers, s.stream, s.subject, s.queue, s.last_id::text, s.rule, s.misfire,
+       s.overlap, s.cap, s.max_late, s.grace, s.next_key, s.last_key,
+       case when s.overlap in ('skip', 'replace') then
        (select max(case when m.attempts > 0 or exists (select 1 from holdfast.lease l where l.seq = m.seq) then 2 else 1 end)
-          from holdfast.message m
-         where s.overlap in ('skip', 'replace') and m.id = s.last_id and m.queue is not null and m.claimable_at < 'infinity'),
-       (select coalesce(:now::timestamptz, clock_timestamp()))
+          from holdfast.message m where m.id = s.last_id and m.queue is not null and m.claimable_at < 'infinity') end,
+       s.next_at, (select coalesce(:now::timestamptz, clock_timestamp()))
   from (select d.*, sum(octet_length(d.body)::bigint) over (order by d.next_at, d.name) - octet_length(d.body)::numeric as before
           from due d) s
  where s.before < :bytes::numeric order by s.next_at, s.name

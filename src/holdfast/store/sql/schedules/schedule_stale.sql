@@ -1,5 +1,5 @@
 -- Schedules whose next time was computed with older zone data.
-select s.name, s.incarnation, s.origin, s.digest, s.rule, s.type, s.body, s.headers, s.stream, s.subject, s.queue, s.misfire, s.overlap,
-       s.cap, s.version, s.max_late, s.grace, s.zones, s.next_key, s.next_at, s.last_key, s.last_at, s.last_id, s.fired, s.left_out,
-       s.paused_at, s.paused_why, s.error, s.declared_at, s.created_at, s.changed_at, null, :now
+select s.name, s.version, s.incarnation, s.zones, s.type, s.body, s.headers, s.stream, s.subject, s.queue, s.last_id::text, s.rule, s.misfire,
+       s.overlap, s.cap, s.max_late, s.grace, s.next_key, s.last_key,
+       null, s.next_at, :now
   from holdfast.schedule s where s.zones < :zones::text and s.next_at is not null limit :limit::int

@@ -1,0 +1,185 @@
+"""A turn with inline activities: they are run one after the other, or several at once, and the code goes on with each.
+
+What an activity gave is stored before the next one starts, as a part of the turn: under the lease of the run, and at
+its place (execution, turn, part). All else that the code asks for on the way is stored with the turn's settlement;
+whoever goes on after a crash finds it in the parts. With `inline="turn"` the results are stored with the settlement,
+too, and a crash repeats all of them. The turn goes on beside the call that began it (`Later`), so nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..handlers.consumer import Ran
+from ..model.work import Leased
+from ..rules.delivery import Ending, Snoozed, Unsent
+from ..store.plans.instances import Part, Stand
+from ..telemetry.logs import Log
+from .hosting import from_callback
+from .inline_calls import InlineCalls
+from .journal import Answered, Tried
+from .leaving import journal_text
+from .outcome import Ask, Overrun
+from .replay import CodeChanged
+from .turn import Instance
+
+if TYPE_CHECKING:
+    from .turns import Turns
+
+log = Log("holdfast.orchestrations")
+
+MOST = 500  # inline activities in one turn, and
+SECONDS = 10.0  # after which none is started in it any more: what waits in the stream must have its turn
+REFUSED_SECONDS = 1.0  # until a run is tried again whose part was refused
+
+
+class Refused(Exception):
+    """A part was not stored: the lease is lost, or somebody has ended the instance. Nothing behind it counts."""
+
+
+class InlineRun:
+    """The rest of a turn, for `RunCalls`: a `Later`."""
+
+    __slots__ = (
+        "_calls", "_done", "_is_unsaved", "_running", "_started", "count", "instance", "ran", "run", "stand", "turns",
+        "was_warm",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        turns: Turns,
+        run: Sequence[Leased],
+        stand: Stand,
+        instance: Instance,
+        count: int,
+        was_warm: bool,
+        ran: Ran,
+    ) -> None:
+        self.turns, self.run, self.stand, self.instance = turns, run, stand, instance
+        self.count, self.was_warm, self.ran = count, was_warm, ran
+        self._calls = InlineCalls(turns.place, turns.queue, instance.id, instance.execution, ran)
+        # Where a worker may have died before, the journal says what is about to run: poison has a name then.
+        self._is_unsaved = run[0].attempt > 1
+        self._running: dict[asyncio.Task[Answered | Tried], Ask] = {}
+        self._done: list[asyncio.Task[Answered | Tried]] = []
+        self._started = 0
+
+    def drop(self) -> None:
+        self.instance.close()
+
+    async def endings(self) -> Sequence[Ending]:
+        return await self.turns.guarded(self._rest(), self.run, self.ran)
+
+    async def _rest(self) -> Sequence[Ending]:
+        is_over = False
+        try:
+            trouble = await self._go_on()
+            is_over = True
+        except Refused:
+            log.warning(
+                "orchestration.refused",
+                "A part of a turn of instance %(instance)s was refused: another worker has its lease, or it has ended",
+                instance=self.instance.id,
+            )
+            again = Unsent("Refused: a part of its turn could not be stored.", REFUSED_SECONDS, self.ran())
+            return [again, *(Snoozed(0.0) for _ in self.run[1:])]
+        finally:
+            for task in self._running:
+                task.cancel()
+            if not is_over:
+                self.instance.close()
+        turns, instance = self.turns, self.instance
+        result = trouble or instance.part(turns.place.now(), goes_on=instance.has_inline)
+        return await turns.ended(self.run, self.stand, instance, self.count, self.was_warm, self.ran, result)
+
+    async def _go_on(self) -> CodeChanged | Overrun | None:
+        """Run activities and give their results to the code, until none is left or others must have their turn."""
+        clock = self.turns.place.clock()
+        until = clock.monotonic() + min(SECONDS, self.turns.place.settings.timeout / 4)
+        while True:
+            asks = self._left()
+            may_start = self._started < MOST and clock.monotonic() < until
+            if not self._running and not (asks and may_start):
+                return None
+            if self._is_unsaved:
+                await self._store()
+            ended: list[Answered | Tried]
+            if not self._running and len(asks) == 1:
+                self._started += 1
+                ended = [await self._calls.run(asks[0], self._attempts(asks[0]))]
+            else:
+                if may_start:
+                    self._start(asks)
+                ended = await self._first_ended()
+            if (trouble := await self._taken(ended)) is not None:
+                return trouble
+
+    def _left(self) -> list[Ask]:
+        running = {ask.number for ask in self._running.values()}
+        return [ask for ask in self.instance.inline() if ask.number not in running]
+
+    def _attempts(self, ask: Ask) -> int:
+        tried = self.instance.tried.get(ask.number)
+        return 0 if tried is None else tried.attempts
+
+    def _start(self, asks: Sequence[Ask]) -> None:
+        for ask in asks:
+            task = asyncio.create_task(self._calls.run(ask, self._attempts(ask)))
+            task.add_done_callback(self._done.append)
+            self._running[task] = ask
+        self._started += len(asks)
+
+    async def _first_ended(self) -> list[Answered | Tried]:
+        """What has ended, in the order in which it did; at least one."""
+        if not any(task in self._running for task in self._done):
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        ended = [task for task in self._done if task in self._running]
+        self._done.clear()
+        for task in ended:
+            del self._running[task]
+        return [task.result() for task in ended]
+
+    async def _taken(self, ended: Sequence[Answered | Tried]) -> CodeChanged | Overrun | None:
+        """Give the results to the code. What the code does not wait for any more is stopped."""
+        instance = self.instance
+        for each in ended:
+            if isinstance(each, Tried):
+                instance.park(each)
+        answers = [each for each in ended if isinstance(each, Answered)]
+        if not answers:
+            return None
+        self._is_unsaved = self._is_unsaved or any(self._is_recorded(each.number) for each in answers)
+        trouble = await from_callback(lambda: instance.take(answers))
+        wanted = {ask.number for ask in instance.inline()}
+        for task, ask in list(self._running.items()):
+            if ask.number not in wanted:
+                task.cancel()
+                del self._running[task]
+        return trouble
+
+    def _is_recorded(self, number: int) -> bool:
+        """Whether a result is stored before the next activity starts."""
+        return self.instance.grade(number) != "turn"
+
+    async def _store(self) -> None:
+        """Store what the code has received and asked for, as a part of the turn."""
+        self._is_unsaved = False
+        if not self.instance.has_news:
+            return
+        place, head = self.turns.place, self.run[0]
+        turn = self.instance.part(place.now(), final=False)
+        row = turn.row
+        name = journal_text(row.id, row.execution, row.turn, row.part)
+        part = Part(
+            head.run,
+            head.run_epoch,
+            row.id,
+            row.execution,
+            row.turn,
+            row.part,
+            place.pen.seal(name, turn.text),
+        )
+        if not await place.memory.parts(place.store).put(part):
+            raise Refused

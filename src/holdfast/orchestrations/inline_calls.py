@@ -1,0 +1,224 @@
+"""One call of an inline activity: the function is run, and its end is judged as that of a queued activity is.
+
+There is no message. What judges and reads calls gets one that is made up for it, with the id that the message would
+have. So exceptions mean the same, retries wait as long, and the code gets the same `ActivityFailed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import copy_context
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, NoReturn, cast
+
+import msgspec
+
+from ..bodies.codec import Unreadable as BodyUnreadable
+from ..bodies.codec import encode
+from ..bodies.drafts import Draft
+from ..clock import DatabaseTime, micros
+from ..errors import UsageError
+from ..handlers.consumer import Ran
+from ..handlers.context import Context, Dead, Snooze, Transaction
+from ..model.message import Y2000, Message
+from ..model.progress import Progress
+from ..model.replies import ANSWER, HEADER, Reply
+from ..model.work import Leased, Outcome
+from ..rules import delivery
+from ..rules.delivery import Ending, Raised
+from ..rules.retry import policy
+from ..telemetry.logs import Log
+from ..worker.endings import concluded
+from ..worker.stepping import Suspended
+from ..worker.traces import Traces
+from .activities import ActivityConsumer
+from .failures import Failure, describe
+from .journal import Answered, Call, Tried
+from .messages import AnswerBody
+from .outcome import Ask
+from .place import Place
+
+log = Log("holdfast.orchestrations")
+
+SECONDS = 10.0  # that an inline activity may take, unless it says otherwise
+NO_MESSAGE = (
+    "runs inline, inside a turn, and has no message of its own: ctx.{what} is not there. Declare it without inline, "
+    "or call it with .using(inline=False)."
+)
+
+
+def seconds_max(timeout: float) -> float:
+    """The longest timeout of an inline activity: a turn, which may run several, has the timeout of a handler."""
+    return timeout / 2
+
+
+class InlineCalls:
+    """Runs the inline activities of one turn."""
+
+    __slots__ = ("execution", "instance", "place", "queue", "ran")
+
+    def __init__(self, place: Place, queue: str, instance: str, execution: int, ran: Ran) -> None:
+        self.place, self.queue, self.instance, self.execution, self.ran = (
+            place,
+            queue,
+            instance,
+            execution,
+            ran,
+        )
+
+    async def run(self, ask: Ask, attempts: int) -> Answered | Tried:
+        """Run it once: what the code gets, or when it is tried again. Cancelled if its turn is stopped."""
+        consumer = self.place.served.get(_name(ask))
+        if consumer is None:
+            error = UsageError(
+                f"Activity {_name(ask)!r} is to run inline, and this application does not declare it."
+            )
+            return self._answered(ask, failure=describe(error))
+        leased = self._leased(ask, attempts)
+        try:
+            value = await self._value(ask, consumer, leased)
+            if isinstance(value, Snooze | Dead):
+                return self._judged(ask, consumer, leased, _wish(value))
+            return self._answered(ask, encode(value, self.place.settings))
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except _TimedOut as error:
+            return self._judged(ask, consumer, leased, delivery.TimedOut(error.seconds))
+        except BodyUnreadable as error:
+            return self._judged(ask, consumer, leased, delivery.Unreadable(error))
+        except (Snooze, Dead) as error:
+            return self._judged(ask, consumer, leased, _wish(error))
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # the turn is stopped, or the code does not wait for it any more
+            return self._judged(ask, consumer, leased, Raised(error))
+
+    # -- running
+
+    async def _value(self, ask: Ask, consumer: ActivityConsumer, leased: Leased) -> Any:
+        context = None
+        if consumer.handler.takes_context:
+            settling = _NoMessage(consumer.queue, self.place.now())
+            context = Context(leased, None, {}, settling, 0.0)
+        seconds = min(ask.options.timeout or SECONDS, seconds_max(self.place.settings.timeout))
+        if consumer.is_async:
+            return await _awaited(consumer.function(leased, context), seconds)
+        call = self.ran.in_thread(lambda: consumer.function(leased, context))
+        return await _within(asyncio.shield(asyncio.ensure_future(call)), seconds)
+
+    def _leased(self, ask: Ask, attempts: int) -> Leased:
+        """A message as it would be in the queue of the activity."""
+        name, now = _name(ask), micros(self.place.now()) - micros(Y2000)
+        reply = Reply(self.queue, self.instance, self.execution, ask.number)
+        message = Message(
+            seq=0, id=ask.message_id(self.instance, self.execution), queue=name, type=name,
+            body="null" if ask.input is None else ask.input, stream=None, position=None, subject=None,
+            headers=msgspec.json.encode({HEADER: reply.text()}).decode(), status=0, attempts=attempts,
+            failures=attempts, vanished=0, refunds=0, created_raw=now, due_raw=None, deadline_raw=None,
+        )  # fmt: skip
+        return Leased(message, 1, attempts + 1, 0, 1)
+
+    # -- judging
+
+    def _judged(
+        self, ask: Ask, consumer: ActivityConsumer, leased: Leased, ending: Ending
+    ) -> Answered | Tried:
+        judged = consumer.policy
+        if ask.options.retry is not None:
+            judged = replace(judged, retry=policy(ask.options.retry))
+        now, roll = self.place.now(), self.place.clock().roll()
+        found = concluded(leased, ending, judged, consumer.masking, None, Traces(), now, roll)
+        if found is None:  # it raised our own LeaseLost
+            return self._answered(ask, failure=Failure("LeaseLost"))
+        is_again = found.outcome is Outcome.AGAIN
+        if found.error is not None:
+            log.warning(
+                "activity.failed",
+                "Inline activity %(activity)s#%(number)d of instance %(instance)s failed at attempt %(attempt)d: "
+                "%(error)s, %(outcome)s",
+                activity=_name(ask), number=ask.number, instance=self.instance, attempt=leased.attempt,
+                error=found.error.partition(":")[0], outcome="again" if is_again else "for good",
+            )  # fmt: skip
+        if is_again:
+            due = micros(now + timedelta(seconds=found.delay))
+            return Tried(ask.number, leased.message.attempts + found.counted, due)
+        answer = next(each for each in found.emits if each.type == ANSWER)
+        return self._answered(ask, failure=msgspec.json.decode(answer.body, type=AnswerBody).failure)
+
+    def _answered(self, ask: Ask, value: str | None = None, failure: Failure | None = None) -> Answered:
+        return Answered("", micros(self.place.now()), self.execution, ask.number, value, failure)
+
+
+def _name(ask: Ask) -> str:
+    assert isinstance(ask.command, Call)
+    return ask.command.name
+
+
+def _wish(value: Snooze | Dead) -> Ending:
+    return delivery.Snoozed(value.delay) if isinstance(value, Snooze) else delivery.Died(value.why)
+
+
+class _TimedOut(Exception):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+async def _awaited(coroutine: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    """Mostly it does not suspend, and then nothing else is needed. It has a context (contextvars) of its own."""
+    variables = copy_context()
+    try:
+        yielded = variables.run(coroutine.send, None)
+    except StopIteration as end:
+        return end.value
+    return await _within(Suspended(coroutine, yielded, variables), seconds)
+
+
+async def _within(work: Any, seconds: float) -> Any:
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise _TimedOut(seconds) from None
+        raise
+
+
+class _NoMessage:
+    """What the context of an inline activity refuses by name: there is no message that could be settled."""
+
+    def __init__(self, name: str, now: datetime) -> None:
+        self._name = name
+        self.time = cast(DatabaseTime, _Moment(now))
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise UsageError(f"Activity {self._name!r} {NO_MESSAGE.format(what=what)}")
+
+    @property
+    def draft(self) -> Draft:
+        self._refuse("publish")
+
+    def complete(self, ctx: Context, on: object) -> None:
+        self._refuse("complete")
+
+    async def acomplete(self, ctx: Context, on: object) -> None:
+        self._refuse("acomplete")
+
+    def progressed(self, ctx: Context, progress: Progress) -> None:
+        self._refuse("progress")
+
+    def transaction(self, ctx: Context, kind: type[Any] | None) -> Transaction[Any]:
+        self._refuse("transaction()")
+
+
+class _Moment:
+    """The time at which the activity was started."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+
+    def at(self, moment: float) -> datetime:
+        return self._now

@@ -1,0 +1,67 @@
+"""Parts of turns that go on, stored together: one round trip and one commit for all that wait for one.
+
+While one is on its way, others gather for the next. So many instances need as few commits
+as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..store import Store
+from ..store.plans import instances
+from ..store.plans.instances import Part
+
+MOST = 1_000  # parts in one commit
+BYTES = 4 * 1024 * 1024
+
+
+class Parts:
+    """Of one event loop."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self.store = store
+        self._waiting: list[tuple[Part, asyncio.Future[bool]]] = []
+        self._storing: asyncio.Task[None] | None = None
+
+    async def put(self, part: Part) -> bool:
+        """Store it. False: it was refused, since its lease is lost or another worker was before."""
+        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((part, stored))
+        if self._storing is None:
+            self._storing = asyncio.create_task(self._store())
+        return await stored
+
+    async def _store(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._next()
+                try:
+                    found = await self.store().arun(instances.store_parts([part for part, _ in batch]))
+                except Exception as error:
+                    for _, stored in batch:
+                        if not stored.done():
+                            stored.set_exception(error)
+                    continue
+                for part, stored in batch:
+                    if not stored.done():
+                        stored.set_result(part.id in found)
+                await asyncio.sleep(0)  # those that wait for these run first, and come with their next part
+        finally:
+            self._storing = None
+
+    def _next(self) -> list[tuple[Part, asyncio.Future[bool]]]:
+        """The next ones, without those whose turns were stopped meanwhile."""
+        batch: list[tuple[Part, asyncio.Future[bool]]] = []
+        room = BYTES
+        waiting, self._waiting = self._waiting, []
+        for place, (part, stored) in enumerate(waiting):
+            if stored.done():
+                continue
+            room -= len(part.body)
+            if batch and (room < 0 or len(batch) >= MOST):
+                self._waiting = waiting[place:]
+                break
+            batch.append((part, stored))
+        return batch

@@ -1,0 +1,3 @@
+-- How far calls have come that run now, as their handlers said.
+select m.id, l.progress from holdfast.message m join holdfast.lease l on l.seq = m.seq
+ where m.id = any (:ids::uuid[]) and l.progress is not null

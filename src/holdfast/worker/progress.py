@@ -1,0 +1,34 @@
+"""What activities have said of how far they are, until the next heartbeat stores it with the leases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ..rules.lanes import Fence
+
+Text = Callable[[], str]  # made when it is stored: an activity may say more than anybody reads
+
+
+class ProgressNotes:
+    """The newest of each lease. Handlers in threads write it, the heartbeat takes it."""
+
+    def __init__(self) -> None:
+        self._notes: dict[Fence, Text] = {}
+        self._lock = threading.Lock()
+
+    def tell(self, fence: Fence, text: Text) -> None:
+        with self._lock:
+            self._notes[fence] = text
+
+    def take(self) -> dict[Fence, Text]:
+        if not self._notes:  # the usual case
+            return {}
+        with self._lock:
+            taken, self._notes = self._notes, {}
+        return taken
+
+    def put_back(self, taken: dict[Fence, Text]) -> None:
+        """They could not be stored. What was said since is newer."""
+        with self._lock:
+            self._notes = taken | self._notes
