@@ -31,7 +31,8 @@ select 's', n::text, gen_random_uuid(), 60, now() + n * interval '1 hour' from g
 """
 SCHEDULED = """
 insert into holdfast.scheduled (type, body, queue, id, claimable_at, created_at)
-select 't', '{}', 'q' || n % 3, gen_random_uuid(), now() + (n - 1500) * interval '1 hour', now() from generate_series(1, 3000) n
+select 't', '{}', 'q' || n % 3, gen_random_uuid(), now() + (n - 1500) * interval '1 hour', now()
+  from generate_series(1, 3000) n
 """
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
