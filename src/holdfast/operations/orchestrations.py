@@ -1,4 +1,4 @@
-"""Instances of orchestrations: find them, look into them, tell them something. `operations.orchestrations`."""
+"""Instances of orchestrations: find them, look into them, signal, hold and end them. `operations.orchestrations`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from ..store.statement import Plan
 from .desk import Desk, log, needed, said
 from .flow_check import FlowCheck, check
 from .instances import journal_rows, progress_of, read_rows, why_instance
+from .rewind import RewindPoint, RewoundInstance, rewind
 
 STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
 LOOKS_EVERY = 0.1  # seconds, for a result
@@ -232,7 +233,7 @@ class Orchestrations:
         error.details = tuple(found[:CANDIDATES]) + (("and more",) if len(found) > CANDIDATES else ())
         raise error
 
-    # -- telling
+    # -- commands
 
     def signal(self, id: str, name: str, body: str | None = None, *, why: str | None = None) -> Told:
         """Send a signal; `body` is JSON text. An instance that has not started yet gets it when it does."""
@@ -344,6 +345,26 @@ class Orchestrations:
         self._desk.command(f"Instance {id}", plan)
         return self._told(id, "terminated", "terminated")
 
+    def rehearse_rewind(
+        self, id: str, *, to: str | None = None, after: str | None = None, keeps_signals: bool = True
+    ) -> RewoundInstance:
+        """What a rewind would do, and which effects may happen a second time. Changes nothing."""
+        return rewind(self._desk, self._found(id).id, RewindPoint(to, after, keeps_signals), None)
+
+    def rewind(
+        self, id: str, why: str, *, to: str | None = None, after: str | None = None, keeps_signals: bool = True,
+        at: tuple[int, int] | None = None,
+    ) -> RewoundInstance:  # fmt: skip
+        """Let an instance go on from an earlier point of its journal, as its next execution. It may have ended.
+
+        `to="charge#3"` asks for that step again; `after="charge#3"` keeps its answer. What the code waits for there is
+        asked again, and answers to the execution before come late. `at`: only if it stands at (execution, turn).
+        """
+        text = needed(why, self._desk.settings.error_chars)
+        done = rewind(self._desk, self._found(id).id, RewindPoint(to, after, keeps_signals, at), text)
+        self._told(id, f"rewound to {done.point}", None)
+        return done
+
     def _waited(self, shown: Shown, rows: Sequence[tuple[int, int, str]]) -> dict[int, Waited]:
         """What an instance waits for; nothing if its journal cannot be read here: what it asked for comes late then."""
         try:
@@ -394,7 +415,7 @@ class Orchestrations:
 
 
 def _plain(text: str) -> Any:
-    """JSON as a value. What somebody wrote that is none is shown as it is: a list must not fail for one row."""
+    """JSON as a value. What is not JSON is shown as it is: a list must not fail because of one row."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -27,7 +27,7 @@ from .results import clock
 
 ScheduleWord = Literal["waiting", "due", "paused", "failed", "over", "orphaned"]
 WORDS = ("waiting", "due", "paused", "failed", "over", "orphaned")
-LATE = timedelta(seconds=60)  # a tick is late that has not come for so long
+LATE = timedelta(seconds=60)  # a tick that has not come for so long is late
 UNDECLARED = timedelta(minutes=5)  # since a process that has it in its code was last seen
 LIVE = timedelta(seconds=60)  # a worker that was seen within this time runs
 BATCH, BACKFILL_MAX = 500, 100_000
@@ -85,7 +85,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """An occurrence to come: its key, its moment, what the clock on the wall shows, and what is to be said about it."""
+    """An occurrence to come: its key, its moment, the local time, and a note if clocks change."""
 
     key: str
     at: datetime
@@ -114,6 +114,17 @@ class Backfilled:
     published: int
     in_use: int
     is_rehearsal: bool
+
+
+def explained(
+    rule: Rule | str, after: datetime | str, *, zone: str = "UTC", count: int = 5
+) -> tuple[str, str, Sequence[Next]]:
+    """What `Schedules.explain` answers, after a given moment. It needs no database."""
+    after = zones.moment(after) if isinstance(after, str) else after
+    if isinstance(rule, str):
+        known = rule.split(" ", 1)[0] in KINDS
+        rule = recurrence.parse(rule) if known else recurrence.cron(rule, zone=zone)
+    return rule.text, describe(rule), _next(upcoming(zones.timeline(rule), after, count), rule)
 
 
 class Schedules:
@@ -167,11 +178,7 @@ class Schedules:
         self, rule: Rule | str, *, zone: str = "UTC", count: int = 5
     ) -> tuple[str, str, Sequence[Next]]:
         """A rule as it is stored, in English, and when it would occur next. `zone`: of a cron expression alone."""
-        if isinstance(rule, str):
-            known = rule.split(" ", 1)[0] in KINDS
-            rule = recurrence.parse(rule) if known else recurrence.cron(rule, zone=zone)
-        now = self._desk.ask(operator.moment())
-        return rule.text, describe(rule), _next(upcoming(zones.timeline(rule), now, count), rule)
+        return explained(rule, self._desk.ask(operator.moment()), zone=zone, count=count)
 
     def moment(self, text: str) -> datetime:
         """The moment that a person means: `2026-03-28 12:00 Europe/Berlin`."""
