@@ -281,7 +281,6 @@ def test_an_import_that_waits_for_a_redrive_sees_what_it_did(world: World) -> No
     world.healthy()
 
 
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize("depth", [20, 900, 100_000])
 def test_a_line_that_is_nested_deep_is_refused_by_its_number(world: World, depth: int) -> None:
     some_letters(world)

@@ -59,7 +59,6 @@ def busy(world: World) -> None:
     }
 
 
-@pytest.mark.covers("X63")
 def test_a_busy_database_has_no_defect(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     busy(world)
     assert found(world) == {}
@@ -110,7 +109,6 @@ PLANTED: list[tuple[str, str | tuple[str, str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize(("name", "statement"), PLANTED)
 def test_what_is_planted_is_found(world: World, name: str, statement: str | tuple[str, str]) -> None:
     busy(world)

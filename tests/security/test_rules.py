@@ -54,13 +54,11 @@ DYNAMIC = {
 }
 
 
-@pytest.mark.covers("X63")
 def test_nothing_reads_data_that_could_be_code() -> None:
     found = {module for module, tree in sources().items() if RUNS_DATA & set(imported(tree))}
     assert found == set()
 
 
-@pytest.mark.covers("X63")
 def test_nothing_is_evaluated_or_imported_by_a_name_in_data() -> None:
     for module, tree in sources().items():
         for line, name in calls(tree):
@@ -101,7 +99,6 @@ SQL = re.compile(
 )
 
 
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize("name", NO_SCHEMAS)
 def test_what_is_no_name_does_not_get_into_sql(name: str) -> None:
     with pytest.raises(InvalidSettings):
@@ -111,7 +108,6 @@ def test_what_is_no_name_does_not_get_into_sql(name: str) -> None:
             in_schema("select 1 from holdfast.message", name)
 
 
-@pytest.mark.covers("X63")
 def test_sql_is_put_together_in_few_places() -> None:
     """Everything else is a file, with parameters."""
     found = set()
@@ -138,7 +134,6 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize(
     "options",
     [
@@ -200,7 +195,6 @@ def repeats(parsed: Any, inside: bool = False) -> Iterator[bool]:
             yield from repeats(argument[1])
 
 
-@pytest.mark.covers("X63")
 def test_no_pattern_repeats_a_repetition() -> None:
     """`(a+)+` and its kin take time that doubles with each character."""
     known = list(patterns())
@@ -215,7 +209,6 @@ def test_no_pattern_repeats_a_repetition() -> None:
 # --- S36: the file of SQLite ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("X63")
 def test_a_file_is_its_owners_alone_and_no_link(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -233,7 +226,6 @@ def test_a_file_is_its_owners_alone_and_no_link(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere.db").exists()
 
 
-@pytest.mark.covers("X63")
 def test_no_extension_is_loaded(tmp_path: Path) -> None:
     for module, tree in sources().items():
         assert not [name for _, name in calls(tree) if "load_extension" in name], module
@@ -247,7 +239,6 @@ def test_no_extension_is_loaded(tmp_path: Path) -> None:
 # --- S38: what comes with it ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("X63")
 def test_few_dependencies_and_all_of_them_pinned_by_their_content() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     needed = {re.split(r"[^a-z-]", each)[0] for each in project["project"]["dependencies"]}

@@ -36,7 +36,6 @@ def app(pooler: str) -> Iterator[Holdfast]:
     app.close()
 
 
-@pytest.mark.covers("X63")
 def test_nothing_is_lost_by_many_publishers_and_a_worker(app: Holdfast, postgres_dsn: str) -> None:
     """The defect sec_pgbouncer: 197 of 360 publishes failed."""
     done: list[tuple[int, int]] = []
@@ -106,7 +105,6 @@ def settings_of(app: Holdfast) -> dict[str, Any]:
     return app.store.run(guards.limits())
 
 
-@pytest.mark.covers("X63")
 def test_the_limits_hold_in_each_transaction_and_stay_in_it(app: Holdfast, pooler: str) -> None:
     wanted = {
         "idle_in_transaction_session_timeout": 30_000,
@@ -154,7 +152,6 @@ def test_the_isolation_is_ours_whatever_that_of_the_database(app: Holdfast, post
             db.execute(f'alter role postgres in database "{db.info.dbname}" reset all'.encode())
 
 
-@pytest.mark.covers("X63")
 def test_who_does_not_say_that_there_is_a_pooler_is_told(
     app: Holdfast, pooler: str, postgres_dsn: str
 ) -> None:

@@ -165,7 +165,6 @@ def asked(port: int, *headers: str, method: str = "GET") -> bytes:
         return answer(asking)
 
 
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
 def test_beyond_loopback_there_is_a_token_or_nothing_is_served(
     address: str, caplog: pytest.LogCaptureFixture
@@ -180,7 +179,6 @@ def test_beyond_loopback_there_is_a_token_or_nothing_is_served(
     assert "without a token" in caplog.text
 
 
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize(
     ("said", "taken"),
@@ -203,7 +201,6 @@ def test_who_does_not_know_the_token_gets_nothing(said: tuple[str, ...], taken: 
     assert TOKEN.encode() not in got
 
 
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize(
     ("host", "taken"),
     [

@@ -35,7 +35,6 @@ def test_addresses_on_the_internet(address: str) -> None:
     assert is_public(address)
 
 
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize("address", PRIVATE)
 def test_addresses_that_are_not(address: str) -> None:
     assert not is_public(address)
@@ -85,7 +84,6 @@ def names(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
     return asked
 
 
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize("addresses", [("127.0.0.1",), ("93.184.216.34", "10.0.0.1"), ("169.254.169.254",)])
 def test_a_name_that_leads_into_our_network_is_refused(
     monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...]
@@ -144,7 +142,6 @@ def continues(client: socket.socket) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.covers("X63")
 @pytest.mark.parametrize("talk", [trickle, continues, lambda client: time.sleep(5)])
 def test_one_time_limit_for_the_whole_call(talk: Callable[[socket.socket], None]) -> None:
     with serving(talk) as port:

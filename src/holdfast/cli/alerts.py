@@ -11,7 +11,7 @@ from ..errors import UsageError
 from . import show
 from .filters import Limit
 from .options import command
-from .target import NamedTarget, Order, chosen, operations
+from .target import Change, NamedTarget, chosen, operations
 
 if TYPE_CHECKING:
     from ..operations import Operations
@@ -106,9 +106,9 @@ def _watch(found: Operations) -> None:
 
 
 @command(app, "test")
-def try_sinks(target: NamedTarget, order: Order) -> None:
+def try_sinks(target: NamedTarget, change: Change) -> None:
     """Send a test to every sink of the application, once. Nothing is stored."""
-    with operations(known(target), None, by=order.by) as found:
+    with operations(known(target), None, by=change.by) as found:
         answers = found.alerts.try_sinks()
     if target.json:
         show.document(answers)

@@ -9,7 +9,7 @@ import typer
 from . import show
 from .completing import breakers as complete_breakers
 from .options import command
-from .target import Order, Target
+from .target import Change, Target
 
 if TYPE_CHECKING:
     from ..operations import BreakerState
@@ -58,7 +58,7 @@ def list_(target: Target) -> None:
 @command(app, "open")
 def open_(
     breaker: Name,
-    order: Order,
+    change: Change,
     target: Target,
     seconds: Annotated[
         float | None,
@@ -67,21 +67,21 @@ def open_(
     why: Why = None,
 ) -> None:
     """Refuse every call from now on, and claim nothing that needs it."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         told(found.breakers.trip(breaker, why=why, seconds=seconds), target.json)
 
 
 @command(app)
-def close(breaker: Name, order: Order, target: Target, why: Why = None) -> None:
+def close(breaker: Name, change: Change, target: Target, why: Why = None) -> None:
     """Let every call through, even if calls fail, until it is reset."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         told(found.breakers.force_closed(breaker, why=why), target.json)
 
 
 @command(app)
-def reset(breaker: Name, order: Order, target: Target, why: Why = None) -> None:
+def reset(breaker: Name, change: Change, target: Target, why: Why = None) -> None:
     """Close it, set its counters to 0, and let it decide by itself again."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         told(found.breakers.reset(breaker, why=why), target.json)
 
 

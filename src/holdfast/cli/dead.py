@@ -15,7 +15,7 @@ from . import show
 from .filters import All, DeadFilter, Id, Ids, Limit, Number, Queue, meant, seconds
 from .messages import Reveal, changes, readable, show_whole, with_content
 from .options import command
-from .target import Order, Target
+from .target import Change, Target
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -113,7 +113,7 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
 @command(app)
 def redrive(
     filter: DeadFilter,
-    order: Order,
+    change: Change,
     target: Target,
     ids: Ids = None,
     all: All = False,
@@ -136,7 +136,7 @@ def redrive(
         raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
     if not ids and filter.made().is_empty and not all:
         raise UsageError("Give an ID, a filter, or --all for every dead letter.")
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         messages = [meant(found, each) for each in ids or ()]
         wanted = filter.made(messages)
         if dry_run:
@@ -190,7 +190,7 @@ def tell_redriven(done: Any, json: bool) -> None:
 @command(app)
 def edit(
     id: Id,
-    order: Order,
+    change: Change,
     target: Target,
     body: Annotated[str | None, typer.Option("--body", help="The new body, as JSON.")] = None,
     file: Annotated[
@@ -205,24 +205,26 @@ def edit(
     if (body is None) == (file is None):
         raise UsageError("Give the new body with --body or with --file.")
     text = body if file is None else file.read()
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         message = meant(found, id)
         done = found.dead.edit(message, text or "", queue=queue, number=number, redrive=redrive, now=now)
     changes(done, target.json)
 
 
 @command(app)
-def hold(id: Id, why: Why, order: Order, target: Target, queue: Queue = None, number: Number = None) -> None:
+def hold(
+    id: Id, why: Why, change: Change, target: Target, queue: Queue = None, number: Number = None
+) -> None:
     """Keep a dead letter: no filter or policy redrives it, and it is not archived."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         message = meant(found, id)
         changes(found.dead.hold(message, why, queue=queue, number=number), target.json)
 
 
 @command(app)
-def unhold(id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None) -> None:
+def unhold(id: Id, change: Change, target: Target, queue: Queue = None, number: Number = None) -> None:
     """End the hold of a dead letter."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         message = meant(found, id)
         changes(found.dead.unhold(message, queue=queue, number=number), target.json)
 
@@ -282,12 +284,12 @@ def import_(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="From where; - is standard input. May be gzipped.")
     ],
-    order: Order,
+    change: Change,
     target: Target,
     force: Force = False,
 ) -> None:
     """Store the dead letters of a file, except those that are here already and those that have ended since."""
-    with target.operations(order.by) as found, show.counting("importing", target.json) as progress:
+    with target.operations(change.by) as found, show.counting("importing", target.json) as progress:
         if file == "-":
             done = found.files.load(sys.stdin.buffer, force=force, progress=progress)
         else:
@@ -311,12 +313,12 @@ def tell_imported(done: Any, json: bool) -> None:
 
 @command(app)
 def archive(
-    order: Order,
+    change: Change,
     target: Target,
     listed: Annotated[bool, typer.Option("--list", help="Only list the files of the archive.")] = False,
 ) -> None:
     """Archive the dead letters that are too old or too many now; housekeeping also does it by itself."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         if listed:
             names = found.files.names()
             if target.json:
@@ -341,22 +343,22 @@ def restore(
     file: Annotated[
         str, typer.Argument(metavar="ARCHIVE", help="A file of the archive: its name, path or URL.")
     ],
-    order: Order,
+    change: Change,
     target: Target,
     force: Force = False,
 ) -> None:
     """Bring back the dead letters of a file of the archive, except those that have ended since."""
-    with target.operations(order.by) as found, show.counting("restoring", target.json) as progress:
+    with target.operations(change.by) as found, show.counting("restoring", target.json) as progress:
         done = found.files.restore(file, force=force, progress=progress)
     tell_imported(done, target.json)
 
 
 @command(app)
 def discard(
-    id: Id, why: Why, order: Order, target: Target, queue: Queue = None, number: Number = None
+    id: Id, why: Why, change: Change, target: Target, queue: Queue = None, number: Number = None
 ) -> None:
     """End a dead letter for good and free its dedupe key. The reason is kept in the history."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         message = meant(found, id)
-        show.confirm(f"Discard dead letter {message}? It cannot be brought back.", order.yes)
+        show.confirm(f"Discard dead letter {message}? It cannot be brought back.", change.yes)
         changes(found.dead.discard(message, why, queue=queue, number=number), target.json)

@@ -1,4 +1,4 @@
-"""`holdfast destinations` and `holdfast inboxes`: the ways to brokers and back."""
+"""`holdfast destinations` and `holdfast inboxes`: what is sent to brokers, and what is received from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .completing import destinations as complete_destinations
 from .completing import inboxes as complete_inboxes
 from .filters import Why
 from .options import command
-from .target import Order, Target
+from .target import Change, Target
 
 if TYPE_CHECKING:
     from ..operations import Endpoints, EndpointState, Operations, Tried
@@ -57,17 +57,17 @@ def test_destination(destination: Destination, target: Target) -> None:
 
 
 @command(destinations, "pause")
-def pause_destination(destination: Destination, order: Order, target: Target, why: PauseWhy = None) -> None:
+def pause_destination(destination: Destination, change: Change, target: Target, why: PauseWhy = None) -> None:
     """Send nothing to it from now on; what waits stays."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         found.destinations.pause(destination, why)
     _told(f"destination {destination}", "paused", target.json)
 
 
 @command(destinations, "resume")
-def resume_destination(destination: Destination, order: Order, target: Target, why: Why = None) -> None:
+def resume_destination(destination: Destination, change: Change, target: Target, why: Why = None) -> None:
     """Send to a paused destination again."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         resumed = found.destinations.resume(destination, why=why)
     _told(f"destination {destination}", "resumed" if resumed else "was not paused", target.json)
 
@@ -97,17 +97,17 @@ def test_inbox(inbox: Inbox, target: Target) -> None:
 
 
 @command(inboxes, "pause")
-def pause_inbox(inbox: Inbox, order: Order, target: Target, why: PauseWhy = None) -> None:
+def pause_inbox(inbox: Inbox, change: Change, target: Target, why: PauseWhy = None) -> None:
     """Receive nothing from now on; it stays at the broker."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         found.inboxes.pause(inbox, why)
     _told(f"inbox {inbox}", "paused", target.json)
 
 
 @command(inboxes, "resume")
-def resume_inbox(inbox: Inbox, order: Order, target: Target, why: Why = None) -> None:
+def resume_inbox(inbox: Inbox, change: Change, target: Target, why: Why = None) -> None:
     """Receive from a paused inbox again."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         resumed = found.inboxes.resume(inbox, why=why)
     _told(f"inbox {inbox}", "resumed" if resumed else "was not paused", target.json)
 

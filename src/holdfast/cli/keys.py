@@ -8,7 +8,7 @@ import typer
 
 from . import show
 from .options import command
-from .target import Order, Target
+from .target import Change, Target
 
 app = typer.Typer(help="Keys that bodies are encrypted with at rest.", no_args_is_help=True)
 
@@ -60,14 +60,14 @@ def list_(target: Target) -> None:
 
 @command(app)
 def rotate(
-    order: Order,
+    change: Change,
     target: Target,
     plain: Annotated[
         bool, typer.Option("--plain", help="Also seal bodies that are not encrypted yet.")
     ] = False,
 ) -> None:
     """Seal every stored body with the first key, in small batches. Exits with 3 if some could not be."""
-    with target.operations(order.by) as found, show.counting("sealing", target.json) as progress:
+    with target.operations(change.by) as found, show.counting("sealing", target.json) as progress:
         done = found.keys.rotate(plain=plain, progress=progress)
     if target.json:
         show.document(done)

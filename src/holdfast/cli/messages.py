@@ -11,7 +11,7 @@ from . import show
 from .completing import ids as complete_ids
 from .filters import ID_HELP, All, Id, Limit, MessageFilter, Number, Queue, Why, meant, moment, seconds
 from .options import command
-from .target import Order, Target
+from .target import Change, Target
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -265,7 +265,7 @@ def show_whole(each: object, content: Content) -> None:
 @command(app)
 def retry(
     filter: MessageFilter,
-    order: Order,
+    change: Change,
     target: Target,
     id: Annotated[
         str | None,
@@ -280,7 +280,7 @@ def retry(
     if id is not None:
         if filter.is_more_than_a_queue or all:
             raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
-        with target.operations(order.by) as found:
+        with target.operations(change.by) as found:
             done = found.messages.retry(
                 meant(found, id), queue=filter.queue, number=number, reset=reset, why=why
             )
@@ -291,7 +291,7 @@ def retry(
     wanted = filter.made()
     if wanted.is_empty and not all:
         raise UsageError("Give an ID, a filter, or --all for everything that waits for a retry or is parked.")
-    with target.operations(order.by) as found, show.counting("retrying", target.json) as progress:
+    with target.operations(change.by) as found, show.counting("retrying", target.json) as progress:
         many(
             found.messages.retry_many(wanted, reset=reset, why=why, progress=progress),
             "claimable now",
@@ -301,10 +301,10 @@ def retry(
 
 @command(app)
 def park(
-    id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None, why: Why = None
+    id: Id, change: Change, target: Target, queue: Queue = None, number: Number = None, why: Why = None
 ) -> None:
     """Hold a message back until `retry`. In a stream it blocks what is behind it."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         done = found.messages.park(meant(found, id), queue=queue, number=number, why=why)
     changes(done, target.json)
 
@@ -312,7 +312,7 @@ def park(
 @command(app)
 def move(
     id: Id,
-    order: Order,
+    change: Change,
     target: Target,
     at: Annotated[
         str | None, typer.Option("--at", help="'2026-03-28 12:00 Europe/Berlin'; UTC without a zone.")
@@ -321,7 +321,7 @@ def move(
     why: Why = None,
 ) -> None:
     """Give a scheduled message another time, until it falls due."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         message = meant(found, id)
         until = None if at is None else found.schedules.moment(at)
         passed = None if delay is None else seconds(delay)
@@ -334,12 +334,12 @@ def move(
 
 @command(app)
 def cancel(
-    id: Id, order: Order, target: Target, queue: Queue = None, number: Number = None, why: Why = None
+    id: Id, change: Change, target: Target, queue: Queue = None, number: Number = None, why: Why = None
 ) -> None:
     """End a message without handling it. A worker that holds it is asked to cancel."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         message = meant(found, id)
-        show.confirm(f"Cancel message {message}?", order.yes)
+        show.confirm(f"Cancel message {message}?", change.yes)
         changes(found.messages.cancel(message, queue=queue, number=number, why=why), target.json)
 
 
@@ -347,15 +347,15 @@ def cancel(
 def poison(
     id: Id,
     why: Annotated[str, typer.Option("--why", help="Kept with the dead letter.")],
-    order: Order,
+    change: Change,
     target: Target,
     queue: Queue = None,
     number: Number = None,
 ) -> None:
     """Make a message a dead letter by hand; its stream goes on."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         message = meant(found, id)
-        show.confirm(f"Make message {message} a dead letter?", order.yes)
+        show.confirm(f"Make message {message} a dead letter?", change.yes)
         changes(found.messages.poison(message, why, queue=queue, number=number), target.json)
 
 

@@ -1,7 +1,7 @@
 """Options that many commands share, declared once as dataclasses: a command takes the whole group.
 
     @command(app)
-    def redrive(ids: Ids, filter: DeadFilter, target: Target, order: Order) -> None: ...
+    def redrive(ids: Ids, filter: DeadFilter, target: Target, change: Change) -> None: ...
 
 `command` gives typer a signature in which each group stands for its fields, and hands the command the filled group.
 """

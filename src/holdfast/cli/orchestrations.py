@@ -15,7 +15,7 @@ from .completing import instances as complete_instances
 from .completing import orchestrations as complete_names
 from .filters import Limit, Why, seconds
 from .options import command
-from .target import NamedTarget, Order, Target
+from .target import Change, NamedTarget, Target
 
 if TYPE_CHECKING:
     from ..operations import FlowCheck, InstanceDossier, InstanceState, Told
@@ -221,7 +221,7 @@ def result(
         str, typer.Option("--timeout", metavar="TIME", help="Wait so long for its end: 30s, 5m.")
     ] = "0s",
 ) -> None:
-    """What an instance returned, as JSON. Exit code 1 if it failed or runs still."""
+    """What an instance returned, as JSON. Exit code 1 if it failed or has not ended."""
     with target.operations() as found:
         value = found.orchestrations.result(found.orchestrations.named(instance), timeout=seconds(timeout))
     show.document(value)
@@ -233,22 +233,22 @@ def signal(
         str, typer.Argument(metavar="INSTANCE", help="Its whole id.", autocompletion=complete_instances)
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The signal.")],
-    order: Order,
+    change: Change,
     target: Target,
     body: Annotated[str | None, typer.Option("--body", "-b", metavar="JSON", help="What it says.")] = None,
     why: Why = None,
 ) -> None:
     """Send a signal. An instance that has not started yet gets it when it does."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         told(found.orchestrations.signal(instance, name, body, why=why), target.json)
 
 
 @command(app)
-def cancel(instance: Instance, order: Order, target: Target, why: Why = None) -> None:
+def cancel(instance: Instance, change: Change, target: Target, why: Why = None) -> None:
     """Ask an instance to end; its code may undo what it did. Its children and running activities are told, too."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         id = found.orchestrations.named(instance)
-        show.confirm(f"Cancel instance {id}?", order.yes)
+        show.confirm(f"Cancel instance {id}?", change.yes)
         told(found.orchestrations.cancel(id, why=why), target.json)
 
 
@@ -256,25 +256,25 @@ Because = Annotated[str, typer.Option("--why", help="Kept with the instance and 
 
 
 @command(app)
-def suspend(instance: Instance, why: Because, order: Order, target: Target) -> None:
+def suspend(instance: Instance, why: Because, change: Change, target: Target) -> None:
     """Hold an instance: it does nothing more until it is resumed, and loses nothing."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         told(found.orchestrations.suspend(found.orchestrations.named(instance), why), target.json)
 
 
 @command(app)
-def resume(instance: Instance, order: Order, target: Target, why: Why = None) -> None:
+def resume(instance: Instance, change: Change, target: Target, why: Why = None) -> None:
     """Let an instance go on that is suspended, or paused because its code had changed."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         told(found.orchestrations.resume(found.orchestrations.named(instance), why=why), target.json)
 
 
 @command(app)
-def terminate(instance: Instance, why: Because, order: Order, target: Target) -> None:
+def terminate(instance: Instance, why: Because, change: Change, target: Target) -> None:
     """End an instance at once, without its code: nothing is undone. Its calls end, its children are cancelled."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         id = found.orchestrations.named(instance)
-        show.confirm(f"Terminate instance {id}? Its code cannot undo anything.", order.yes)
+        show.confirm(f"Terminate instance {id}? Its code cannot undo anything.", change.yes)
         told(found.orchestrations.terminate(id, why), target.json)
 
 

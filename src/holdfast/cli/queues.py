@@ -11,7 +11,7 @@ from .completing import queues as complete_queues
 from .filters import QueueName, Why
 from .options import command
 from .overview import STATES
-from .target import Order, Target
+from .target import Change, Target
 
 if TYPE_CHECKING:
     from ..operations import Emptied
@@ -53,20 +53,20 @@ def list_(target: Target) -> None:
 @command(app)
 def pause(
     queue: QueueName,
-    order: Order,
+    change: Change,
     target: Target,
     why: Annotated[str | None, typer.Option("--why", help="Shown by `why` and `status`.")] = None,
 ) -> None:
     """Claim nothing from a queue; what runs is settled."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         found.queues.pause(queue, why)
     told(target.json, queue, "paused")
 
 
 @command(app)
-def resume(queue: QueueName, order: Order, target: Target, why: Why = None) -> None:
+def resume(queue: QueueName, change: Change, target: Target, why: Why = None) -> None:
     """Claim from a queue again."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         resumed = found.queues.resume(queue, why=why)
     told(target.json, queue, "resumed" if resumed else "was not paused")
 
@@ -77,13 +77,13 @@ def move(
     to: Annotated[
         str, typer.Argument(metavar="TO", help="Where the messages go.", autocompletion=complete_queues)
     ],
-    order: Order,
+    change: Change,
     target: Target,
     why: Why = None,
 ) -> None:
     """Move all pending messages to another queue, each stream in its order, and unsubscribe the first."""
-    show.confirm(f"Move everything pending in queue {queue} to {to}, and unsubscribe {queue}?", order.yes)
-    with target.operations(order.by) as found, show.counting("moving", target.json) as progress:
+    show.confirm(f"Move everything pending in queue {queue} to {to}, and unsubscribe {queue}?", change.yes)
+    with target.operations(change.by) as found, show.counting("moving", target.json) as progress:
         done = found.queues.move(queue, to, why=why, progress=progress)
     what = f"{show.counted(done.moved, 'message')} moved to {to}, {done.ended - done.over} already there"
     what += f", {done.over} had ended there" if done.over else ""
@@ -94,15 +94,15 @@ def move(
 @command(app)
 def drop(
     queue: QueueName,
-    order: Order,
+    change: Change,
     target: Target,
     force: Annotated[bool, typer.Option("--force", help="Discard what is pending in it.")] = False,
     why: Why = None,
 ) -> None:
     """Remove a queue. Its dead letters stay."""
     what = "and DISCARD everything pending in it" if force else "which must be empty"
-    show.confirm(f"Drop queue {queue}, {what}?", order.yes)
-    with target.operations(order.by) as found, show.counting("discarding", target.json) as progress:
+    show.confirm(f"Drop queue {queue}, {what}?", change.yes)
+    with target.operations(change.by) as found, show.counting("discarding", target.json) as progress:
         done = found.queues.drop(queue, force=force, why=why, progress=progress)
     emptied(done, target.json, f"dropped, {show.counted(done.ended, 'message')} discarded")
 

@@ -13,7 +13,7 @@ from . import show
 from .completing import requests as complete_requests
 from .filters import Limit, seconds
 from .options import command
-from .target import Order, Target
+from .target import Change, Target
 
 if TYPE_CHECKING:
     from ..operations import Operations, RequestLine, RequestResult
@@ -121,7 +121,7 @@ def readable(body: str | None) -> str | None:
 @command(app)
 def resolve(
     id: Id,
-    order: Order,
+    change: Change,
     target: Target,
     body: Annotated[str | None, typer.Option("--body", help="The result, as JSON.")] = None,
     file: Annotated[
@@ -130,11 +130,11 @@ def resolve(
     failed: Annotated[str | None, typer.Option("--failed", help="It failed, and why.")] = None,
     why: Annotated[str | None, typer.Option("--why", help="Kept in the audit.")] = None,
 ) -> None:
-    """Give a result by hand. The first one in time decides; behind the deadline it is kept as late."""
+    """Give a result by hand. The first one in time decides; after the deadline it is kept as late."""
     if (body is not None) + (file is not None) > 1 or (body is None and file is None and failed is None):
         raise UsageError("Give the result with --body or with --file, or say with --failed what went wrong.")
     text = body if file is None else file.read()
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         request = meant(found, id)
         standing = found.requests.resolve(request, read(text), failed=failed, why=why)
         line = found.requests.show(request).request
@@ -162,11 +162,11 @@ def extend(
     id: Id,
     longer: Annotated[str, typer.Argument(metavar="TIME", help="How much more time: 90s, 10m, 2h, 1d.")],
     why: Why,
-    order: Order,
+    change: Change,
     target: Target,
 ) -> None:
     """Give an open request more time."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         request = meant(found, id)
         until = found.requests.extend(request, seconds(longer), why=why)
         line = found.requests.show(request).request
@@ -177,19 +177,19 @@ def extend(
 def accept(
     id: Id,
     why: Why,
-    order: Order,
+    change: Change,
     target: Target,
     result: Annotated[
         str | None, typer.Option("--result", help="Which late result, by its id; else the first good one.")
     ] = None,
 ) -> None:
     """Complete a request that has timed out with a late result, once. Its hook `completed` is called."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         request = meant(found, id)
         chosen = None if result is None else result_of(found.requests.show(request).results, result)
         about = found.requests.show(request).request
         what = f"{about.kind}, {about.subject or 'no subject'}"
-        show.confirm(f"Accept a late result of request {request} ({what})?", order.yes)
+        show.confirm(f"Accept a late result of request {request} ({what})?", change.yes)
         accepted = found.requests.accept(request, chosen, why=why)
         line = found.requests.show(request).request
     told(
@@ -208,12 +208,12 @@ def result_of(results: list[RequestResult] | tuple[RequestResult, ...] | Any, te
 
 
 @command(app)
-def cancel(id: Id, why: Why, order: Order, target: Target) -> None:
+def cancel(id: Id, why: Why, change: Change, target: Target) -> None:
     """End an open request: no result is waited for any more. Its hook `failed` is called."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         request = meant(found, id)
         shown = found.requests.show(request).request
-        show.confirm(f"Cancel request {request} ({shown.kind}, {shown.subject or 'no subject'})?", order.yes)
+        show.confirm(f"Cancel request {request} ({shown.kind}, {shown.subject or 'no subject'})?", change.yes)
         found.requests.cancel(request, why=why)
         line = found.requests.show(request).request
     told(line, f"request {request} is cancelled", target.json)

@@ -10,11 +10,13 @@ import typer
 from ..errors import UsageError
 from . import show
 from .completing import queues as complete_queues
-from .target import APP_VARIABLE, AppOption, NamedTarget, Order, chosen, configured_target
+from .target import APP_VARIABLE, AppOption, Change, NamedTarget, chosen, configured_target
 
 
 def demo(
-    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="How long the shop trades.")] = 12.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1.0, help="How long the shop is open, in seconds.")
+    ] = 12.0,
     seed: Annotated[int | None, typer.Option("--seed", help="Repeat the run with this seed.")] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Worker processes.")] = 2,
     scenario: Annotated[
@@ -43,14 +45,14 @@ def demo(
     raise typer.Exit(run(Console(), seconds=seconds, seed=seed, processes=processes))
 
 
-def init(target: NamedTarget, order: Order) -> None:
+def init(target: NamedTarget, change: Change) -> None:
     """Create the tables that Holdfast needs. A missing SQLite file is created."""
     _migrate(target)
 
 
 def migrate(
     target: NamedTarget,
-    order: Order,
+    change: Change,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the script instead, for other migration tools.")
     ] = False,
@@ -95,7 +97,7 @@ def _told(steps: list[int]) -> str:
 
 def repair(
     target: NamedTarget,
-    order: Order,
+    change: Change,
     leap: Annotated[
         bool,
         typer.Option(
@@ -106,7 +108,7 @@ def repair(
     why: Annotated[str | None, typer.Option("--why", help="The reason, for the audit.")] = None,
 ) -> None:
     """After a switch-over or a restore: raise the sequences that are behind what is stored. Never lowers one."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         done = found.repair(leap=leap, why=why)
     if target.json:
         show.document(done)

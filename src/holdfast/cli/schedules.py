@@ -10,7 +10,7 @@ from ..errors import UsageError
 from . import show
 from .filters import Limit, Why
 from .options import command
-from .target import Order, Target
+from .target import Change, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,7 +109,7 @@ def coming(found: Sequence[Next]) -> None:
 
 @command(app, "next")
 def next_(name: Name, target: Target, count: Count = 10) -> None:
-    """The next occurrences, with a word about clock changes."""
+    """The next occurrences, with notes on clock changes."""
     with target.operations() as found:
         listed = found.schedules.next(name, count)
     if target.json:
@@ -154,17 +154,19 @@ def why(
 
 
 @command(app)
-def pause(order: Order, target: Target, name: Names = None, prefix: Prefix = None, why: Why = None) -> None:
+def pause(change: Change, target: Target, name: Names = None, prefix: Prefix = None, why: Why = None) -> None:
     """Fire nothing until it is resumed; what falls due meanwhile is left out, with a note."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         plans = found.schedules
         _each(plans, name, prefix, lambda each: plans.pause(each, why=why), "paused", target.json)
 
 
 @command(app)
-def resume(order: Order, target: Target, name: Names = None, prefix: Prefix = None, why: Why = None) -> None:
+def resume(
+    change: Change, target: Target, name: Names = None, prefix: Prefix = None, why: Why = None
+) -> None:
     """Let it go on; also a schedule that has failed and was corrected."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         plans = found.schedules
         _each(plans, name, prefix, lambda each: plans.resume(each, why=why), "resumed", target.json)
 
@@ -188,9 +190,9 @@ def _each(
 
 
 @command(app)
-def trigger(name: Name, order: Order, target: Target, why: Why = None) -> None:
+def trigger(name: Name, change: Change, target: Target, why: Why = None) -> None:
     """Publish one more message now, with an id of its own; the rule goes on as before."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         id = found.schedules.trigger(name, why=why)
     if target.json:
         show.document({"name": name, "id": id})
@@ -199,9 +201,9 @@ def trigger(name: Name, order: Order, target: Target, why: Why = None) -> None:
 
 
 @command(app)
-def skip(name: Name, order: Order, target: Target, why: Why = None) -> None:
+def skip(name: Name, change: Change, target: Target, why: Why = None) -> None:
     """Leave the next occurrence out, with a note."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         key = found.schedules.skip(name, why=why)
     if target.json:
         show.document({"name": name, "skipped": key})
@@ -214,17 +216,17 @@ def backfill(
     name: Name,
     begin: Moment,
     end: Moment,
-    order: Order,
+    change: Change,
     target: Target,
     rehearse: Annotated[bool, typer.Option("--rehearse", help="Only say what would be done.")] = False,
     why: Why = None,
 ) -> None:
     """Publish the past occurrences of a range, with the ids that they had or would have had."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         since, until = found.schedules.moment(begin), found.schedules.moment(end)
         done = found.schedules.backfill(name, since, until, rehearse=True)
         if not rehearse and done.count:
-            show.confirm(f"Publish {show.counted(done.count, 'occurrence')} of {name}?", order.yes)
+            show.confirm(f"Publish {show.counted(done.count, 'occurrence')} of {name}?", change.yes)
             done = found.schedules.backfill(name, since, until, why=why)
     if target.json:
         show.document(done)
@@ -238,10 +240,10 @@ def backfill(
 
 
 @command(app)
-def drop(name: Name, order: Order, target: Target, why: Why = None) -> None:
+def drop(name: Name, change: Change, target: Target, why: Why = None) -> None:
     """End a schedule for good. What it has published stays."""
-    show.confirm(f"Drop schedule {name}? Set again, it begins anew.", order.yes)
-    with target.operations(order.by) as found:
+    show.confirm(f"Drop schedule {name}? Set again, it begins anew.", change.yes)
+    with target.operations(change.by) as found:
         found.schedules.drop(name, why=why)
     if target.json:
         show.document({"name": name, "what": "dropped"})

@@ -13,7 +13,7 @@ from .completing import ids as complete_ids
 from .filters import ID_HELP, Limit, Queue, QueueName, Why, meant
 from .messages import changes
 from .options import command
-from .target import Order, Target
+from .target import Change, Target
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -109,23 +109,23 @@ def show_(queue: QueueName, stream: StreamName, target: Target, limit: Limit = 2
 
 
 @command(app, "set-aside")
-def set_aside(queue: QueueName, stream: StreamName, order: Order, target: Target, why: Why = None) -> None:
+def set_aside(queue: QueueName, stream: StreamName, change: Change, target: Target, why: Why = None) -> None:
     """Take the head out of the order, so that what is behind it goes on."""
     show.confirm(
         f"Set the head of stream {stream} in queue {queue} aside? It does not come back into the order.",
-        order.yes,
+        change.yes,
     )
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         changes([found.streams.set_aside(queue, stream, why=why)], target.json)
 
 
 @command(app)
-def release(ids: Ids, order: Order, target: Target, queue: Queue = None, why: Why = None) -> None:
+def release(ids: Ids, change: Change, target: Target, queue: Queue = None, why: Why = None) -> None:
     """Take waiting messages out of the order, one or several; the others stay blocked."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         messages = [meant(found, each) for each in ids]
         named = f"message {messages[0]}" if len(messages) == 1 else f"{len(messages)} messages"
-        show.confirm(f"Release {named} from the stream? It does not come back into the order.", order.yes)
+        show.confirm(f"Release {named} from the stream? It does not come back into the order.", change.yes)
         done = [each for id in messages for each in found.streams.release(id, queue=queue, why=why)]
     changes(done, target.json)
 
@@ -135,19 +135,19 @@ def halt(
     queue: QueueName,
     stream: StreamName,
     why: Annotated[str, typer.Option("--why", help="Shown by `why` and `status`.")],
-    order: Order,
+    change: Change,
     target: Target,
 ) -> None:
     """Hand out nothing of a stream until it is resumed."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         found.streams.halt(queue, stream, why)
     told(target.json, queue, stream, "halted")
 
 
 @command(app)
-def resume(queue: QueueName, stream: StreamName, order: Order, target: Target, why: Why = None) -> None:
+def resume(queue: QueueName, stream: StreamName, change: Change, target: Target, why: Why = None) -> None:
     """Let a halted stream go on with the first message of its order."""
-    with target.operations(order.by) as found:
+    with target.operations(change.by) as found:
         lifted = found.streams.resume(queue, stream, why=why)
     told(target.json, queue, stream, "resumed" if lifted else "was not halted")
 

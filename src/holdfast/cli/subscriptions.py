@@ -7,7 +7,7 @@ import typer
 from . import show
 from .filters import QueueName, Why
 from .options import command
-from .target import Order, Target
+from .target import Change, Target
 
 app = typer.Typer(
     help="Subscriptions: which queue gets which types; drop those of handlers that are gone.",
@@ -32,10 +32,10 @@ def list_(target: Target) -> None:
 
 
 @command(app)
-def drop(queue: QueueName, order: Order, target: Target, why: Why = None) -> None:
+def drop(queue: QueueName, change: Change, target: Target, why: Why = None) -> None:
     """Send no new messages to a queue whose handler is gone. What is in it stays: `queues move`, `queues drop`."""
-    show.confirm(f"Send no new messages to queue {queue}?", order.yes)
-    with target.operations(order.by) as found:
+    show.confirm(f"Send no new messages to queue {queue}?", change.yes)
+    with target.operations(change.by) as found:
         done = found.subscriptions.drop(queue, why=why)
     if target.json:
         show.document(done)

@@ -68,7 +68,7 @@ class NamedTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Change:
     """Options of every command that changes something. `yes` does nothing where nothing is asked."""
 
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False

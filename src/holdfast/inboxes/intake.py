@@ -51,7 +51,7 @@ GATHERS = (
     0.002  # seconds for which messages may gather while a batch is stored, instead of being read one by one
 )
 AWAY = 60.0  # seconds without the database after which the broker gets everything back
-LOOKS_EVERY = 1.0  # seconds, whether it is paused; while it is, too
+LOOKS_EVERY = 1.0  # seconds between two looks whether it is paused
 STORE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -162,7 +162,7 @@ class Intake:
             self.watch.connected("inbox", self.inbox.name, is_open=is_open)
 
     async def _receive(self) -> Sequence[Incoming]:
-        """What has come, or nothing after a while: then it is looked whether the inbox is paused."""
+        """What has come, or nothing after a while, so that a pause is noticed."""
         task = asyncio.ensure_future(self.receiver.receive(SLICE))
         stopped = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -183,7 +183,7 @@ class Intake:
     async def _is_held(self) -> bool:
         """Whether it is paused or too much waits. Asked once a second, and when half of the backlog was stored since.
 
-        A database that does not answer says no: storing will tell.
+        If the database does not answer it is not held: storing then waits for the database.
         """
         now, limit = self.clock.monotonic(), self.inbox.backlog
         is_much = limit is not None and self._stored * 2 >= limit
@@ -333,7 +333,7 @@ class Intake:
         return sum(each.duplicate for each in published)
 
     async def _give_back(self) -> None:
-        """Once: a broker counts how often it delivers. Then it is waited until the database answers."""
+        """Once: a broker counts how often it delivers. Then wait until the database answers."""
         log.warning(
             "inbox.gave_back",
             "Inbox %(inbox)s gave everything back to the broker: the database has been away for %(seconds)d s",
@@ -344,7 +344,7 @@ class Intake:
         self._become("held", "the database has been away")
         while not self._stopping.is_set():
             await self._sleep(STORE_PAUSES[-1])
-            with suppress(Exception):  # whatever it is, it is not there yet
+            with suppress(Exception):  # the database is still away
                 await self.store.arun(queries.is_paused(self.inbox.queue))
                 break
         if not self._stopping.is_set():

@@ -165,7 +165,7 @@ class Reader:
     def _stream(
         self, incoming: Incoming, event: Event | None, kind: str, headers: Mapping[str, codec.Header]
     ) -> str | None:
-        """What it is ordered by here. One that has nothing of what the template names has no order to keep."""
+        """The stream by the template. A message without the values that the template names has no stream."""
         template = self.inbox.stream
         if template is None:
             return None

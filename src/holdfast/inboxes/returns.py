@@ -1,4 +1,4 @@
-"""The way back of an inbox's dead letters: a redriven one is read again, and what it is now is published.
+"""Dead letters of an inbox that are redriven: each is read again and published as what it is now.
 
 It keeps the id that it had, so the dedupe key that the letter holds goes on holding. If the inbox resolves requests,
 the result counts as received now: before, nobody could read it.

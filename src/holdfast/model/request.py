@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 TIMEOUT = "TIMEOUT"  # the reason of a request whose deadline has passed
-CANCELLED = "CANCELLED"  # and of one that was cancelled without a word
+CANCELLED = "CANCELLED"  # the reason of one that was cancelled without one
 
 
 class RequestState(StrEnum):
@@ -21,7 +21,7 @@ class Standing(StrEnum):
     """What a result means for its request. Stored by these names, and never changed."""
 
     DECISIVE = "decisive"  # the first one, in time: it has ended the request
-    LATE = "late"  # it came behind the deadline; it changes nothing unless an operator accepts it
+    LATE = "late"  # it came after the deadline; it changes nothing unless an operator accepts it
     DUPLICATE = "duplicate"  # the request had been ended by something else; it changes nothing
     EARLY = "early"  # it came before the request was committed; it counts when the request is there
 

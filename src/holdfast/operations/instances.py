@@ -75,7 +75,7 @@ def _held(shown: Shown) -> list[str]:
 
 
 def _poison(desk: Desk, shown: Shown, trouble: str) -> list[str]:
-    """Why an instance failed that none of its code could go on with."""
+    """Why an instance failed although its code did not fail."""
     told = [trouble.splitlines()[0]]
     found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
     if found and found[0].halted_by is not None:

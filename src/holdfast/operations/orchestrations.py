@@ -1,4 +1,4 @@
-"""Instances of orchestrations: find them, look into them, tell them something. `operations.orchestrations`."""
+"""Instances of orchestrations: find them, look into them, signal, hold and end them. `operations.orchestrations`."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class Orchestrations:
         error.details = tuple(found[:CANDIDATES]) + (("and more",) if len(found) > CANDIDATES else ())
         raise error
 
-    # -- telling
+    # -- commands
 
     def signal(self, id: str, name: str, body: str | None = None, *, why: str | None = None) -> Told:
         """Send a signal; `body` is JSON text. An instance that has not started yet gets it when it does."""
@@ -394,7 +394,7 @@ class Orchestrations:
 
 
 def _plain(text: str) -> Any:
-    """JSON as a value. What somebody wrote that is none is shown as it is: a list must not fail for one row."""
+    """JSON as a value. What is not JSON is shown as it is: a list must not fail because of one row."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -27,7 +27,7 @@ from .results import clock
 
 ScheduleWord = Literal["waiting", "due", "paused", "failed", "over", "orphaned"]
 WORDS = ("waiting", "due", "paused", "failed", "over", "orphaned")
-LATE = timedelta(seconds=60)  # a tick is late that has not come for so long
+LATE = timedelta(seconds=60)  # a tick that has not come for so long is late
 UNDECLARED = timedelta(minutes=5)  # since a process that has it in its code was last seen
 LIVE = timedelta(seconds=60)  # a worker that was seen within this time runs
 BATCH, BACKFILL_MAX = 500, 100_000
@@ -85,7 +85,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """An occurrence to come: its key, its moment, what the clock on the wall shows, and what is to be said about it."""
+    """An occurrence to come: its key, its moment, the local time, and a note if clocks change."""
 
     key: str
     at: datetime

@@ -69,7 +69,7 @@ class Alarm:
         self._others = (left, interval, self.clock.monotonic() if left else 0.0)
 
     def end(self) -> None:
-        self._armed = False  # first: an alarm from here on is nobody's
+        self._armed = False  # first: an alarm from here on belongs to no turn
         left, interval, since = self._others
         if left:
             left = max(0.001, left - (self.clock.monotonic() - since))

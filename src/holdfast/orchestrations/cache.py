@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from .turn import Instance
 
-COUNT = 1_000
+COUNT = 10_000  # of about 5 kB each, beside their journals
 BYTES = 64 * 1024 * 1024
 
 

@@ -394,7 +394,7 @@ class Code:
         except Stop:
             if waiter is None:
                 raise
-            # Code that catches everything would ask again at once, for ever: it waits instead, for nothing.
+            # Code that catches everything would ask again at once and never stop: it gets a wait that never ends.
             self.loop.stopped = self.script.changed is not None
             return 0
         ask = Ask(number, command, input, options)

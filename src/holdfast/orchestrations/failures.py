@@ -28,7 +28,7 @@ Errors = Mapping[str, type[Exception]]
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went wrong: the name of the exception's class, its text, what caused it, and whose affair it is.
+    """What went wrong: the name of the exception's class, its text, what caused it, and its category.
 
     `arguments` are the exception's own, as a JSON list, if they can be written: declared classes are rebuilt from them.
     """
@@ -49,8 +49,8 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 class CallFailed(HoldfastError):
     """A call of an orchestration did not end well.
 
-    `error` is the failure as a value, `category` whose affair it is, `message_id` that of the message that carried the
-    call: its dead letter has the same.
+    `error` is the failure as a value, `category` says who can do something about it, `message_id` is that of the
+    message that carried the call: its dead letter has the same.
     """
 
     what = "Call"
@@ -139,7 +139,7 @@ def rebuild(name: str, failure: Failure, errors: Errors, failed: type[CallFailed
         made = (
             declared(*msgspec.json.decode(failure.arguments)) if failure.arguments else declared(failure.text)
         )
-    except Exception:  # the class takes other arguments today: the failure itself is still told
+    except Exception:  # the class takes other arguments today: the failure itself is raised
         return plain
     made.__cause__ = plain
     return made

@@ -75,7 +75,7 @@ def opened(journal: SavedJournal, pen: Pen) -> SavedJournal:
 
 
 def load(path: Path | str) -> SavedJournal:
-    """A saved journal, or UsageError if the file is none."""
+    """A saved journal, or UsageError if the file is not one."""
     try:
         found = msgspec.json.decode(Path(path).read_bytes(), type=SavedJournal)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

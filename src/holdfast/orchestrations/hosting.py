@@ -1,12 +1,14 @@
-"""Turns inside a running asyncio loop: from a plain callback, and replay in slices.
+"""Turns inside a running asyncio loop, and replay in slices.
 
-Python 3.14 refuses to run a task of one loop inside a task of another, so a coroutine of the worker never runs a turn
-itself: it asks its loop for a callback, and waits.
+Python 3.14 refuses to run a task of one loop inside a task of another. So from there on a coroutine of the worker
+never runs a turn itself: it asks its loop for a callback, and waits. Older ones do it at once: a callback costs two
+rounds of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -18,7 +20,13 @@ from .replay import CodeChanged
 from .turn import Instance
 
 T = TypeVar("T")
-SLICE = 0.010  # seconds of replay before others have their turn
+SLICE = 0.010  # seconds of replay, or of turns, before others have their turn
+NESTS = sys.version_info < (3, 14)
+
+
+async def outside_tasks(function: Callable[[], T]) -> T:
+    """What the function gives, called where it may run tasks of another loop."""
+    return function() if NESTS else await from_callback(function)
 
 
 async def from_callback(function: Callable[[], T]) -> T:
@@ -48,7 +56,7 @@ async def taken(
 ) -> CodeChanged | Overrun | None:
     """Replay what is loaded, in slices of 10 ms, and give new arrivals to the code."""
     await catch_up(instance, clock)
-    return await from_callback(lambda: instance.take(arrivals))
+    return await outside_tasks(lambda: instance.take(arrivals))
 
 
 async def run_turn(
@@ -60,8 +68,23 @@ async def run_turn(
 
 async def catch_up(instance: Instance, clock: Monotonic) -> None:
     """Replay what is loaded, in slices of 10 ms."""
-    while not await from_callback(lambda: instance.catch_up(_after(clock, SLICE))):
-        pass
+    slices = Slices(clock)
+    while not await outside_tasks(lambda: instance.catch_up(_after(clock, SLICE))):
+        await slices.pause_if_over()
+
+
+class Slices:
+    """Lets others have their turn when one piece of work after another has taken a slice of time."""
+
+    __slots__ = ("_clock", "_until")
+
+    def __init__(self, clock: Monotonic) -> None:
+        self._clock, self._until = clock, clock.monotonic() + SLICE
+
+    async def pause_if_over(self) -> None:
+        if self._clock.monotonic() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._clock.monotonic() + SLICE
 
 
 def _after(clock: Monotonic, seconds: float) -> Callable[[], bool]:

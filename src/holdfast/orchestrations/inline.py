@@ -17,7 +17,7 @@ from ..model.work import Leased
 from ..rules.delivery import Ending, Snoozed, Unsent
 from ..store.plans.instances import Part, Stand
 from ..telemetry.logs import Log
-from .hosting import from_callback
+from .hosting import Slices, outside_tasks
 from .inline_calls import InlineCalls
 from .journal import Answered, Tried
 from .leaving import journal_text
@@ -98,7 +98,9 @@ class InlineRun:
         """Run activities and give their results to the code, until none is left or others must have their turn."""
         clock = self.turns.place.clock()
         until = clock.monotonic() + min(SECONDS, self.turns.place.settings.timeout / 4)
+        slices = Slices(clock)
         while True:
+            await slices.pause_if_over()
             asks = self._left()
             may_start = self._started < MOST and clock.monotonic() < until
             if not self._running and not (asks and may_start):
@@ -153,7 +155,7 @@ class InlineRun:
         if not answers:
             return None
         self._is_unsaved = self._is_unsaved or any(self._is_recorded(each.number) for each in answers)
-        trouble = await from_callback(lambda: instance.take(answers))
+        trouble = await outside_tasks(lambda: instance.take(answers))
         if not self._running:
             return trouble
         wanted = {ask.number for ask in instance.inline()}

@@ -155,7 +155,7 @@ def pause_delta(id: str, stand: Stand, trouble: str) -> Delta:
 
 
 def failure_of(end: End) -> Failure | None:
-    """What a parent is told of an end that is none of a function that returned."""
+    """What a parent gets if the function did not return."""
     if end.state == "cancelled":
         return Failure(
             "Cancelled", "the orchestration was cancelled.", Reason.CANCELLED, Category.APPLICATION

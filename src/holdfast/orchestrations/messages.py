@@ -144,7 +144,7 @@ class Pen:
             return _arrival(message, text)
         except (msgspec.DecodeError, UnicodeError, KeyError) as error:
             raise JournalUnreadable(
-                f"Message {message.id} of type {message.type} is none that an orchestration can read "
+                f"Message {message.id} of type {message.type} cannot be read by an orchestration "
                 f"({type(error).__name__}): discard it, or run the release that wrote it."
             ) from error
 

@@ -40,7 +40,7 @@ def left_by(settlement: Settlement, policy: HandlerPolicy, found: Last, pen: Pen
     """What the death of a turn's message leaves behind; None: there is no instance that could end."""
     message = settlement.leased.message
     if message.type not in KNOWN:
-        return Left(halts=False)  # it was none of ours: a dead letter, and the instance goes on
+        return Left(halts=False)  # not a message for orchestrations: a dead letter, and the instance goes on
     stand = found.stand
     if stand is None or stand.state not in ("running", "suspended"):
         return Left(halts=False)

@@ -152,7 +152,7 @@ def _refused(code: CodeType) -> Refusal | None:
 # --- The audit hook -----------------------------------------------------------------------------------------
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Whose own writes are no business of the instance: a log file that is turned over, a compiled module that is cached.
+# Files that these write are not the instance's: a log file that is rotated, a compiled module that is cached.
 EXEMPT = ("logging", "importlib", "warnings", "linecache", "traceback", "asyncio.log")
 
 

@@ -1,7 +1,7 @@
 """Signals of one name: those that came and were not taken yet, and those who wait for the next.
 
 Each signal goes to one waiter, in the order of both. A waiter that is cancelled after it was given a signal, and before
-it could take it, gives it back: a wait that lost a race never eats the signal of the next one.
+it could take it, gives it back: a wait that lost a race never takes the signal of the next one.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from ..store.plans.instances import Last, Stand
 from ..telemetry.logs import Log
 from .declared import Program
 from .failures import Failure
-from .hosting import taken
+from .hosting import Slices, taken
 from .inline import InlineRun
 from .journal import Arrival, JournalUnreadable, Row, decode
 from .leaving import Leaving, journal_text, pause_delta
@@ -121,8 +121,10 @@ class Turns:
             return [[_unsent(error, ran())] * len(run) for run in runs]
         cold = [id for id, each in held.items() if each is None and id in stands]
         journals: dict[str, Journal | None] = {}
+        slices = Slices(self.place.clock())
         try:
             for run in runs:
+                await slices.pause_if_over()
                 id = _id(run[0])
                 if id in cold and id not in journals:
                     journals |= await self._read(cold[cold.index(id) :], stands)
@@ -283,7 +285,7 @@ class Turns:
         return None, arrivals
 
     def _put_back(self, instance: Instance | None) -> None:
-        """It had no turn: what is in memory is as good as before."""
+        """It had no turn, so what is in memory is still right."""
         if instance is not None:
             self.place.memory.keep(instance)
 

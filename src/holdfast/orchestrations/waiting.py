@@ -1,4 +1,4 @@
-"""What an instance waits for, told from its journal alone: for people, where the code is not at hand."""
+"""What an instance waits for, read from its journal alone: operators need not have the code."""
 
 from __future__ import annotations
 

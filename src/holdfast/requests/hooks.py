@@ -1,4 +1,4 @@
-"""How an application is told what happened to a request: the messages for its hooks, and the handlers that get them.
+"""Hooks of requests: the messages that say what happened, and the handlers that get them.
 
 The message is stored in the transaction in which it happened, in the queue of the hook, and holds what the request was
 like then. The bodies of the request and of its result are looked up when the hook is called.

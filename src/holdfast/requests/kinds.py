@@ -73,7 +73,7 @@ class Request(Generic[B, R]):
     """A request, as hooks and `app.requests.get` give it. `result` is the one that decided or was accepted.
 
     `reason` of a failed one is TIMEOUT, or what the other side said; of a cancelled one why it was cancelled.
-    `late`: its result came behind the deadline, and was accepted by `accepted_by`.
+    `late`: its result came after the deadline, and was accepted by `accepted_by`.
     """
 
     id: UUID
@@ -103,7 +103,7 @@ def default_answer(body: Any) -> Answer:
     """{"request": "...", "failed": "..."}: the id of the request, and why it failed if it did."""
     if not isinstance(body, dict) or "request" not in body:
         raise InvalidMessage(
-            "It has no request: the body must be an object with `request`, the id of the request. Of another shape "
+            "It has no request: the body must be an object with `request`, the id of the request. For another shape, "
             "request_kind(answer=...) makes an Answer."
         )
     return Answer(body["request"], body.get("failed"))
@@ -240,8 +240,8 @@ def soft_threshold(name: str, soft: object) -> float | None:
         return None
     if isinstance(soft, bool) or not isinstance(soft, int | float) or not 0 < soft < 1:
         raise InvalidSettings(
-            f"Kind {name!r}: soft={soft!r} must be between 0 and 1: with 0.75 its delay is told when three quarters of "
-            "its time have passed."
+            f"Kind {name!r}: soft={soft!r} must be between 0 and 1: with 0.75 it counts as delayed when three "
+            "quarters of its time have passed."
         )
     return float(soft)
 

@@ -64,7 +64,7 @@ class Decided(NamedTuple):
 class Swept(NamedTuple):
     """What a sweep did. `queues` got messages for hooks."""
 
-    ended: int  # timed out, but for those whose result was there before them
+    ended: int  # timed out, or decided by a result that came before the request
     delayed: int
     queues: frozenset[str]
 
@@ -105,7 +105,7 @@ class _Changes:
 
 
 def open_(opening: Opening, pen: Pen) -> Plan[tuple[bool, datetime | None]]:
-    """Store a request and its message; whether it is new, and its deadline. One whose id is there is not stored."""
+    """Store a request and its message. Returns whether it is new, and its deadline. A known id stores nothing."""
     at = yield from requests.moment()
     terms = rules.terms(at, opening.within, opening.deadline, opening.soft)
     if terms is None:
@@ -193,7 +193,9 @@ def decide_early(ids: Sequence[UUID], pen: Pen) -> Plan[int]:
     held = yield from requests.hold(each.request for each in found)
     at = yield from requests.moment()
     changes = _Changes()
-    fresh = {id for id, row in held.items() if row.state is RequestState.OPEN}  # else somebody was quicker
+    fresh = {
+        id for id, row in held.items() if row.state is RequestState.OPEN
+    }  # else another worker has decided it
     for each in found:
         if each.request not in fresh:
             continue
@@ -206,11 +208,11 @@ def decide_early(ids: Sequence[UUID], pen: Pen) -> Plan[int]:
 
 
 def sweep(pen: Pen, count: int = SWEPT_MAX) -> Plan[Swept]:
-    """Time out requests whose deadline has passed, and tell of the delay of others: some of them, the oldest first."""
+    """Time out requests whose deadline has passed, and report the delay of others: a part of them, the oldest first."""
     rows = yield from requests.due(count)
     if not rows:
         return Swept(0, 0, frozenset())
-    at = yield from requests.moment()  # behind the locks
+    at = yield from requests.moment()  # read after the rows are locked
     early = {each.request: each for each in reversed((yield from requests.early([row.id for row in rows])))}
     changes, delayed = _Changes(), []
     for row in rows:
@@ -241,7 +243,7 @@ def extend(id: UUID, longer: timedelta) -> Plan[datetime]:
     at = yield from requests.moment()
     _refuse_ended(row, at, "given more time")
     terms = rules.extended(Terms(row.deadline, row.soft_at), row.told_at, longer, at)
-    assert terms is not None  # it was looked at the same moment
+    assert terms is not None  # `_refuse_ended` compared the same two times
     next_at = rules.next_look(terms.deadline, terms.soft_at, row.told_at)
     yield from requests.extend(id, terms.deadline, terms.soft_at, next_at)
     return terms.deadline

@@ -7,9 +7,9 @@
 A rule that cannot work is refused at once, with the place. A rule holds the name of its zone and no zone data;
 `timeline.Timeline` brings the two together and answers when.
 
-Rules go by one of two clocks. Fixed times (`0 9 * * *`, daily to yearly) go by the clock on the wall: a time that the
-clock leaves out runs once, at the end of the gap, and a time that comes twice runs once, at the first. Elapsed rules
-(`every`, and cron with a * in seconds, minutes or hours) go by elapsed time.
+Fixed times (`0 9 * * *`, daily to yearly) are local times: one that does not exist on a day, because the clock is set
+forward, runs once, at the end of the gap; one that occurs twice runs once, at the first. Elapsed rules (`every`, and
+cron with a * in seconds, minutes or hours) count elapsed time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Bounds(TypedDict, total=False):
 
 
 class RuleOptions(Bounds, total=False):
-    """What a rule takes that goes by the clock on the wall of a zone; default: UTC."""
+    """What a rule takes that uses the local time of a zone; default: UTC."""
 
     zone: str
 
@@ -73,7 +73,7 @@ def every(
     """
     if "zone" in options:
         raise InvalidSettings(
-            "every(zone=...) is refused: it goes by elapsed time, which is the same in every zone."
+            "every(zone=...) is refused: it counts elapsed time, which is the same in every zone."
         )
     length = _length(seconds=seconds, minutes=minutes, hours=hours, days=days, weeks=weeks)
     start = options.get("start")

@@ -30,7 +30,7 @@ RULE = Due._fields.index("rule")  # from here on: what a decision depends on
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What schedules do that are decided alike: what a step says of each of them, but for its name and its ids."""
+    """What schedules with the same decision do: what the steps of all of them say, except names and ids."""
 
     next_key: str | None
     next_at: datetime | None

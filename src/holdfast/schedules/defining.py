@@ -41,7 +41,7 @@ def define(
     headers: Mapping[str, Any] | None = None,
     queue: str | None = None,
 ) -> Definition:
-    """Checked; or InvalidSettings or InvalidMessage."""
+    """A definition that is checked; InvalidSettings or InvalidMessage says what is wrong."""
     named = schedule_name(name)
     recurs = _rule(named, rule, jitter)
     zones.timeline(recurs, named)  # its zone is known

@@ -27,8 +27,8 @@ log = Log("holdfast.schedules")
 
 AT_ONCE = 500  # schedules and occurrences
 BYTES = 8 * 1024 * 1024  # of bodies
-TELLS_EVERY = 30.0  # seconds between two words that this process runs, and with which zone data
-LIVE = 120.0  # seconds for which such a word counts
+TELLS_EVERY = 30.0  # seconds between two notes that this process runs, and with which zone data
+LIVE = 120.0  # seconds for which such a note counts
 FEW, REFUSED_MAX = 50, 3  # schedules that are fired alone in one tick; times that one may be refused
 
 
@@ -44,7 +44,7 @@ class Ticker:
         hear: Callable[[Fired], None] | None = None,
     ) -> None:
         self.store, self.clock, self.keys, self.mine = store, clock, keys, mine
-        self.hear = hear  # told of each message that was fired: in tests
+        self.hear = hear  # called with each message that was fired; for tests
         self._told_at = float("-inf")
         self._refused: dict[str, int] = {}  # how often the database refused to fire a schedule
         self._zoned = True  # whether this process may fire rules that depend on a zone
@@ -143,7 +143,7 @@ class Ticker:
     # -- zone data
 
     def _tell(self) -> None:
-        """Say that this process runs, and find out whether it may fire rules of zones: not while a newer one runs."""
+        """Note that this process runs. It may fire rules of zones unless a process with newer zone data runs."""
         now = self.clock.monotonic()
         if now - self._told_at < TELLS_EVERY:
             return

@@ -19,7 +19,7 @@ from ..rules.zones import Zone, moment_of, parse, seconds_of
 
 REFUSED = {
     "localtime": "it means something else on every machine",
-    "posixrules": "it is no place, but a default for old programs",
+    "posixrules": "it is a default for old programs, not a place",
     "Factory": "it means that nobody has set a zone",
 }
 
@@ -46,7 +46,7 @@ def zone(name: str) -> Zone:
 
 
 def timeline(rule: Rule, identity: str = "") -> Timeline:
-    """When the occurrences of a rule are. Refuses a rule whose zone there is not."""
+    """When the occurrences of a rule are. Refuses a rule whose zone does not exist."""
     return Timeline(rule, zone(rule.zone), identity)
 
 
@@ -71,7 +71,7 @@ def moment(text: str) -> datetime:
     except ValueError:
         pass
     raise InvalidSettings(
-        f"{text!r} is no moment: write for example '2026-03-28 12:00 Europe/Berlin', or 2026-03-28T11:00:00Z."
+        f"{text!r} is not a moment: write for example '2026-03-28 12:00 Europe/Berlin', or 2026-03-28T11:00:00Z."
     )
 
 

@@ -218,7 +218,8 @@ class RunCalls:
     async def _with_more(
         self, consumer: RunConsumer, run: Sequence[Leased], endings: Sequence[Ending]
     ) -> list[tuple[Ending, Left | None]]:
-        if not isinstance(consumer, EndsMore):
+        # Whether an object has the methods of a protocol is slow to find out: only where something may have died.
+        if all(type(each) is delivery.Returned for each in endings) or not isinstance(consumer, EndsMore):
             return [(each, None) for each in endings]
         try:
             return [await self._more(consumer, *each) for each in zip(run, endings, strict=True)]
