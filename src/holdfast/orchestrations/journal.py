@@ -229,6 +229,16 @@ class Poisoned(msgspec.Struct, frozen=True, array_like=True):
     started: Started | None = None
 
 
+class Rewound(msgspec.Struct, frozen=True, array_like=True):
+    """The rows up to this one are copied from an earlier execution.
+
+    The first turn behind them asks again for what is open, and these arrivals reach the code again.
+    """
+
+    execution: int
+    arrivals: tuple[Arrival, ...] = ()
+
+
 class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int
     python: str
@@ -239,6 +249,7 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     final: bool = True
     poison: Poisoned | None = None
     tried: tuple[Tried, ...] = ()
+    rewound: Rewound | None = None
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,6 +272,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     python: str = PYTHON
     poison: Poisoned | None = None
     tried: tuple[Tried, ...] = ()
+    rewound: Rewound | None = None
 
     @property
     def settles(self) -> bool:
@@ -287,7 +299,16 @@ _STABLE = msgspec.json.Encoder(enc_hook=represent, order="sorted")
 def encode(row: Row) -> str:
     """The row without its key, as JSON text."""
     body = _Body(
-        FORMAT, row.python, row.at, row.entries, row.late, row.begin, row.final, row.poison, row.tried
+        FORMAT,
+        row.python,
+        row.at,
+        row.entries,
+        row.late,
+        row.begin,
+        row.final,
+        row.poison,
+        row.tried,
+        row.rewound,
     )
     return _WRITER.encode(body).decode()
 
@@ -310,6 +331,7 @@ def decode(id: str, execution: int, turn: int, part: int, text: str | bytes) -> 
     return Row(
         id=id, execution=execution, turn=turn, part=part, at=body.at, entries=body.entries, late=body.late,
         begin=body.begin, final=body.final, python=body.python, poison=body.poison, tried=body.tried,
+        rewound=body.rewound,
     )  # fmt: skip
 
 
