@@ -200,14 +200,20 @@ class Lines:
         return dict(self.sql(s, "select state, count(*) from {}instance group by state"))
 
     def timers(self, s: Stand) -> int:
-        ((count,),) = self.sql(s, "select count(*) from {}message where queue = 'holdfast/timer'")
+        ((count,),) = self.sql(s, f"select count(*) from {{}}{self.table(s)} where queue = 'holdfast/timer'")
         return int(count)
+
+    def table(self, s: Stand) -> str:
+        """Where timers wait: in a table of their own since decision 0033."""
+        has = "select 1 from sqlite_master where name = 'holdfast_scheduled'"
+        if s.contestant.database != "sqlite":
+            has = "select 1 where to_regclass('holdfast.scheduled') is not null"
+        return "scheduled" if self.sql(s, has) else "message"
 
     def make_due(self, s: Stand) -> None:
         now = str(time.time_ns() // 1000) if s.contestant.database == "sqlite" else "clock_timestamp()"
-        self.sql(
-            s, f"update {{}}message set claimable_at = {now}, due_at = {now} where queue = 'holdfast/timer'"
-        )
+        when = f"set claimable_at = {now}, due_at = {now} where queue = 'holdfast/timer'"
+        self.sql(s, f"update {{}}{self.table(s)} {when}")
 
 
 # --- Turns by themselves ----------------------------------------------------------------------------------------------
