@@ -18,7 +18,7 @@ from .options import command
 from .target import Change, NamedTarget, Target
 
 if TYPE_CHECKING:
-    from ..operations import FlowCheck, InstanceDossier, InstanceState, Told
+    from ..operations import FlowCheck, InstanceDossier, InstanceState, RewoundInstance, Told
 
 app = typer.Typer(help="Orchestrations: find, show, signal, cancel instances.", no_args_is_help=True)
 
@@ -276,6 +276,56 @@ def terminate(instance: Instance, why: Because, change: Change, target: Target) 
         id = found.orchestrations.named(instance)
         show.confirm(f"Terminate instance {id}? Its code cannot undo anything.", change.yes)
         told(found.orchestrations.terminate(id, why), target.json)
+
+
+@command(app)
+def rewind(
+    instance: Instance,
+    why: Because,
+    change: Change,
+    target: Target,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="STEP", help="Ask for this step again: charge#3, or start.")
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="STEP", help="Keep the answer of this step, and go on from there."),
+    ] = None,
+    drop_signals: Annotated[
+        bool, typer.Option("--drop-signals", help="Signals that came later do not come again.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
+) -> None:
+    """Go back to an earlier step and go on from there, also after the end. Shows first which effects may repeat."""
+    with target.operations(change.by) as found:
+        of = found.orchestrations
+        id = of.named(instance)
+        answer = of.rehearse_rewind(id, to=to, after=after, keeps_signals=not drop_signals)
+        if not target.json:
+            print_rewind(answer)
+        if not dry_run:
+            show.confirm(f"Rewind instance {id} to {answer.point}?", change.yes)
+            at = answer.execution, answer.turn  # else what was shown is not what happens
+            answer = of.rewind(id, why, to=to, after=after, keeps_signals=not drop_signals, at=at)
+    if target.json:
+        show.document(answer)
+    elif not dry_run:
+        show.sentence(f"instance {id}: rewound to {answer.point}")
+
+
+def print_rewind(answer: RewoundInstance) -> None:
+    show.sentence(
+        f"Instance {answer.id} of {answer.queue} is {answer.state}. Back to {answer.point}: "
+        f"{show.counted(answer.kept, 'event')} kept, {answer.dropped:,} dropped."
+    )
+    for title, lines in (
+        ("may happen again", answer.repeats), ("asked again", answer.asked_again),
+        ("reaches the code again", answer.delivered_again),
+    ):  # fmt: skip
+        if lines:
+            show.sentence(f"{title}: {', '.join(lines)}", "  ")
+    for line in answer.notes:
+        show.sentence(line, "! ")
 
 
 @command(app)

@@ -79,6 +79,7 @@ from .results import (
     State,
     Stuck,
 )
+from .rewind import RewoundInstance
 from .schedules import Backfilled, LeftOut, Next, ScheduleDossier, Schedules, ScheduleState
 from .states import (
     Blocking,
@@ -150,6 +151,7 @@ __all__ = [
     "RequestResult",
     "RequestsDesk",
     "RetryBacklog",
+    "RewoundInstance",
     "ScheduleDossier",
     "ScheduleState",
     "Schedules",

@@ -36,6 +36,7 @@ from ..store.statement import Plan
 from .desk import Desk, log, needed, said
 from .flow_check import FlowCheck, check
 from .instances import journal_rows, progress_of, read_rows, why_instance
+from .rewind import RewindPoint, RewoundInstance, rewind
 
 STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
 LOOKS_EVERY = 0.1  # seconds, for a result
@@ -343,6 +344,26 @@ class Orchestrations:
 
         self._desk.command(f"Instance {id}", plan)
         return self._told(id, "terminated", "terminated")
+
+    def rehearse_rewind(
+        self, id: str, *, to: str | None = None, after: str | None = None, keeps_signals: bool = True
+    ) -> RewoundInstance:
+        """What a rewind would do, and which effects may happen a second time. Changes nothing."""
+        return rewind(self._desk, self._found(id).id, RewindPoint(to, after, keeps_signals), None)
+
+    def rewind(
+        self, id: str, why: str, *, to: str | None = None, after: str | None = None, keeps_signals: bool = True,
+        at: tuple[int, int] | None = None,
+    ) -> RewoundInstance:  # fmt: skip
+        """Let an instance go on from an earlier point of its journal, as its next execution. It may have ended.
+
+        `to="charge#3"` asks for that step again; `after="charge#3"` keeps its answer. What the code waits for there is
+        asked again, and answers to the execution before come late. `at`: only if it stands at (execution, turn).
+        """
+        text = needed(why, self._desk.settings.error_chars)
+        done = rewind(self._desk, self._found(id).id, RewindPoint(to, after, keeps_signals, at), text)
+        self._told(id, f"rewound to {done.point}", None)
+        return done
 
     def _waited(self, shown: Shown, rows: Sequence[tuple[int, int, str]]) -> dict[int, Waited]:
         """What an instance waits for; nothing if its journal cannot be read here: what it asked for comes late then."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import events
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextvars import Context
 from datetime import datetime
 from types import MappingProxyType
@@ -265,28 +265,40 @@ class Code:
         return self._ask(Timer(due), None, NO_OPTIONS, fire)
 
     def call(self, name: str, value: Any, options: Options) -> tuple[int, asyncio.Future[Answered]]:
-        text = self._text(value)
-        future = self.loop.create_future()
-        kind = Inline if self._runs_inline(options) else Call
-        return self._ask(kind(name, fingerprint(value)), text, options, future), future
-
-    def _runs_inline(self, options: Options) -> bool:
         recorded = self.script.recorded()
-        return isinstance(recorded, Inline) if isinstance(recorded, Call) else bool(options.inline)
+        runs_inline = isinstance(recorded, Inline) if isinstance(recorded, Call) else bool(options.inline)
+        # In a long replay most calls were sent long ago: their input is compared by its fingerprint, and not needed.
+        text = None if type(recorded) is Call and not self.keeps else self._text(value)
+        future = self.loop.create_future()
+        kind = Inline if runs_inline else Call
+        return self._ask(kind(name, fingerprint(value)), text, options, future), future
 
     def child(
         self, name: str, id: str | None, value: Any, options: Options
     ) -> tuple[int, asyncio.Future[Answered]]:
         text = self._text(value)
         future = self.loop.create_future()
-        own = id or f"{self.seed}.{self.script.number + 1}"
+        own = id or self._own_id()
         return self._ask(Child(name, own, fingerprint(value)), text, options, future), future
 
     def start(self, name: str, id: str | None, value: Any, options: Options) -> str:
         text = self._text(value)
-        own = id or f"{self.seed}.{self.script.number + 1}"
+        own = id or self._own_id()
         self._ask(Start(name, own, fingerprint(value)), text, options, None)
         return own
+
+    def _own_id(self) -> str:
+        """The id of a child that was given none. One that was asked for before a rewind keeps the id that it had."""
+        number, recorded = self.script.number + 1, self.script.recorded()
+        if isinstance(recorded, Child | Start) and recorded.id.startswith(f"{self.id}/"):
+            execution, _, last = recorded.id[len(self.id) + 1 :].rpartition(".")
+            if last == str(number) and execution.isdigit() and int(execution) <= self.execution:
+                return recorded.id
+        return f"{self.id}/{self.execution}.{number}"
+
+    def ask_again(self, answered: Container[int]) -> None:
+        """After a rewind: the messages of what is open belong to the execution before, so new ones are needed."""
+        self.asks += [ask for ask, _ in self._open.values() if ask.number not in answered]
 
     def withdraw(self, number: int) -> None:
         ask, _ = self._open.pop(number, (None, None))

@@ -20,11 +20,13 @@ import msgspec
 
 from ..bodies.checking import represent
 from ..errors import HoldfastError
+from ..model.ids import Namespace
 from .failures import Failure
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 FORMAT = 1
 NAMESPACE = UUID("8c6e1f0a-5d0b-5a38-9f6b-6f0f6a7f2f16")
+_IDS = Namespace(NAMESPACE)
 
 
 class JournalUnreadable(HoldfastError):
@@ -229,6 +231,16 @@ class Poisoned(msgspec.Struct, frozen=True, array_like=True):
     started: Started | None = None
 
 
+class Rewound(msgspec.Struct, frozen=True, array_like=True):
+    """The rows up to this one are copied from an earlier execution.
+
+    The first turn behind them asks again for what is open, and these arrivals reach the code again.
+    """
+
+    execution: int
+    arrivals: tuple[Arrival, ...] = ()
+
+
 class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int
     python: str
@@ -239,6 +251,7 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     final: bool = True
     poison: Poisoned | None = None
     tried: tuple[Tried, ...] = ()
+    rewound: Rewound | None = None
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,6 +274,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     python: str = PYTHON
     poison: Poisoned | None = None
     tried: tuple[Tried, ...] = ()
+    rewound: Rewound | None = None
 
     @property
     def settles(self) -> bool:
@@ -274,8 +288,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def consumed(self) -> tuple[str, ...]:
         """The messages that this row ends."""
-        arrived = (each.arrival.message for each in self.entries)
-        return (*(each for each in arrived if each), *self.late)
+        return (*[each.arrival.message for each in self.entries if each.arrival.message], *self.late)
 
 
 _WRITER = msgspec.json.Encoder()
@@ -287,7 +300,16 @@ _STABLE = msgspec.json.Encoder(enc_hook=represent, order="sorted")
 def encode(row: Row) -> str:
     """The row without its key, as JSON text."""
     body = _Body(
-        FORMAT, row.python, row.at, row.entries, row.late, row.begin, row.final, row.poison, row.tried
+        FORMAT,
+        row.python,
+        row.at,
+        row.entries,
+        row.late,
+        row.begin,
+        row.final,
+        row.poison,
+        row.tried,
+        row.rewound,
     )
     return _WRITER.encode(body).decode()
 
@@ -310,6 +332,7 @@ def decode(id: str, execution: int, turn: int, part: int, text: str | bytes) -> 
     return Row(
         id=id, execution=execution, turn=turn, part=part, at=body.at, entries=body.entries, late=body.late,
         begin=body.begin, final=body.final, python=body.python, poison=body.poison, tried=body.tried,
+        rewound=body.rewound,
     )  # fmt: skip
 
 
@@ -325,4 +348,4 @@ def fingerprint(value: Any) -> str:
 
 def message_id(instance: str, execution: int, number: int) -> UUID:
     """The id of the message of a command: the same however often the turn is run."""
-    return uuid5(NAMESPACE, f"{execution}/{number}/{instance}")
+    return _IDS.id(f"{execution}/{number}/{instance}")

@@ -9,8 +9,11 @@ each, so it makes no difference to the code how arrivals are spread over turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
+
+from msgspec import structs
 
 from ..clock import micros
 from ..errors import UsageError
@@ -21,12 +24,16 @@ from .declared import Program
 from .host import Inlined
 from .journal import (
     PYTHON,
+    Answered,
     Arrival,
     Begun,
+    Carried,
     Entry,
     Fired,
     JournalUnreadable,
+    Rewound,
     Row,
+    Signalled,
     Tried,
     encode,
 )
@@ -41,8 +48,8 @@ class Instance:
     """A live orchestration. See the module; not for use from two threads at once."""
 
     __slots__ = (
-        "_budget", "_code", "_halfway", "_is_settled", "_kept", "_next", "_overrun", "_parked", "_part", "_rows",
-        "_seen", "_taken", "_unparked", "entries", "execution", "id", "mark", "size", "tried", "turns",
+        "_budget", "_code", "_halfway", "_is_settled", "_kept", "_next", "_overrun", "_parked", "_part", "_rewound",
+        "_rows", "_seen", "_taken", "_unparked", "entries", "execution", "id", "mark", "size", "tried", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +73,7 @@ class Instance:
         self._rows: list[tuple[Entry, str]] = []  # to be replayed
         self._next = 0
         self._halfway = False
+        self._rewound: Rewound | None = None  # that no settled turn has followed yet
         self._overrun: Overrun | None = None
         self._taken = _Taken()  # since the last part
         self._is_settled = True  # the next arrival begins a turn
@@ -110,11 +118,11 @@ class Instance:
                 )
             if row.begin is not None:
                 self._code.begin = row.begin
-            self._rows.extend((entry, row.python) for entry in row.entries)
+            self._rows += [(entry, row.python) for entry in row.entries]
             self._count(row)
-            self.tried = {each.number: each for each in row.tried}
+            self.tried = {each.number: each for each in row.tried} if row.tried else {}
             if row.settles:
-                self._kept, settled = len(self._rows), self.tried
+                self._kept, settled, self._rewound = len(self._rows), self.tried, row.rewound
         self.size += size
         # What parts say of attempts is not sent, as long as their turn is not settled.
         self._parked = {
@@ -122,9 +130,14 @@ class Instance:
         }
         self._unparked = [each for n, each in settled.items() if n not in self.tried]
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether what was loaded is not replayed yet."""
+        return bool(self._rows or self._halfway)
+
     def catch_up(self, pause: Callable[[], bool] | None = None) -> bool:
         """Replay what was loaded; False: `pause` said to make room for others, call it again."""
-        if not self._rows and not self._halfway:
+        if not self.is_behind:
             return True
         self._code.loop.enter()
         try:
@@ -134,6 +147,7 @@ class Instance:
                     if self._next == self._kept:
                         self._code.begin_turn()
                         self._code.keeps = True
+                        self._ask_again()
                     self._next += 1
                     self._halfway = True
                     self._code.deliver(entry.arrival, entry.asked, python)
@@ -198,8 +212,10 @@ class Instance:
         return self._code.script.changed or self._overrun
 
     def _take(self, arrivals: Sequence[Arrival], taken: _Taken) -> None:
+        rewound = self._ask_again()  # before anything new is asked for
         if self._code.begin is not None:
             self._take_one(Begun("", self._code.begin.at), taken)
+        self._take_again(rewound, taken)
         for place, arrival in enumerate(arrivals):
             if self._code.script.changed is not None or self._budget.spent:
                 return
@@ -215,6 +231,24 @@ class Instance:
                     self._seen.add(arrival.message)
             else:
                 self._take_one(arrival, taken)
+
+    def _ask_again(self) -> Sequence[Arrival]:
+        """The first turn after a rewind begins: ask for what is open. Returns what reaches the code again."""
+        if self._rewound is None:
+            return ()
+        arrivals, self._rewound = self._rewound.arrivals, None
+        self._code.ask_again({each.number for each in arrivals if isinstance(each, Answered | Fired)})
+        return arrivals
+
+    def _take_again(self, arrivals: Sequence[Arrival], taken: _Taken) -> None:
+        """After a rewind: what had reached the code before, and still holds."""
+        for arrival in arrivals:
+            if self._code.script.changed is not None or self._budget.spent:
+                return
+            if self._code.is_wanted(arrival):
+                self._take_one(arrival, taken)
+            elif isinstance(arrival, Signalled):  # behind a continue-as-new
+                taken.left.append(Carried(arrival.name, arrival.body))
 
     def _take_one(self, arrival: Arrival, taken: _Taken) -> None:
         self._code.deliver(arrival, None, PYTHON)
@@ -242,7 +276,7 @@ class Instance:
             row=row, text=text,
             asks=tuple(each for each in code.asks if each.is_sent and each.number not in gone),
             withdrawn=tuple(each for each in code.withdrawn if each.number not in asked),
-            end=self.ended if taken.entries else None, status=code.status_text,
+            end=taken.carrying(self.ended) if taken.entries else None, status=code.status_text,
             attributes=code.attributes_text, unread=taken.unread, duplicates=tuple(taken.duplicates),
             entries=self.entries, size=self.size, used_once=code.used_once, swallowed=code.swallowed,
             parked=parked, unparked=unparked, goes_on=goes_on,
@@ -267,6 +301,8 @@ class Instance:
 
     def inline(self) -> list[Ask]:
         """The activities that are to be run inside the turn, now."""
+        if not self.tried:
+            return list(self._code.inline.values())
         waits = [each.number for each in self.tried.values() if each.due is not None]
         return [ask for number, ask in self._code.inline.items() if number not in waits]
 
@@ -310,13 +346,22 @@ class Instance:
 class _Taken:
     """What became of the arrivals of one turn."""
 
-    __slots__ = ("duplicates", "entries", "late", "unread")
+    __slots__ = ("duplicates", "entries", "late", "left", "unread")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.late: list[str] = []
         self.duplicates: list[str] = []
         self.unread: tuple[Arrival, ...] = ()
+        self.left: list[Carried] = []  # signals of a rewind that nobody has seen
+
+    def carrying(self, end: End | None) -> End | None:
+        """The end, if it is a continue-as-new, with the signals that are left for the next execution."""
+        if not self.left or end is None or end.begin is None or end.begin.begin is None:
+            return end
+        begin = end.begin.begin
+        carried = structs.replace(begin, carried=(*begin.carried, *self.left))
+        return replace(end, begin=structs.replace(end.begin, begin=carried))
 
 
 def play(

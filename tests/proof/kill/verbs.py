@@ -59,6 +59,7 @@ from holdfast.store.plans import (
 from holdfast.store.plans import dead as dead_letters
 from holdfast.store.plans import requests as asked_for
 from holdfast.store.plans.audit import Entry
+from holdfast.store.plans.instance_orders import Adoption, Rewind
 from holdfast.store.recognise import recognise
 from holdfast.store.statement import Alone, Bound, Plan, Runnable, Statement, bound
 from tests.proof.contents import PEN, Contents
@@ -194,6 +195,13 @@ def held(h: Hands) -> list[tuple[int, int]]:
 
 def renew(h: Hands) -> None:
     h.run(engine.renew(h.contents.workers["one"], held(h), 30.0))
+
+
+def rewound(h: Hands) -> Rewind:
+    """Back to the start, with a call that is withdrawn and a child that goes on."""
+    ids = h.contents.ids
+    child = Adoption("k", uuid5(NAMESPACE_OID, "start"), ids["f1"], "{}")
+    return Rewind("f", "q", (0, 0), [(1, "{}"), (2, "{}")], 2, 4, ids["f1"], [ids["u1"]], [child])
 
 
 def progress(h: Hands) -> None:
@@ -500,6 +508,7 @@ def verbs() -> dict[str, Verb]:
         "instance_terminate": lambda h: h.run(
             instance_orders.terminate("f", "q", (0, 0), "{}", "why", [h.contents.ids["u1"]])
         ),
+        "instance_rewind": lambda h: h.run(instance_orders.rewind(rewound(h))),
         "instance_reopen": lambda h: h.run(instances.reopen("q", "h", h.contents.ids["h1"])),
         "dead_halt": lambda h: h.exchange(dead(h.leased("a1"), on_dead="halt")),
         "give_back": lambda h: h.exchange(given_back(h.leased("a1"))),

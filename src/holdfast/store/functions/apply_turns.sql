@@ -30,7 +30,8 @@ begin
                turned_at = case when g.body is null then i.turned_at else p_now end,
                ended_at = case when g.body is null then i.ended_at when g.state <> 'running' then p_now end
           from given g
-         where i.id = g.id and i.execution = g.execution and i.turn = g.turn - 1 and i.state in ('running', 'suspended')
+         where i.id between g.id and g.id  -- as in settle_done: an equality would read all instances, once for each
+           and i.execution = g.execution and i.turn = g.turn - 1 and i.state in ('running', 'suspended')
         returning g.id, g.execution, g.turn, g.part, g.body, g.begin),
     stored as (
         insert into holdfast.journal (id, execution, turn, part, body)

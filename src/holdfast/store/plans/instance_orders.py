@@ -6,6 +6,7 @@ Locks are taken in the order of everybody: messages, leases, the instance's row,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from ...model.message import NewMessage
@@ -50,7 +51,7 @@ def terminate(
 
     OrderMoved if it has moved on.
     """
-    yield from withdraw(calls)
+    yield from withdraw(calls, "its instance was terminated")
     execution, turn = at
     rows = yield sql("instance_terminate", id=id, execution=execution, turn=turn, result=result, why=why)
     if not rows:
@@ -60,7 +61,53 @@ def terminate(
     return reply
 
 
-def withdraw(calls: Sequence[UUID]) -> Plan[None]:
+class Adoption(NamedTuple):
+    """A child that goes on: which message started it, and which one that is now; who waits for its end."""
+
+    id: str
+    old: UUID
+    new: UUID
+    reply: str
+
+
+class Rewind(NamedTuple):
+    """The next execution of an instance that stands at (execution, turn): its journal, and what is given up for it."""
+
+    id: str
+    queue: str
+    at: tuple[int, int]
+    rows: Sequence[tuple[int, str]]  # (turn, text), in order
+    entries: int
+    size: int
+    mark: UUID
+    calls: Sequence[UUID]
+    adopted: Sequence[Adoption]
+
+
+def rewind(order: Rewind) -> Plan[None]:
+    """Let an instance go on from an earlier point. OrderMoved if it has moved on."""
+    yield from withdraw(order.calls, "its instance was rewound")
+    (execution, turn), turns = order.at, [each for each, _ in order.rows]
+    state = ""
+    adopted = {each.id: each for each in order.adopted}
+    for id in sorted({order.id, *adopted}):  # instance rows are locked sorted
+        if (child := adopted.get(id)) is not None:
+            yield sql("instance_adopt", id=id, old=child.old, new=child.new, reply=child.reply)
+            continue
+        rows = yield sql(
+            "instance_rewind", id=id, execution=execution, turn=turn, turns=turns[-1], mark=order.mark,
+            entries=order.entries, size=order.size,
+        )  # fmt: skip
+        if not rows:
+            raise OrderMoved
+        state = str(rows[0][0])
+    bodies = [text for _, text in order.rows]
+    yield sql("instance_rows", id=order.id, execution=execution + 1, turns=turns, bodies=bodies)
+    if state == "running":
+        yield from lift(order.queue, order.id)
+
+
+def withdraw(calls: Sequence[UUID], why: str) -> Plan[None]:
     """End the messages of calls and timers; who runs one is asked to stop."""
     if not calls:
         return
@@ -69,9 +116,7 @@ def withdraw(calls: Sequence[UUID]) -> Plan[None]:
     running = {seq for (seq,) in (yield sql("instance_ask", seqs=seqs))}
     ended = [seq for seq in seqs if seq not in running]
     told = [seq for seq, is_call in rows if is_call and seq not in running]
-    yield operator.sql(
-        "op_ended", seqs=told, outcome="cancelled", why="withdrawn: its instance was terminated"
-    )
+    yield operator.sql("op_ended", seqs=told, outcome="cancelled", why=f"withdrawn: {why}")
     yield operator.sql("op_delete", seqs=ended)
 
 

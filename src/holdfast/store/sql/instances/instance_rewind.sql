@@ -1,0 +1,8 @@
+-- An instance goes on with the next execution, whose journal is stored beside it, if it still stands where it was read. The
+-- turn that runs now is refused by its fence. One that an operator has suspended stays so.
+update holdfast.instance
+   set execution = execution + 1, turn = :turns::int, mark = :mark::uuid, result = null, poison = null, ended_at = null,
+       trouble = case when state = 'suspended' then trouble end,
+       state = case when state = 'suspended' then state else 'running' end,
+       entries = :entries::int, size = :size::bigint, turned_at = :now
+ where id = :id and execution = :execution and turn = :turn returning state
