@@ -296,7 +296,10 @@ def rewind(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
 ) -> None:
-    """Go back to an earlier step and go on from there, also after the end. Shows first which effects may repeat."""
+    """Go back to an earlier step and go on from there.
+
+    Also after the end. Shows first which effects may repeat.
+    """
     with target.operations(change.by) as found:
         of = found.orchestrations
         id = of.named(instance)
