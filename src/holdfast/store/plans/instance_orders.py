@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ...model.message import NewMessage
 from ..statement import Plan, single, statements
-from . import engine, operator
+from . import engine, operator, scheduled
 from .operator import OrderMoved
 
 sql = statements("instances")
@@ -111,6 +111,7 @@ def withdraw(calls: Sequence[UUID], why: str) -> Plan[None]:
     """End the messages of calls and timers; who runs one is asked to stop."""
     if not calls:
         return
+    yield from scheduled.recall_ids(calls)
     rows = yield sql("instance_calls", ids=list(calls))
     seqs = [seq for seq, _ in rows]
     running = {seq for (seq,) in (yield sql("instance_ask", seqs=seqs))}
