@@ -1,19 +1,23 @@
-"""What schedules cost when there are many: `python -m bench.schedules [--rows 1000000] [--due 20000] [PLACE...]`.
+"""What schedules cost when there are many: `python -m bench.schedules [--rows 1000000] [--due 100000] [PLACE...]`.
 
-Measured on a durable database, beside the same one with 10,000 rows: an exchange with nothing due, the look that a
-worker takes once a second, a tick of 500, `status`, how many are fired in a second, how many bytes each takes, and how
-late an idle worker fires. It prints a table and changes no file. Places are sqlite and postgres.
+Measured on a durable database beside one without schedules and one with 10,000, in turns: an exchange with nothing
+due, the look that a worker takes once a second, a tick of 500, `status`, how many are fired in a second, how many bytes
+each takes, how late an idle worker fires; the exchange, the look and the tick also under a snapshot that somebody holds
+while many fire. It prints each with its bar, reached or missed, and changes no file. Places are sqlite and postgres.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +27,7 @@ import psycopg
 from holdfast import Context, Holdfast, every, yearly
 from holdfast.model.work import Report, Want
 from holdfast.schedules.ticker import Ticker
-from holdfast.store.plans import engine, schedules
+from holdfast.store.plans import engine
 from holdfast.store.plans.schedules import FIELDS
 
 from .servers import Servers
@@ -33,14 +37,19 @@ MICROS = 1_000_000
 
 
 class Place:
-    """A database with so many schedules that are due next year."""
+    """A database with so many schedules that are due in half a year."""
 
     def __init__(self, url: str, rows: int) -> None:
         self.url, self.app = url, Holdfast(url)
         self.app.handler("birthday.due", name="birthday")(lambda body: None)
+        self.app.handler("never", name="never")(lambda body: None)
         self.app.migrate()
         self.is_sqlite = url.startswith("sqlite")
-        self.worker = self.app.store.run(engine.register_worker("bench", ["birthday"]))
+        self.rows = rows
+        worker = self.app.store.run(engine.register_worker("bench", ["never"]))
+        self.report = Report(worker, want=[Want("never", 10)], total=10, peek=True)
+        if rows == 0:
+            return
         before = self.size()
         soon = datetime.now(UTC) + timedelta(days=200)
         rule = yearly(soon.date(), "09:00", zone="Europe/Berlin")
@@ -92,50 +101,120 @@ class Place:
     def ticker(self) -> Ticker:
         return Ticker(self.app.store, self.app.clock, None, list)
 
-    def make_due(self, count: int) -> None:
-        """The first ones are due since a moment ago, one after the other."""
+    def make_due(self, first: int, count: int) -> None:
+        """So many, from the n-th on, are due since a minute ago."""
         now = datetime.now(UTC) - timedelta(seconds=60)
         key = f"'{now:%Y-%m-%d}'"
         rule = f"'yearly {now:%m-%d} {now - timedelta(hours=1):%H:%M:%S} in UTC'"
         at = str(int(now.timestamp() * MICROS)) if self.is_sqlite else f"'{now.isoformat()}'"
         self.sql(
             f"update {{}} set next_at = {at}, next_key = {key}, last_key = null, rule = {rule}, zones = null "
-            f"where name < 'birthday/{count:07}'"
+            f"where name >= 'birthday/{first:07}' and name < 'birthday/{first + count:07}'"
         )
+        if not self.is_sqlite:
+            self.sql("vacuum {}")  # of what this update left; nobody makes so many due at once
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Somebody holds a snapshot meanwhile."""
+        table = "holdfast_schedule" if self.is_sqlite else "holdfast.schedule"
+        look = f"select count(*) from (select 1 from {table} limit 1) x"
+        if self.is_sqlite:
+            with closing(sqlite3.connect(self.app.store.where, isolation_level=None)) as db:
+                db.execute("begin")
+                db.execute(look).fetchall()
+                yield
+        else:
+            with psycopg.connect(self.url) as db:
+                db.execute("set transaction isolation level repeatable read")
+                db.execute(look.encode()).fetchall()
+                yield
+
+    def exchange(self) -> None:
+        """One with nothing to claim."""
+        self.app.store.run(engine.exchange(self.report))
 
 
-def middle(do: Callable[[], object], times: int) -> float:
-    """The middle of so many, in milliseconds."""
-    taken = []
+def taken(do: Callable[[], object]) -> float:
+    """How long it takes, in milliseconds."""
+    begun = time.perf_counter()
+    do()
+    return (time.perf_counter() - begun) * 1000
+
+
+def in_turns(times: int, *each: Callable[[], object]) -> list[float]:
+    """The middle of each, in milliseconds. They are done in turns, so that a busy machine delays all of them alike."""
+    found: list[list[float]] = [[] for _ in each]
     for _ in range(times):
-        begun = time.perf_counter()
-        do()
-        taken.append((time.perf_counter() - begun) * 1000)
-    return statistics.median(taken)
+        for do, durations in zip(each, found, strict=True):
+            durations.append(taken(do))
+    return [statistics.median(durations) for durations in found]
 
 
-def measure(place: Place, due: int) -> dict[str, float]:
-    store, ticker = place.app.store, place.ticker()
-    report = Report(place.worker, want=[Want("birthday", 10)], total=10, peek=True)
-    ticker()
-    found = {
-        "an exchange with nothing due (ms)": middle(lambda: store.run(engine.exchange(report)), 300),
-        "a look with nothing due (ms)": middle(lambda: store.read(schedules.first([], True)), 300),
-        "status (ms)": middle(place.app.operations.status, 11),
-        "bytes each": place.bytes,
-    }
-    place.make_due(due)
-    ticks, begun, fired = [], time.perf_counter(), 0
+def drained(ticker: Ticker) -> tuple[int, float, list[float]]:
+    """How many were fired, in how many seconds, and how many milliseconds each tick took."""
+    fired, ticks, begun = 0, list[float](), time.perf_counter()
     while True:
         start = time.perf_counter()
-        done = ticker()
-        if not done.did:
-            break
+        if not (did := ticker().did):
+            return fired, time.perf_counter() - begun, ticks
         ticks.append((time.perf_counter() - start) * 1000)
-        fired += done.did
-    found["a tick of 500 (ms)"] = statistics.median(ticks)
-    found["fired a second"] = fired / (time.perf_counter() - begun)
-    return found
+        fired += did
+
+
+@dataclass
+class Line:
+    """Something that was measured. `most` or `least` is its bar; without one it is only told."""
+
+    what: str
+    value: float
+    unit: str = ""
+    most: float | None = None
+    least: float | None = None
+
+    def __str__(self) -> str:
+        bar = ""
+        if self.most is not None:
+            bar = f"at most  {self.most:>8,g}  {'reached' if self.value <= self.most else 'MISSED'}"
+        if self.least is not None:
+            bar = f"at least {self.least:>8,g}  {'reached' if self.value >= self.least else 'MISSED'}"
+        return f"{self.what:<62} {self.value:>12,.2f} {self.unit:<6} {bar}".rstrip()
+
+
+def measure(none: Place, small: Place, large: Place, due: int) -> Iterator[Line]:
+    rows = f"{large.rows:,}"
+    tickers = [place.ticker() for place in (small, large)]
+    for ticker in tickers:
+        ticker()  # the first of a worker also looks for times that were computed with older zone data
+    without, here = in_turns(400, none.exchange, large.exchange)
+    yield Line("an exchange with nothing due, without schedules", without, "ms")
+    yield Line(f"the same with {rows}, as a ratio", here / without, "", most=1.1)
+    yield Line("a look with nothing due", *in_turns(200, tickers[1]), "ms")
+    yield Line("status", *in_turns(11, large.app.operations.status), "ms", most=50)
+    yield Line("bytes each", large.bytes, "", most=500)
+
+    for place in (small, large):
+        place.make_due(0, SMALL)
+    few, many = in_turns(SMALL // 500 - 1, *tickers)
+    yield Line(f"a tick of 500 with {SMALL:,}", few, "ms")
+    yield Line(f"the same with {rows}, as a ratio", many / few, "", most=1.25)
+    drained(tickers[1])
+
+    large.make_due(SMALL, min(due, 20_000))
+    fired, seconds, _ = drained(tickers[1])
+    yield Line("fired in a second", fired / seconds, "", least=15_000 if large.is_sqlite else 5_000)
+
+    with large.held():
+        large.make_due(large.rows // 2, due)
+        fired, seconds, ticks = drained(tickers[1])
+        third = len(ticks) // 3
+        last, first = statistics.median(ticks[-third:]), statistics.median(ticks[:third])
+        without, here = in_turns(400, none.exchange, large.exchange)
+        yield Line(
+            f"under a held snapshot, {fired:,} fired: an exchange, as a ratio", here / without, "", most=1.1
+        )
+        yield Line("a look then", *in_turns(200, tickers[1]), "ms")
+        yield Line("the last ticks, to the first of them, as a ratio", last / first)
 
 
 async def lateness(app: Holdfast, seconds: float) -> float:
@@ -158,28 +237,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("places", nargs="*", default=["sqlite", "postgres"])
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--due", type=int, default=20_000)
+    parser.add_argument("--due", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=30.0)
     asked = parser.parse_args()
     servers = Servers() if "postgres" in asked.places else None
     try:
         for name in asked.places:
             with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-                columns = []
-                for rows in (SMALL, asked.rows):
+                places = []
+                for rows in (0, SMALL, asked.rows):
                     file = f"sqlite:///{Path(folder) / str(rows)}.db"
                     url = file if name == "sqlite" or servers is None else servers.postgres.create_database()
-                    place = Place(url, rows)
-                    columns.append(measure(place, min(asked.due, SMALL - 1 if rows == SMALL else rows)))
-                    if rows != SMALL:
-                        columns[-1]["p99 late, idle (ms)"] = asyncio.run(
-                            lateness(Holdfast(url), asked.seconds)
-                        )
+                    places.append(Place(url, rows))
+                print(f"\n{name}, {asked.rows:,} schedules, load {os.getloadavg()[0]:.1f}", flush=True)
+                for line in measure(*places, asked.due):
+                    print(line, flush=True)
+                for place in places:
                     place.app.close()
-                print(f"\n{name:<36} {SMALL:>12,} rows {asked.rows:>12,} rows")
-                for line in columns[1]:
-                    small = columns[0].get(line, float("nan"))
-                    print(f"{line:<36} {small:>17,.2f} {columns[1][line]:>17,.2f}")
+                late = asyncio.run(lateness(Holdfast(places[-1].url), asked.seconds))
+                print(Line("an idle worker starts one late by, p99", late, "ms", most=50), flush=True)
     finally:
         if servers is not None:
             servers.close()

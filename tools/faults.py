@@ -82,8 +82,8 @@ PARTS = {
         "bugs planted in a copy of the sources", ("tests/proof/test_planted.py",), postgres=("new",)
     ),
     "recurrence": Part(
-        "occurrences around every clock change of every time zone; schedules after outages, their workers killed",
-        ("tests/rules/test_clock_changes.py", "tests/schedules"),
+        "occurrences around every clock change of every time zone",
+        ("tests/rules/test_clock_changes.py",),
         postgres=("new",),
     ),
     "pythons": Part(
@@ -91,6 +91,11 @@ PARTS = {
         ("tests/orchestrations/test_pythons.py",),
         processes=1,
         postgres=("new",),
+    ),
+    "downtime": Part(
+        "schedules after outages: lengths, numbers, policies and lateness, each with each, their workers killed",
+        ("tests/schedules/test_outage.py",),
+        postgres=("mixed",),
     ),
     "models": Part("the TLA+ models, intact and broken"),
 }

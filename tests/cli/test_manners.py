@@ -46,12 +46,25 @@ def test_all_commands_are_there() -> None:
     }  # fmt: skip
 
 
+WITHOUT_DATABASE = (("demo",), ("worker",), ("keys", "new"), ("schedules", "explain"))
+
+
+@pytest.mark.one_postgres
+def test_a_rule_is_explained_without_a_database(holdfast: Shell) -> None:
+    asked = ("schedules", "explain", "daily 02:30 in Europe/Berlin", "--after", "2026-03-28 12:00", "-n", "1")
+    answer = holdfast(*asked, database=False)
+    assert answer.code == 0
+    assert "03:00 Europe/Berlin" in answer.out
+    assert "02:30 does not exist" in answer.out
+    assert holdfast("schedules", "explain", "0 25 * * *", database=False).code == 2
+
+
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
 def test_every_command_explains_itself(holdfast: Shell, command: tuple[str, ...]) -> None:
     answer = holdfast(*command, "--help", database=False)
     assert answer.code == 0
     assert len(answer.out.splitlines()[2].strip()) > 20
-    if command not in (("demo",), ("worker",), ("keys", "new")):  # which are about no database
+    if command not in WITHOUT_DATABASE:
         for option in ("--json", "--url", "--app"):
             assert option in answer.out
 

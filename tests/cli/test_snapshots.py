@@ -138,7 +138,7 @@ SHOWN = {
     "schedules list paused": "schedules list --state paused",
     "schedules show": "schedules show nightly",
     "schedules next": "schedules next nightly -n 3",
-    "schedules explain": "schedules explain @daily --zone Europe/Berlin -n 2",
+    "schedules explain": "schedules explain @daily --zone Europe/Berlin -n 2 --after 2040-05-01",
     "schedules why": "schedules why sweep",
     "schedules why occurrence": "schedules why nightly 2026-03-02",
     "schedules pause": "schedules pause nightly --why paint",

@@ -43,6 +43,38 @@ def test_those_that_began_late_the_latest_first(world: World) -> None:
     assert [each.id for each in world.operations.messages.ended(Filter(subject="user-1"))] == [some]
 
 
+@pytest.mark.covers("B31")
+def test_every_fact_of_an_event_can_be_read(world: World) -> None:
+    """Its id, user, target time, status, version, attempts, last error, when it was changed and when it was done."""
+    due = world.clock.instant - timedelta(minutes=10)
+    id = world.publish(queue="q", due_at=due, subject="user-17")
+    (pending, content) = world.operations.messages.show(id).pending[0]
+    assert (pending.id, pending.subject, pending.due_at) == (id, "user-17", due)
+    assert (pending.state, pending.attempts, pending.error, content.errors) == ("ready", 0, None, ())
+
+    (leased,) = world.claim("q")
+    (held, _) = world.operations.messages.show(id).pending[0]
+    assert (held.state, held.until is not None, leased.epoch) == ("leased", True, pending.epoch + 1)
+    world.fail(leased, 60.0)
+    (failed, content) = world.operations.messages.show(id).pending[0]
+    assert (failed.state, failed.attempts, failed.failures) == ("retrying", 1, 1)
+    assert failed.epoch == pending.epoch + 1  # its version: whoever writes must know it
+    assert failed.error == content.errors[-1].text != ""
+    assert content.errors[-1].at == world.clock.instant  # when it was changed last
+
+    world.clock.advance(minutes=2)
+    (leased,) = world.claim("q")
+    world.done(leased)
+    found = world.operations.messages.show(id)
+    assert found.pending == ()
+    (ended,) = found.ended
+    assert (ended.outcome, ended.subject, ended.due_at, ended.attempts) == ("done", "user-17", due, 2)
+    assert (ended.started_at, ended.ended_at) == (
+        world.clock.instant,
+        world.clock.instant,
+    )  # when it was executed
+
+
 def test_what_was_never_started_is_not_late(world: World) -> None:
     id = world.publish(queue="q", due_at=NOON - timedelta(days=1))
     world.operations.messages.cancel(id)

@@ -6,10 +6,12 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import (
@@ -30,6 +32,8 @@ from holdfast.orchestrations.parts import Parts
 from holdfast.rules.delivery import Unsent
 from holdfast.store.plans import engine, instances
 from holdfast.store.plans.instances import Part
+from holdfast.store.postgres import execute
+from holdfast.store.statement import drive
 from tests.orchestrations.test_on_the_engine import Shop
 from tests.store.state import check_invariants
 
@@ -667,3 +671,58 @@ def test_parts_whose_turn_was_stopped_are_not_stored() -> None:
         assert two.cancelled()
 
     asyncio.run(stopped())
+
+
+def test_one_part_that_the_database_refuses_does_not_harm_the_others() -> None:
+    async def stored() -> list[Any]:
+        class Store:
+            async def arun(self, plan: Any) -> set[str]:
+                query = next(iter(plan))
+                ids = [each["id"] for each in json.loads(query.params["rows"])]
+                if "bad" in ids:
+                    raise ValueError("refused")
+                return set(ids)
+
+        parts = Parts(lambda: Store())  # type: ignore[arg-type,return-value]
+        puts = [parts.put(Part(1, 1, id, 0, 1, 0, "{}")) for id in ("a", "bad", "c")]
+        return await asyncio.gather(*puts, return_exceptions=True)
+
+    first, second, third = asyncio.run(stored())
+    assert (first, third) == (True, True)
+    assert isinstance(second, ValueError)
+
+
+@pytest.mark.one_postgres
+def test_a_part_and_a_take_over_wait_for_each_other(postgres_dsn: str) -> None:
+    """PostgreSQL: whoever takes a run over sees the part, or the part is refused; there is nothing in between."""
+    shop = Kitchen(postgres_dsn)
+    shop.app.store.migrate()
+    shop.of.start(shop.chain, 1, id="c")
+    leased = shop.claim("chain@1")
+    store = shop.app.store
+
+    def part(number: int) -> Any:
+        return instances.store_parts([Part(leased.run, leased.run_epoch, "c", 0, 1, number, "{}")])
+
+    def on(connection: Any) -> Any:
+        return lambda plan: drive(store.bound(plan), lambda statement: execute(connection, statement))
+
+    with psycopg.connect(shop.url) as one, psycopg.connect(shop.url) as two, ThreadPoolExecutor(1) as pool:
+        assert on(one)(part(0)) == {"c"}
+        over = pool.submit(lambda: on(two)(engine.recover(worker=4711)))
+        assert not threading.Event().wait(0.3)
+        assert not over.done(), "the lease cannot end before the part is stored"
+        assert on(one)(engine.renew(4711, [(leased.run, leased.run_epoch)], 30.0)) == (set(), set())
+        one.commit()
+        assert over.result(20) == 1
+        late = pool.submit(lambda: on(one)(part(1)))
+        assert not threading.Event().wait(0.3)
+        assert not late.done(), "nobody knows yet whether the lease ends"
+        two.commit()
+        assert late.result(20) == set()
+        one.commit()
+    assert [row[:2] for row in shop.rows("c")] == [(1, 0)]
+    shop.execute(f"delete from {shop.prefix}journal where id = 'c'")
+    shop.drain()
+    assert shop.of.result("c") == 6
+    shop.app.close()

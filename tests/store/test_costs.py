@@ -67,7 +67,9 @@ def test_an_exchange_has_as_many_statements_for_many_as_for_few(box: Box, stream
 def test_many_are_published_with_one_statement(box: Box) -> None:
     messages = [new(n) for n in range(BATCH)]
     said, _ = statements(box, engine.append(messages))
-    assert len(said) == 1
+    assert len(said) == (
+        2 if box.sqlite else 1
+    )  # SQLite has no round trips: the queues of the type are asked for first
 
 
 def commits(box: Box) -> int:

@@ -10,7 +10,7 @@ from ..errors import UsageError
 from . import show
 from .filters import Limit, Why
 from .options import command
-from .target import Change, Target
+from .target import Change, Json, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,19 +118,25 @@ def next_(name: Name, target: Target, count: Count = 10) -> None:
         coming(listed)
 
 
-@command(app)
+@app.command()
 def explain(
     rule: Annotated[
         str, typer.Argument(metavar="RULE", help="'0 9 * * MON-FRI', or 'daily 02:30 in Europe/Berlin'.")
     ],
-    target: Target,
     zone: Annotated[str, typer.Option("--zone", help="Of a cron expression.")] = "UTC",
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="MOMENT", help="'2026-03-28 12:00 Europe/Berlin'; else now."),
+    ] = None,
     count: Count = 5,
+    as_json: Json = False,
 ) -> None:
-    """A rule in words, and when it occurs next. Nothing is stored."""
-    with target.operations() as found:
-        text, words, listed = found.schedules.explain(rule, zone=zone, count=count)
-    if target.json:
+    """A rule in words, and when it occurs next. It needs no database."""
+    from ..clock import wall_clock
+    from ..operations.schedules import explained
+
+    text, words, listed = explained(rule, after or wall_clock(), zone=zone, count=count)
+    if as_json:
         show.document({"rule": text, "words": words, "next": list(listed)})
         return
     show.sentence(f"{words[0].upper()}{words[1:]}.")

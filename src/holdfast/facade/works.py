@@ -70,7 +70,12 @@ class Works(Publishes, Protocol):
         from ..inboxes import Intake
 
         wanted = [each for each in self.inboxes.values() if queues is None or each.queue in queues]
-        return [Intake(each, self.store, self.settings, self.keys, self.clock) for each in wanted]
+        return [
+            Intake(
+                each, self.store, self.settings, self.keys, self.clock, self.brokers.attempts(each.connector)
+            )
+            for each in wanted
+        ]
 
     @asynccontextmanager
     async def running(

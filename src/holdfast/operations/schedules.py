@@ -116,6 +116,17 @@ class Backfilled:
     is_rehearsal: bool
 
 
+def explained(
+    rule: Rule | str, after: datetime | str, *, zone: str = "UTC", count: int = 5
+) -> tuple[str, str, Sequence[Next]]:
+    """What `Schedules.explain` answers, after a given moment. It needs no database."""
+    after = zones.moment(after) if isinstance(after, str) else after
+    if isinstance(rule, str):
+        known = rule.split(" ", 1)[0] in KINDS
+        rule = recurrence.parse(rule) if known else recurrence.cron(rule, zone=zone)
+    return rule.text, describe(rule), _next(upcoming(zones.timeline(rule), after, count), rule)
+
+
 class Schedules:
     """Questions and commands about schedules."""
 
@@ -167,11 +178,7 @@ class Schedules:
         self, rule: Rule | str, *, zone: str = "UTC", count: int = 5
     ) -> tuple[str, str, Sequence[Next]]:
         """A rule as it is stored, in English, and when it would occur next. `zone`: of a cron expression alone."""
-        if isinstance(rule, str):
-            known = rule.split(" ", 1)[0] in KINDS
-            rule = recurrence.parse(rule) if known else recurrence.cron(rule, zone=zone)
-        now = self._desk.ask(operator.moment())
-        return rule.text, describe(rule), _next(upcoming(zones.timeline(rule), now, count), rule)
+        return explained(rule, self._desk.ask(operator.moment()), zone=zone, count=count)
 
     def moment(self, text: str) -> datetime:
         """The moment that a person means: `2026-03-28 12:00 Europe/Berlin`."""

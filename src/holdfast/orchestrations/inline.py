@@ -119,6 +119,8 @@ class InlineRun:
                 return trouble
 
     def _left(self) -> list[Ask]:
+        if not self._running:
+            return self.instance.inline()
         running = {ask.number for ask in self._running.values()}
         return [ask for ask in self.instance.inline() if ask.number not in running]
 
@@ -154,6 +156,8 @@ class InlineRun:
             return None
         self._is_unsaved = self._is_unsaved or any(self._is_recorded(each.number) for each in answers)
         trouble = await outside_tasks(lambda: instance.take(answers))
+        if not self._running:
+            return trouble
         wanted = {ask.number for ask in instance.inline()}
         for task, ask in list(self._running.items()):
             if ask.number not in wanted:

@@ -296,6 +296,8 @@ class Instance:
 
     def inline(self) -> list[Ask]:
         """The activities that are to be run inside the turn, now."""
+        if not self.tried:
+            return list(self._code.inline.values())
         waits = [each.number for each in self.tried.values() if each.due is not None]
         return [ask for number, ask in self._code.inline.items() if number not in waits]
 

@@ -9,6 +9,7 @@ next time, and the others fire.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from ..bodies.keys import Keys
 from ..clock import Clock
@@ -18,7 +19,7 @@ from ..model.work import Ticked
 from ..store import Store
 from ..store.plans import operator, schedules
 from ..store.plans.operator import OrderMoved
-from ..store.plans.schedules import Fire
+from ..store.plans.schedules import FIRST, Fire, Place
 from ..telemetry.logs import Log
 from . import zones
 from .deciding import Deciding, failed, renewed
@@ -28,6 +29,7 @@ log = Log("holdfast.schedules")
 AT_ONCE = 500  # schedules and occurrences
 BYTES = 8 * 1024 * 1024  # of bodies
 TELLS_EVERY = 30.0  # seconds between two notes that this process runs, and with which zone data
+LOOKS_AT_ALL_EVERY = 5.0  # seconds
 LIVE = 120.0  # seconds for which such a note counts
 FEW, REFUSED_MAX = 50, 3  # schedules that are fired alone in one tick; times that one may be refused
 
@@ -48,15 +50,18 @@ class Ticker:
         self._told_at = float("-inf")
         self._refused: dict[str, int] = {}  # how often the database refused to fire a schedule
         self._zoned = True  # whether this process may fire rules that depend on a zone
+        self._since = FIRST  # where the next look begins
+        self._was_due = False  # whether the last look found something due
+        self._looked_at = float("-inf")  # when everything was looked at
         self._stale = False  # whether times may have been computed with older zone data
 
     def __call__(self) -> Ticked:
         self._tell()
         if self._stale:
             self._renew()
-        at, now = self.store.read(schedules.first(self.mine(), self._zoned))
-        if at is None or at > now:
-            return Ticked(0, now, at)
+        first, now = self._look()
+        if first is None or first.at > now:
+            return Ticked(0, now, first and first.at)
         done = self._tick()
         for name, what in done.told:
             log.warning("schedule.left_out", "Schedule %(schedule)s: %(what)s", schedule=name, what=what)
@@ -66,8 +71,30 @@ class Ticker:
         if done.moved:
             # Its messages are handed out first. When the next falls due, the next turn asks, which comes at once.
             return Ticked(done.moved, now, now, done.queues)
-        at, now = self.store.read(schedules.first(self.mine(), self._zoned))
-        return Ticked(0, now, at)
+        first, now = self._look()
+        return Ticked(0, now, first and first.at)
+
+    def _look(self) -> tuple[Place | None, datetime]:
+        """Which schedule falls due next, and the time.
+
+        On PostgreSQL the index keeps what has fired as long as somebody holds an old snapshot, and a look from its
+        beginning would walk through all of that. So a look begins where the last one ended. What was set for an
+        earlier time since then is found by a look at everything: every few seconds, and before it is said that nothing
+        is due any more.
+        """
+        moment = self.clock.monotonic()
+        if self.store.has_one_writer or not 0 <= moment - self._looked_at < LOOKS_AT_ALL_EVERY:
+            self._since = FIRST
+        first, now = self.store.read(schedules.first(self.mine(), self._zoned, self._since))
+        if self._since is not FIRST and self._was_due and (first is None or first.at > now):
+            self._since = FIRST
+            first, now = self.store.read(schedules.first(self.mine(), self._zoned))
+        if self._since is FIRST:
+            self._looked_at = moment
+        self._was_due = first is not None and first.at <= now
+        # What is set from now on falls due later than now.
+        self._since = first if first is not None and self._was_due else Place(now, "")
+        return first, now
 
     def _tick(self) -> Fire:
         try:
@@ -88,7 +115,7 @@ class Ticker:
             found = self.store.read(schedules.due(mine, self._zoned, AT_ONCE, BYTES))
             steps = self._decide(found) if found else []
             return self.store.run(schedules.apply(steps)) if steps else Fire()
-        return self.store.run(schedules.locked(mine, self._zoned, AT_ONCE, BYTES, self._decide))
+        return self.store.run(schedules.locked(mine, self._zoned, AT_ONCE, BYTES, self._since, self._decide))
 
     def _singly(self) -> Fire:
         """Fire each schedule alone, so that one which the database refuses does not hold up the others.
@@ -158,6 +185,7 @@ class Ticker:
                 newest=live,
                 what="it fires rules of zones again" if may else "it leaves rules of zones to the other",
             )
+            self._looked_at = float("-inf")  # what was left to the other may be due
         self._zoned, self._stale, self._told_at = may, ever is None or ever <= ours, now
 
     def _renew(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -105,9 +105,11 @@ class SqliteEngine:
     def exchange(self, report: Report, now: int) -> Plan[Batch]:
         if report.asleep is not None:
             yield sql("worker_asleep", worker=report.worker, asleep=int(report.asleep))
-        held: set[int] = set()
+        lost: frozenset[int] = frozenset()
         if report.settlements:
             held = yield from self.settle(report.settlements, report.moves, now)
+            if len(held) < len(report.settlements):
+                lost = frozenset(s.leased.message.seq for s in report.settlements) - held
         more_timers = False
         paused = frozenset(name for (name,) in (yield sql("queues_paused")))
         if report.want:
@@ -132,7 +134,7 @@ class SqliteEngine:
             now=from_micros(now),
             work=Unread(len(work), lambda: leased(work)) if work else [],
             shares={queue: share(its) for queue, its in by_queue(work).items()},
-            lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
+            lost=lost,
             next_due=next_due,
             suspects=suspects,
             paused=paused,
@@ -143,37 +145,49 @@ class SqliteEngine:
         self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: int
     ) -> Plan[set[int]]:
         """Apply the settlements whose lease is still valid; returns their seqs."""
-        settlements = admissible(settlements)
-        runs = encode(list({s.leased.run for s in settlements}))
-        leases = {row[0]: row for row in (yield sql("settle_leases", runs=runs))}
-        stood = [
-            s for s in settlements if s.leased.run in leases and s.leased.run_epoch == leases[s.leased.run][1]
-        ]
-        followers = [s.leased.message.seq for s in stood if s.leased.message.seq != s.leased.run]
-        if followers:  # they may have been taken out of their run meanwhile
-            there = {seq for (seq,) in (yield sql("settle_there", seqs=encode(followers)))}
-            stood = [
-                s for s in stood if s.leased.message.seq == s.leased.run or s.leased.message.seq in there
-            ]
+        stood, have_keys = yield from self._standing(admissible(settlements))
         streams: dict[tuple[str, str], Stream] = {}
         done = [s for s in stood if s.outcome is Outcome.DONE]
         if done:
-            yield from self._settle_done(done, streams, now)
-        for s in stood:
-            if s.outcome is not Outcome.DONE:
-                yield from self._settle_other(s, streams, now)
-        yield from self._unlease({s.leased.run: leases[s.leased.run] for s in stood}, moves)
+            yield from self._settle_done(done, have_keys, streams, now)
+        if len(done) < len(stood):
+            for s in stood:
+                if s.outcome is not Outcome.DONE:
+                    yield from self._settle_other(s, streams, now)
+        yield from self._unlease({s.leased.run for s in stood}, moves)
         yield from apply_sqlite(stood, self.appliers, now)
-        yield from self._advance(streams, [m for s in stood for m in s.emits], now)
+        yield from self._advance(streams, [m for s in stood if s.emits for m in s.emits], now)
         return {s.leased.message.seq for s in stood}
 
+    def _standing(self, settlements: list[Settlement]) -> Plan[tuple[list[Settlement], bool]]:
+        """Those whose lease is still valid, mostly all, and whether any of their messages has a dedupe key."""
+        fences = {(s.leased.run, s.leased.run_epoch) for s in settlements}
+        have_followers = len(fences) < len(settlements)
+        ((standing, keys),) = yield sql("settle_standing", runs=encode(dict(fences)))
+        if standing < len(fences):
+            valid = set((yield sql("settle_leases", runs=encode([run for run, _ in fences]))))
+            settlements = [s for s in settlements if (s.leased.run, s.leased.run_epoch) in valid]
+        if not have_followers:
+            return settlements, keys > 0
+        seqs = [s.leased.message.seq for s in settlements if s.leased.message.seq != s.leased.run]
+        followers = dict(
+            (yield sql("settle_there", seqs=encode(seqs)))
+        )  # some may have been taken out meanwhile
+        stood = [
+            s
+            for s in settlements
+            if s.leased.message.seq == s.leased.run or s.leased.message.seq in followers
+        ]
+        return stood, keys > 0 or any(followers.values())
+
     def _settle_done(
-        self, done: Sequence[Settlement], streams: dict[tuple[str, str], Stream], now: int
+        self, done: Sequence[Settlement], have_keys: bool, streams: dict[tuple[str, str], Stream], now: int
     ) -> Plan[None]:
         ends = {s.leased.message.seq: round(s.ran * 1000) << FLAG_BITS | s.flags for s in done}
         seqs = encode(list(ends))
         yield sql("settle_history", done=encode(ends), bits=FLAG_BITS)
-        yield sql("settle_dedupe", seqs=seqs)
+        if have_keys:
+            yield sql("settle_dedupe", seqs=seqs)
         yield sql("settle_delete", seqs=seqs)
         for s in done:
             if s.leased.message.position is not None:
@@ -245,13 +259,13 @@ class SqliteEngine:
         )
         return encode(known[-self.errors_kept :])
 
-    def _unlease(self, leases: Mapping[int, tuple[Any, ...]], moves: Iterable[tuple[int, int]]) -> Plan[None]:
-        if leases:
-            yield sql("settle_unlease", runs=encode(list(leases)))
-            for run, following in moves:
-                if run in leases:
-                    _, _, until, worker, run_end = leases[run]
-                    yield sql("settle_move", next=following, until=until, worker=worker, run_end=run_end)
+    def _unlease(self, runs: Collection[int], moves: Iterable[tuple[int, int]]) -> Plan[None]:
+        """End the leases of these runs; some move on to the next message of their run."""
+        moving = {run: following for run, following in moves if run in runs}
+        if moving:
+            yield sql("settle_move", moves=encode(moving))
+        if runs:
+            yield sql("settle_unlease", runs=encode(list(runs)))
 
     def _advance(
         self, streams: dict[tuple[str, str], Stream], emits: Sequence[NewMessage], now: int

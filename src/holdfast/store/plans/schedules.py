@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...model.schedule import Due, DueNow, Fired, Note, Step, Stored
 from ..statement import Plan, Verb, single, statements
-from ..values import as_id, id_bytes, instant
+from ..values import BEGINNING, as_id, id_bytes, instant
 from .operator import ago
 
 sql = statements("schedules")
@@ -65,20 +65,34 @@ def _full(size: int) -> Callable[[Sequence[Any]], bool]:
 # -- the tick
 
 
-@single
-def first(mine: Sequence[str], zoned: bool) -> Plan[tuple[datetime | None, datetime]]:
-    """When the next schedule falls due that this process may fire, and the time. `mine`: those in its code."""
-    ((at, now),) = yield sql("schedule_first", mine=list(mine), zoned=zoned)
-    return instant(at), instant(now)
+class Place(NamedTuple):
+    """Where a schedule stands among all, by its next time."""
+
+    at: datetime
+    name: str
+
+
+FIRST = Place(BEGINNING, "")
 
 
 @single
-def due(mine: Sequence[str], zoned: bool, limit: int, size: int) -> Plan[DueNow | None]:
+def first(mine: Sequence[str], zoned: bool, since: Place = FIRST) -> Plan[tuple[Place | None, datetime]]:
+    """Which schedule falls due next that this process may fire, and the time. `mine`: those in its code."""
+    ((at, name, now),) = yield sql(
+        "schedule_first", mine=list(mine), zoned=zoned, at=since.at, name=since.name
+    )
+    return None if at is None else Place(instant(at), name), instant(now)
+
+
+@single
+def due(mine: Sequence[str], zoned: bool, limit: int, size: int, since: Place = FIRST) -> Plan[DueNow | None]:
     """Schedules that are due, the oldest occurrence first; on PostgreSQL locked.
 
     So many, and so many bytes of bodies, but for one that is larger alone.
     """
-    query = sql("schedule_due", mine=list(mine), zoned=zoned, limit=limit, bytes=size)
+    query = sql(
+        "schedule_due", mine=list(mine), zoned=zoned, limit=limit, bytes=size, at=since.at, name=since.name
+    )
     return _due((yield query.until(_full(size))))
 
 
@@ -110,11 +124,16 @@ def fail(name: str, version: int, error: str) -> Plan[None]:
 
 
 def locked(
-    mine: Sequence[str], zoned: bool, limit: int, size: int, decide: Callable[[DueNow], list[Step]]
+    mine: Sequence[str],
+    zoned: bool,
+    limit: int,
+    size: int,
+    since: Place,
+    decide: Callable[[DueNow], list[Step]],
 ) -> Plan[Fire]:
     """A whole tick in one transaction, on PostgreSQL: the rows stay locked while it is decided what they do."""
     yield sql("schedule_patience")
-    found = yield from due(mine, zoned, limit, size)
+    found = yield from due(mine, zoned, limit, size, since)
     steps = decide(found) if found else []
     return (yield from apply(steps)) if steps else Fire()
 

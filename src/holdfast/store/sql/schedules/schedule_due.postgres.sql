@@ -1,10 +1,10 @@
--- Schedules that are due, the oldest occurrence first, locked: another worker gets others. So many, and so many bytes of
+-- Schedules that are due, the oldest occurrence first, locked: another worker gets others. None before (at, name). So many, and so many bytes of
 -- bodies, but for one that is larger alone. What became of the last message is looked up where it matters:
 -- 1 waits, 2 has been started. Unrouted, parked and dead ones do not count. The time is that of one subselect: the index is
 -- not searched for a volatile function, but walked from one end to the other.
 with due as materialized (
     select s.* from holdfast.schedule s
-     where s.next_at <= (select coalesce(:now::timestamptz, clock_timestamp()))
+     where s.next_at <= (select coalesce(:now::timestamptz, clock_timestamp())) and (s.next_at, s.name) >= (:at::timestamptz, :name::text)
        and (s.origin = 'call' or s.name = any (:mine::text[])) and (s.zones is null or :zoned::boolean)
      order by s.next_at, s.name limit :limit::int for update skip locked)
 select s.name, s.version, s.incarnation, s.zones, s.type, s.body, s.headers, s.stream, s.subject, s.queue, s.last_id::text, s.rule, s.misfire,

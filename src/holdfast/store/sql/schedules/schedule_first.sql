@@ -1,5 +1,9 @@
--- When the next schedule falls due that this process may fire, and the time.
-select (select s.next_at from holdfast.schedule s
-         where s.next_at is not null and (s.origin = 'call' or s.name = any (:mine::text[]))
-           and (s.zones is null or :zoned::boolean)
-         order by s.next_at limit 1), :now
+-- When the next schedule falls due that this process may fire, its name, and the time. None is looked for before (at, name).
+-- `coalesce`: PostgreSQL takes each of these to be true of half of the rows, and finds the first by its index. Otherwise it
+-- believes that hardly any row is meant, and sorts the whole table.
+select x.next_at, x.name, t.now from (select :now as now) t
+  left join (select s.next_at, s.name from holdfast.schedule s
+              where s.next_at is not null and (s.next_at, s.name) >= (:at::timestamptz, :name::text)
+                and coalesce(s.origin = 'call' or s.name = any (:mine::text[]), false)
+                and coalesce(s.zones is null or :zoned::boolean, false)
+              order by s.next_at, s.name limit 1) x on true
