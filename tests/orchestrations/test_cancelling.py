@@ -191,12 +191,12 @@ def test_terminate_ends_an_instance_without_its_code(shop: Shop) -> None:
 
     shop.of.start(above, id="a")
     shop.drain("above@1", "stubborn@1", "child@1")
-    assert shop.query("select count(*) from {message}") == [(2,)]  # double and the timer
+    assert shop.query("select count(*) from {pending}") == [(2,)]  # double and the timer
     by = shop.app.operations.by("anna").orchestrations
     with pytest.raises(UsageError, match="Say why"):
         by.terminate("s", " ")
     assert by.terminate("s", "it never ends").what == "terminated"
-    assert shop.query("select count(*) from {message} where queue in ('double', 'holdfast/timer')") == [(0,)]
+    assert shop.query("select count(*) from {pending} where queue in ('double', 'holdfast/timer')") == [(0,)]
     shop.drain()
     assert shop.did == []
     assert shop.of.status("s").state == "terminated"

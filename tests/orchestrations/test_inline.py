@@ -360,7 +360,7 @@ def test_cancelling_what_waits_for_an_attempt_takes_its_timer_away(shop: Kitchen
     shop.fails = 1
     shop.of.start(careful, 7, id="c")
     shop.drain()
-    timers = f"select count(*) from {shop.prefix}message where queue = 'holdfast/timer'"
+    timers = f"select count(*) from {shop.prefix}scheduled where queue = 'holdfast/timer'"
     assert shop.query(timers) == [(1,)]
     shop.of.cancel("c")
     shop.drain()

@@ -247,8 +247,9 @@ class Turns:
                 case Turn():
                     mark = new_id()
                     instance.mark = str(mark)
-                    emits = self.leaving.emits(result, stand, self.place.now())
-                    first = Returned(0, tuple(emits), ran(), self.leaving.delta(result, mark))
+                    leaving = self.leaving
+                    emits = leaving.emits(result, stand, self.place.now())
+                    first = Returned(0, tuple(emits), ran(), leaving.delta(result, mark))
                     self._warn(result, stand)
                     # Stored, or will be; if not, its mark is not the stored one. What differs is not used again.
                     is_stored = not (was_warm and await self._differs(result, stand))

@@ -128,7 +128,7 @@ class Exchanges:
                 return await self.store.arun(engine.exchange(report))
             except Exception as error:
                 tries += 1
-                # A timer fired while another message with its id was being stored: the next try finds that message.
+                # Another message was being stored with the id of one that is emitted: the next try finds that message.
                 is_taken = taken(error) is not None and tries <= CONFLICTS_MAX
                 match "again" if is_taken else moment_of(error):
                     case "again" if tries > CONFLICTS_MAX:

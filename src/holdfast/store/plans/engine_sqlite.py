@@ -19,7 +19,8 @@ from .families import NEVER, look_sqlite
 from .firing import SqliteSchedules
 from .operator_sqlite import SqliteOperator
 from .requests_sqlite import SqliteRequests
-from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
+from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
+from .scheduled_sqlite import SqliteScheduled
 from .settling import admissible
 from .tallies_sqlite import Budget, Stream, count_left
 from .work_sqlite import leased
@@ -27,8 +28,6 @@ from .work_sqlite import leased
 TAKEABLE = 20  # in that of a follower: whether it may be handed out
 FIRST = -PARKED - 1  # before every claimable time
 FLAG_BITS = 16
-TIMERS = 500  # timers that fire at once
-TIMER_BYTES_MIN, TIMER_BYTES_MAX = 1024 * 1024, 64 * 1024 * 1024  # of their bodies
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
 
 T = TypeVar("T")
@@ -51,6 +50,7 @@ class SqliteEngine:
             "engine": self,
             "operator": SqliteOperator(self, errors_kept),
             "schedules": SqliteSchedules(),
+            "scheduled": SqliteScheduled(),
             "requests": SqliteRequests(time),
         }
         self.appliers: dict[str, str] = {}  # of deltas, beside those in sql/: name -> statement
@@ -110,10 +110,7 @@ class SqliteEngine:
             held = yield from self.settle(report.settlements, report.moves, now)
             if len(held) < len(report.settlements):
                 lost = frozenset(s.leased.message.seq for s in report.settlements) - held
-        more_timers = False
         paused = frozenset(name for (name,) in (yield sql("queues_paused")))
-        if report.want:
-            more_timers = yield from self._fire_timers(report.bytes_max, now)
         work: Rows = []
         if report.suspects:
             work = yield from self._claim_suspect(report, now)
@@ -125,11 +122,11 @@ class SqliteEngine:
             found, found_due = yield from look_sqlite(report.looks, paused, now)
         next_due, suspects = None, False
         if report.peek:
-            queues = encode([want.queue for want in report.want] + [TIMER])
+            queues = encode([want.queue for want in report.want])
             families = encode([look.family for look in report.looks])
             ((due, waiting),) = yield sql("next_due", queues=queues, families=families, never=PARKED)
             due = min(PARKED if due is None else due, found_due)
-            next_due, suspects = from_micros(now) if more_timers else when(due), bool(waiting)
+            next_due, suspects = when(due), bool(waiting)
         return Batch(
             now=from_micros(now),
             work=Unread(len(work), lambda: leased(work)) if work else [],
@@ -283,19 +280,6 @@ class SqliteEngine:
         text = encode(streams)
         yield sql("advance_streams", streams=text)
         yield sql("advance_promote", streams=text)
-
-    def _fire_timers(self, bytes_max: int, now: int) -> Plan[bool]:
-        """Fire timers that are due, so many and so many bytes at once. Returns whether more are due."""
-        budget = Budget(min(max(bytes_max, TIMER_BYTES_MIN), TIMER_BYTES_MAX))
-        rows = yield sql("timers_due", count=TIMERS).until(lambda row: budget.spend(row[1]))
-        if rows:
-            seqs = encode([seq for seq, _ in rows])
-            # The database copies the bodies itself: together in one JSON text they may exceed its limit.
-            yield sql("timers_taken", seqs=seqs, at=from_micros(now).isoformat())
-            yield sql("timers_fire", seqs=seqs)
-            yield sql("settle_delete", seqs=seqs)
-            yield from self.place()
-        return len(rows) == TIMERS or budget.is_spent
 
     def _claim(self, report: Report, paused: frozenset[str], now: int) -> Plan[Rows]:
         asked = len(report.want)

@@ -13,7 +13,7 @@ from ...model.ids import new_id
 from ...model.message import NewMessage
 from ..statement import Plan, single, statements
 from ..values import as_id, encode
-from . import engine, operator
+from . import engine, operator, scheduled
 from .operator import OrderMoved
 
 sql = statements("instances")
@@ -125,6 +125,7 @@ def withdrawn(calls: Sequence[UUID], why: str) -> Plan[list[UUID]]:
     """The same at once; those that somebody has locked are left."""
     if not calls:
         return []
+    yield from scheduled.recall_ids(calls)
     rows = yield sql("instance_calls", ids=list(calls))
     seqs = [seq for seq, _ in rows]
     running = {seq for (seq,) in (yield sql("instance_ask", seqs=seqs))}
