@@ -34,6 +34,7 @@ from holdfast.store.plans import engine, instances
 from holdfast.store.plans.instances import Part
 from holdfast.store.postgres import execute
 from holdfast.store.statement import drive
+from holdfast.telemetry.sheet import Sheet
 from tests.orchestrations.test_on_the_engine import Shop
 from tests.store.state import check_invariants
 
@@ -327,6 +328,32 @@ def test_wishes_timeouts_and_what_has_no_message(shop: Kitchen) -> None:
     assert "ctx.publish is not there" in found["publish"][0]
     assert found["unwritable"][0].startswith("InvalidMessage")
     assert found["slow"] == ["TimedOut: the handler ran longer than 0.05 s."] * 2
+
+
+def test_failures_for_good_are_counted(shop: Kitchen) -> None:
+    sheet = Sheet()
+
+    @shop.app.orchestration()
+    async def careful(n: int) -> str:
+        try:
+            await shop.fragile.using(retry=RetryPolicy(attempts_max=1))(n)
+        except ActivityFailed as error:
+            return error.category
+        return ""
+
+    async def counted() -> None:
+        shop.app.prepare()
+        try:
+            await shop.app.worker(until_idle=True, sheet=sheet).run()
+        finally:
+            await shop.app.store.aclose()
+
+    shop.fails = 1
+    shop.of.start(careful, 1, id="c")
+    asyncio.run(counted())
+    assert shop.of.result("c") == "infrastructure"
+    found = {(each.name, *each.labels): each.values[0] for each in sheet.read()}
+    assert found["holdfast_activity_failures_total", "infrastructure"] == 1
 
 
 def test_what_is_not_waited_for_any_more_is_stopped(shop: Kitchen) -> None:
