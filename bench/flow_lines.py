@@ -204,7 +204,7 @@ class Lines:
         return int(count)
 
     def table(self, s: Stand) -> str:
-        """Where timers wait: in a table of their own since decision 0033."""
+        """Where timers wait: in a table of their own since decision 0034."""
         has = "select 1 from sqlite_master where name = 'holdfast_scheduled'"
         if s.contestant.database != "sqlite":
             has = "select 1 where to_regclass('holdfast.scheduled') is not null"

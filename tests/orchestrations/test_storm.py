@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,20 +40,12 @@ def faulty(postgres_faulty: servers.Server, tmp_path: Path) -> Iterator[tuple[La
     lab.close()
 
 
-def storm(
-    lab: Lab,
-    count: int,
-    *,
-    seconds: float,
-    server: servers.Server | None = None,
-    what: Any = storming.steps,
-    kills: int = KILLS_MAX,
-) -> int:
+def storm(lab: Lab, count: int, *, seconds: float, server: servers.Server | None = None) -> int:
     """Start so many instances of ten steps, and kill a worker each second until all have ended: how many kills."""
     lab.make_effects()
     app = lab.app()
     for i in range(count):
-        app.orchestrations.start(what, i * 1000, id=f"storm-{i}")
+        app.orchestrations.start(storming.steps, i * 1000, id=f"storm-{i}")
     process = lab.start(processes=2, target="tests.orchestrations.storming:app")
     killed, deadline, restart_at = 0, time.monotonic() + seconds, time.monotonic() + 10
     while (ended := asked(lab)) != (count, 0):
@@ -62,12 +53,12 @@ def storm(
             "select id, result from {instance} where state = 'failed'"
         )
         assert time.monotonic() < deadline, (ended, killed, lab.said())
-        time.sleep(1.0 if killed < kills else 5.0)
-        if server is not None and time.monotonic() > restart_at and killed < kills:
+        time.sleep(1.0 if killed < KILLS_MAX else 5.0)
+        if server is not None and time.monotonic() > restart_at and killed < KILLS_MAX:
             server.kill9()
             server.start()
             restart_at = time.monotonic() + 10
-        if killed < kills and (children := process.children()):
+        if killed < KILLS_MAX and (children := process.children()):
             victim = children[killed % len(children)]
             with_no_process(lambda pid=victim: os.kill(pid, signal.SIGKILL))
             killed += 1
@@ -106,8 +97,16 @@ def test_every_orchestration_ends_and_each_step_is_done_once(lab: Lab) -> None:
 @pytest.mark.covers("X58")
 def test_inline_activities_are_started_with_what_the_journal_has(lab: Lab) -> None:
     """Each run of an activity gives another result. None was ever started with one that is not in the journal."""
-    count = 20  # whoever runs when its process is killed is handed out alone after that: few, and few kills
-    assert storm(lab, count, seconds=150, what=storming.links, kills=4) >= 1
+    count = 20  # whoever runs when its process is killed is handed out alone after that: so few of them
+    for i in range(count):
+        lab.app().orchestrations.start(storming.links, i, id=f"storm-{i}")
+    process = lab.start(processes=2, target="tests.orchestrations.storming:app")
+    links = lab.folder / "links"
+    for some in (count, 4 * count):  # of ten for each
+        until(lambda some=some: links.exists() and links.read_text().count("\n") >= some, lab.said, 60)
+        for victim in process.children():
+            with_no_process(lambda pid=victim: os.kill(pid, signal.SIGKILL))
+    until(lambda: asked(lab) == (count, 0), lab.said, 120)
     app = lab.app()
     recorded: dict[str, list[str]] = {}
     for i in range(count):
@@ -119,9 +118,9 @@ def test_inline_activities_are_started_with_what_the_journal_has(lab: Lab) -> No
         assert [each.number for each in answers] == list(range(1, storming.STEPS + 1))
         recorded[id] = ["", *(json.loads(each.value or "") for each in answers)]
         assert app.orchestrations.result(id) == recorded[id][-1]
-    notes = [json.loads(line) for line in (lab.folder / "links").read_text().splitlines()]
+    notes = [json.loads(line) for line in links.read_text().splitlines()]
     assert [note for note in notes if recorded[note[0]][note[1]] != note[2]] == []
-    assert len(notes) > count * storming.STEPS, "some were repeated, or nobody was killed in the middle"
+    assert len(notes) > count * storming.STEPS, "what ran when its process was killed is repeated"
     assert lab.query("select count(*) from {dead}") == [(0,)]
 
 
