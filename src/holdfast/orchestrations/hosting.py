@@ -8,20 +8,19 @@ rounds of the loop.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from ..clock import Monotonic
 from .journal import Arrival
+from .loop import NESTS
 from .outcome import Overrun, Turn
 from .replay import CodeChanged
 from .turn import Instance
 
 T = TypeVar("T")
 SLICE = 0.010  # seconds of replay, or of turns, before others have their turn
-NESTS = sys.version_info < (3, 14)
 
 
 async def outside_tasks(function: Callable[[], T]) -> T:

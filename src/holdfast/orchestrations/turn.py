@@ -124,6 +124,7 @@ class Instance:
             if row.settles:
                 self._kept, settled, self._rewound = len(self._rows), self.tried, row.rewound
         self.size += size
+        self._code.asks_again = self._rewound is not None
         # What parts say of attempts is not sent, as long as their turn is not settled.
         self._parked = {
             n: each for n, each in self.tried.items() if each.due is not None and settled.get(n) != each

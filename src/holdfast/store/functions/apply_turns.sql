@@ -66,12 +66,19 @@ begin
                             and t.id = any (array(select w.value::uuid from json_array_elements_text(r.timers) w))
                             for update skip locked);
         -- Calls that are not waited for any more: who runs one is asked to stop, the others end here. What is locked is
-        -- being handed out, settled or renewed at this moment, and comes late: to wait for it could be a deadlock.
+        -- being handed out, settled or renewed at this moment. To wait for it could be a deadlock, so a message lets a
+        -- worker look again a moment later.
         continue when coalesce(json_array_length(r.calls), 0) = 0;
         v_calls := array(select m.seq from holdfast.message m
                           where m.stream is null
                             and m.id = any (array(select w.value::uuid from json_array_elements_text(r.calls) w))
                             for update skip locked);
+        insert into holdfast.message (type, body, claimable_at, created_at, queue, plain)
+        select 'holdfast.withdraw', json_agg(m.id)::text, p_now + interval '1 second', p_now, 'holdfast/signals', null
+          from holdfast.message m
+         where m.stream is null and m.seq <> all (v_calls)
+           and m.id = any (array(select w.value::uuid from json_array_elements_text(r.calls) w))
+        having count(*) > 0;
         -- In statements of their own: only now do they see the leases of what was handed out before we had the lock.
         update holdfast.lease k set cancel = true
          where k.seq in (select l.seq from holdfast.lease l where l.seq = any (v_calls) for update skip locked);
