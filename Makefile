@@ -46,7 +46,7 @@ bench: ## how fast it is here (QUICK=1: the main lines; AGAINST=REVISION: ours b
 	@$(BOOTSTRAP) test
 	@$(VENV)/python -m bench $(if $(filter 1,$(QUICK)),--quick) $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
-faults: ## the long proofs (PART=explorer, kills, storms, delivery, simulation, planted, recurrence, downtime, models; FULL=1, SEED=7)
+faults: ## the long proofs (PART=explorer, kills, storms, delivery, simulation, planted, recurrence, downtime, pythons, models; FULL=1, SEED=7)
 	@$(BOOTSTRAP) test
 	@$(VENV)/python tools/faults.py $(PART) $(if $(filter 1,$(FULL)),--full) $(if $(SEED),--seed $(SEED)) $(if $(ARGS),-- $(ARGS))
 

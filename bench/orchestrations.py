@@ -59,11 +59,16 @@ def bars(database: str) -> Iterator[Bar]:
 
     yield Bar("10 activities by queue / DBOS", ours("10 steps"), theirs("10 steps"), at_least=10, aim=20)
     yield Bar("1 activity by queue / DBOS", ours("1 step"), theirs("1 step"), at_least=15)
+    yield Bar("10 inline, recorded each / DBOS", ours("10 inline"), theirs("10 steps"), at_least=30)
+    yield Bar(
+        "10 inline, recorded with the turn / DBOS", ours("10 with the turn"), theirs("10 steps"), at_least=80
+    )
     if database == "postgres":
         absurd = tuple(ours(f"10 steps, absurd {each}") for each in (1, 8))
         yield Bar("10 activities by queue / absurd", ours("10 steps"), absurd, at_least=5)
         yield Bar("2 processes / 1", ours("10 steps, 2 processes"), (ours("10 steps"),), at_least=1.3)
     yield Bar("a step of a lone chain, p50 / DBOS", ours("chain"), (ours("chain, dbos 1"),), at_most=1)
+    yield Bar("the same inline", ours("chain, inline"), (ours("chain, dbos 1"),), at_most=0.5)
     yield Bar("fan-out, time of 10,000 / 1,000", ours("fan 10000"), (ours("fan 1000"),), at_most=12)
     yield Bar("1 % poison, healthy / none", ours("poison"), (ours("10 steps"),), at_least=0.9)
     yield Bar("kill -9: 0.9 of the rate is back", ours("killed"), at_most=30, unit="s")
@@ -156,6 +161,8 @@ def measures(
             name = f"{database}: {title}, dbos {threads or 'queue'}"
             less = few // 2 if threads == 1 else few
             yield name, lambda n=less, s=steps, w=who: lines.rate(n, s, of=w)
+    for kind, title in (("inline", "10 inline"), ("turn", "10 with the turn")):
+        yield f"{database}: {title}", lambda k=kind: lines.rate(sizes.short_flows, 10, kind=k)
     if database == "postgres":
         for threads in (1, 8):
             who = absurd.but(BENCH_THREADS=str(threads))
@@ -167,6 +174,7 @@ def measures(
     yield f"{database}: poison", lambda: lines.rate(sizes.flows, 10, kind="poison")
     for _ in range(sizes.pairs):
         yield f"{database}: chain", lambda: lines.chain(sizes.chain)
+        yield f"{database}: chain, inline", lambda: lines.chain(sizes.chain, kind="chain-inline")
         yield f"{database}: chain, dbos 1", lambda: lines.chain(sizes.chain, of=dbos.but(BENCH_THREADS="1"))
     for count in (1_000, 10_000):
         yield f"{database}: fan {count}", lambda n=count: lines.fan(n)

@@ -86,6 +86,12 @@ PARTS = {
         ("tests/rules/test_clock_changes.py",),
         postgres=("new",),
     ),
+    "pythons": Part(
+        "journals recorded on Python 3.11, replayed by the other Pythons of this machine",
+        ("tests/orchestrations/test_pythons.py",),
+        processes=1,
+        postgres=("new",),
+    ),
     "downtime": Part(
         "schedules after outages: lengths, numbers, policies and lateness, each with each, their workers killed",
         ("tests/schedules/test_outage.py",),

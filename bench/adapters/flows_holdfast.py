@@ -1,7 +1,9 @@
 """Orchestrations of Holdfast, with its defaults. BENCH_KIND says which.
 
 queue      steps by queue, one after another
-chain      one such workflow alone; what is measured is the time between its steps
+inline     steps inside the turn, each recorded before the next one begins
+turn       steps inside the turn, recorded with it
+chain, chain-inline   one such workflow alone; what is measured is the time between its steps
 killed     many of these; every step has a place in the tally
 fan        one workflow that gathers all its steps
 parked     instances that sleep for a month
@@ -32,6 +34,16 @@ async def step(given: tuple[int, int]) -> str:
     return flows.step(*given)
 
 
+@app.activity(name="inline-step", inline=True)
+async def inline_step(given: tuple[int, int]) -> str:
+    return flows.step(*given)
+
+
+@app.activity(name="turn-step", inline="turn")
+async def turn_step(given: tuple[int, int]) -> str:
+    return flows.step(*given)
+
+
 @app.activity(name="broken", retry=RetryPolicy(attempts_max=5, base=0))
 async def broken(n: int) -> str:
     raise RuntimeError("one in a hundred")
@@ -48,10 +60,35 @@ async def by_queue(n: int) -> int:
     return n
 
 
+@app.orchestration(version="1", name="inline")
+async def inline(n: int) -> int:
+    flows.begun(n)
+    for number in range(flows.STEPS):
+        await inline_step((n, number))
+    flows.ended(n)
+    return n
+
+
+@app.orchestration(version="1", name="turn")
+async def with_the_turn(n: int) -> int:
+    flows.begun(n)
+    for number in range(flows.STEPS):
+        await turn_step((n, number))
+    flows.ended(n)
+    return n
+
+
 @app.orchestration(version="1", name="chain")
 async def chain(n: int) -> int:
     for number in range(flows.STEPS):
         await step((n, number))
+    return n
+
+
+@app.orchestration(version="1", name="chain-inline")
+async def chain_inline(n: int) -> int:
+    for number in range(flows.STEPS):
+        await inline_step((n, number))
     return n
 
 
@@ -80,8 +117,11 @@ async def beat(n: int) -> None:
 PROGRAMS = {
     "queue": by_queue,
     "poison": by_queue,
+    "inline": inline,
+    "turn": with_the_turn,
     "chain": chain,
     "killed": chain,
+    "chain-inline": chain_inline,
     "fan": fan,
     "parked": parked,
 }

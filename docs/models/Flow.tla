@@ -11,10 +11,16 @@
 (* the first of them; the other is withdrawn.  Then it waits for a signal   *)
 (* and continues as new, at last it ends.  A cancellation ends it anywhere. *)
 (* What the code does depends on the messages alone, so memory is a value.  *)
+(*                                                                          *)
+(* Guesses (speculative turns, which are modelled and not built): a worker   *)
+(* that ends an activity and has its instance in memory runs the next turn   *)
+(* at once.  It is stored with the activity's end if nothing waits in the    *)
+(* stream, nobody holds it, and the instance stands where memory says; else *)
+(* the answer alone is stored, as a message.                                *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets, TLC
 
-CONSTANTS W, MaxExec, MaxSig, MaxLapse, RunMax, Cancels, Bugs
+CONSTANTS W, MaxExec, MaxSig, MaxLapse, RunMax, Cancels, Guesses, Bugs
 
 Bug(b) == b \in Bugs
 E == 0..MaxExec
@@ -35,9 +41,10 @@ VARIABLES
   lease,     \* who holds the head, and the epoch
   at,        \* of each worker: where it is in its turn
   cache,     \* of each worker: the instance as it has it in memory
-  sent, cancelled, lapses, twice
+  sent, cancelled, lapses, twice,
+  overtook   \* a guess was stored before what waited in the stream
 
-vars == <<stream, db, calls, timers, lease, at, cache, sent, cancelled, lapses, twice>>
+vars == <<stream, db, calls, timers, lease, at, cache, sent, cancelled, lapses, twice, overtook>>
 
 New(e, box, taken) == [e |-> e, phase |-> "new", box |-> box, taken |-> taken, wrong |-> FALSE]
 Idle == [pc |-> "idle"]
@@ -48,7 +55,7 @@ Init ==
   /\ calls = [e \in E |-> "none"] /\ timers = [e \in E |-> "none"]
   /\ lease = [by |-> None, epoch |-> 0]
   /\ at = [w \in W |-> Idle] /\ cache = [w \in W |-> None]
-  /\ sent = 0 /\ cancelled = FALSE /\ lapses = 0 /\ twice = FALSE
+  /\ sent = 0 /\ cancelled = FALSE /\ lapses = 0 /\ twice = FALSE /\ overtook = FALSE
 
 --------------------------------------------------------------------------
 (* A turn as a function: what it makes of memory, and what it asks for.     *)
@@ -91,11 +98,11 @@ Claim(w) ==
        /\ k <= Len(stream)
        /\ at' = [at EXCEPT ![w] = [pc |-> "claimed", run |-> SubSeq(stream, 1, k), epoch |-> lease.epoch + 1]]
   /\ lease' = [by |-> w, epoch |-> lease.epoch + 1]
-  /\ UNCHANGED <<stream, db, calls, timers, cache, sent, cancelled, lapses, twice>>
+  /\ UNCHANGED <<stream, db, calls, timers, cache, sent, cancelled, lapses, twice, overtook>>
 Lapse ==
   /\ lease.by # None /\ lapses < MaxLapse
   /\ lease' = [lease EXCEPT !.by = None] /\ lapses' = lapses + 1
-  /\ UNCHANGED <<stream, db, calls, timers, at, cache, sent, cancelled, twice>>
+  /\ UNCHANGED <<stream, db, calls, timers, at, cache, sent, cancelled, twice, overtook>>
 Fresh(w) ==
   /\ cache[w] # None /\ cache[w].e = db.e /\ cache[w].t = db.t
   /\ (cache[w].mark = db.mark \/ Bug("no mark"))
@@ -103,7 +110,7 @@ Read(w) ==
   /\ at[w].pc = "claimed"
   /\ at' = [at EXCEPT ![w] = [pc |-> "ready", run |-> at[w].run, epoch |-> at[w].epoch, e |-> db.e, t |-> db.t,
                                mem |-> IF Fresh(w) THEN cache[w].mem ELSE db.mem]]
-  /\ UNCHANGED <<stream, db, calls, timers, lease, cache, sent, cancelled, lapses, twice>>
+  /\ UNCHANGED <<stream, db, calls, timers, lease, cache, sent, cancelled, lapses, twice, overtook>>
 
 Stands(w) == \/ Bug("no fence")
              \/ lease.by = w /\ lease.epoch = at[w].epoch /\ at[w].e = db.e /\ at[w].t = db.t
@@ -132,25 +139,57 @@ Settle(w) ==
           /\ stream' = IF Bug("refused in parts") THEN Without(stream, SeqSet(p.used)) ELSE stream
           /\ lease' = IF lease.by = w /\ lease.epoch = at[w].epoch THEN [lease EXCEPT !.by = None] ELSE lease
           /\ UNCHANGED <<db, calls, timers, twice>>
-  /\ UNCHANGED <<sent, cancelled, lapses>>
+  /\ UNCHANGED <<sent, cancelled, lapses, overtook>>
 
 Answer(e) ==
   /\ calls[e] = "open" /\ calls' = [calls EXCEPT ![e] = "done"] /\ stream' = Append(stream, Ans(e))
-  /\ UNCHANGED <<db, timers, lease, at, cache, sent, cancelled, lapses, twice>>
+  /\ UNCHANGED <<db, timers, lease, at, cache, sent, cancelled, lapses, twice, overtook>>
 FireTimer(e) ==
   /\ timers[e] = "set" /\ timers' = [timers EXCEPT ![e] = "fired"] /\ stream' = Append(stream, Fire(e))
-  /\ UNCHANGED <<db, calls, lease, at, cache, sent, cancelled, lapses, twice>>
+  /\ UNCHANGED <<db, calls, lease, at, cache, sent, cancelled, lapses, twice, overtook>>
 Signal ==
   /\ sent < MaxSig /\ db.mem.phase # "over"
   /\ sent' = sent + 1 /\ stream' = Append(stream, Sig(sent + 1))
-  /\ UNCHANGED <<db, calls, timers, lease, at, cache, cancelled, lapses, twice>>
+  /\ UNCHANGED <<db, calls, timers, lease, at, cache, cancelled, lapses, twice, overtook>>
 Cancel ==
   /\ Cancels /\ ~cancelled /\ db.mem.phase # "over"
   /\ cancelled' = TRUE /\ stream' = Append(stream, CancelMsg)
-  /\ UNCHANGED <<db, calls, timers, lease, at, cache, sent, lapses, twice>>
+  /\ UNCHANGED <<db, calls, timers, lease, at, cache, sent, lapses, twice, overtook>>
+
+\* The activity of this execution ends here, and its worker has the instance in memory: it runs the next turn.
+Guess(w, e) ==
+  /\ Guesses /\ at[w].pc = "idle" /\ calls[e] = "open"
+  /\ cache[w] # None /\ cache[w].e = e /\ cache[w].mem.phase = "race"
+  /\ at' = [at EXCEPT ![w] = [pc |-> "guess", e |-> e, t |-> cache[w].t, mark |-> cache[w].mark, mem |-> cache[w].mem]]
+  /\ UNCHANGED <<stream, db, calls, timers, lease, cache, sent, cancelled, lapses, twice, overtook>>
+Fits(w) == /\ db.e = at[w].e /\ (db.t = at[w].t \/ Bug("guess on old memory"))
+           /\ (db.mark = at[w].mark \/ Bug("guess on old memory"))
+           /\ (stream = << >> /\ lease.by = None) \/ Bug("guess overtakes")
+Guessed(w) ==
+  /\ at[w].pc = "guess"
+  /\ LET e == at[w].e
+         r == Play(at[w].mem, <<Ans(e)>>).r
+         stored == [e |-> r.mem.e, t |-> IF r.again THEN 0 ELSE at[w].t + 1, mark |-> 1000 + at[w].t, mem |-> r.mem]
+     IN
+     /\ at' = [at EXCEPT ![w] = Idle]
+     /\ IF calls[e] # "open" THEN  \* withdrawn meanwhile: its end says nothing
+          /\ cache' = [cache EXCEPT ![w] = None]
+          /\ UNCHANGED <<stream, db, calls, timers, overtook>>
+        ELSE IF Fits(w) THEN
+          /\ db' = stored /\ cache' = [cache EXCEPT ![w] = stored]
+          /\ calls' = [calls EXCEPT ![e] = "done"]
+          /\ timers' = [timers EXCEPT ![e] = IF @ = "set" THEN "gone" ELSE @]
+          /\ stream' = stream \o IF r.again THEN <<Wake(r.mem.e)>> ELSE << >>
+          /\ overtook' = (overtook \/ stream # << >>)
+        ELSE
+          /\ cache' = [cache EXCEPT ![w] = None]
+          /\ calls' = [calls EXCEPT ![e] = "done"]
+          /\ stream' = IF Bug("refused guess loses the answer") THEN stream ELSE Append(stream, Ans(e))
+          /\ UNCHANGED <<db, timers, overtook>>
+  /\ UNCHANGED <<lease, sent, cancelled, lapses, twice>>
 
 Next == \/ Lapse \/ Signal \/ Cancel
-        \/ \E w \in W : Claim(w) \/ Read(w) \/ Settle(w)
+        \/ \E w \in W : Claim(w) \/ Read(w) \/ Settle(w) \/ Guessed(w) \/ \E e \in E : Guess(w, e)
         \/ \E e \in E : Answer(e) \/ FireTimer(e)
 Spec == Init /\ [][Next]_vars
 Symmetry == Permutations(W)
@@ -174,4 +213,8 @@ GoesOn == /\ mem.phase = "race" => \/ calls[mem.e] = "open" \/ timers[mem.e] = "
 RightAnswer == ~mem.wrong
 \* What has ended, or is in another execution, leaves no timer behind.
 TimersGone == \A e \in E : timers[e] = "set" => mem.phase = "race" /\ mem.e = e
+\* Whoever waits for a call that has ended finds its answer.
+AnswerKept == mem.phase = "race" /\ calls[mem.e] = "done" => InStream(Ans(mem.e))
+\* What stands in the stream is seen before an answer that comes later.
+InStreamOrder == ~overtook
 =============================================================================

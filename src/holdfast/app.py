@@ -41,6 +41,7 @@ from .telemetry import exposition
 from .telemetry.families import Sample
 from .telemetry.sheet import Sheet, summed
 from .testing import Drained, testing
+from .transports.attempts import Brokers
 from .worker.around import Around
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Holdfast(Declares, Asks, Recurs, Works):
         self._hear_fired: Callable[[Fired], None] | None = None  # in tests
         self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
         self.breakers = Breakers(lambda: self.store)
+        self.brokers = Brokers()
         self.sheet = Sheet() if metrics else None
         self._gauges: Gauges | None = None
         self._sinks: list[Sink] = []

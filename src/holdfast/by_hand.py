@@ -17,7 +17,7 @@ from dataclasses import replace
 from .bodies.keys import Keys
 from .clock import Clock, wall_clock
 from .errors import BodySealed
-from .handlers.consumer import EndsMore
+from .handlers.consumer import ends_more
 from .handlers.registry import Handlers
 from .model import names
 from .model.work import Batch, Leased, Report, Settlement, TurnItem, Want
@@ -140,7 +140,11 @@ class ByHand:
             self.clock.roll(),
         )
         consumer = self.handlers.get(leased.message.queue)
-        if isinstance(consumer, EndsMore) and (left := consumer.left_now(leased, ending)) is not None:
+        if (
+            consumer is not None
+            and ends_more(consumer)
+            and (left := consumer.left_now(leased, ending)) is not None
+        ):
             settlement = with_left(settlement, left)
         assert settlement is not None
         return settlement

@@ -69,6 +69,18 @@ def test_every_command_explains_itself(holdfast: Shell, command: tuple[str, ...]
             assert option in answer.out
 
 
+@pytest.mark.parametrize("group", ["", *sorted(str(each.name) for each in app.registered_groups)])
+def test_no_line_of_a_list_of_commands_is_cut_in_80_columns(
+    holdfast: Shell, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first sentence of a command's help is what the list shows: it must fit."""
+    monkeypatch.setenv("COLUMNS", "80")
+    answer = holdfast(*filter(None, [group]), "--help", database=False)
+    _, found, listed = answer.out.partition("Commands:")
+    assert found
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
 def test_commands_and_options_use_our_words() -> None:
     """Docs may say job or workflow, which is what people search for; what they type is one word per thing."""
     said = {" ".join(command): [] for command in commands()}

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.transports.conftest import own_broker, rabbitmq, rabbitmq_version
-from tests.worker.conftest import lab
+from tests.worker.conftest import lab, sqlite_lab
 
-__all__ = ["lab", "own_broker", "rabbitmq", "rabbitmq_version"]
+__all__ = ["lab", "own_broker", "rabbitmq", "rabbitmq_version", "sqlite_lab"]

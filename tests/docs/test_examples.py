@@ -60,13 +60,15 @@ def on_broker(example: str, url: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.covers("V14", "V27", "V28", "V31")
+@pytest.mark.covers("V14", "V27", "V28", "V31", "V46")
 def test_grading_on_a_real_broker(rabbitmq: str, tmp_path: Path) -> None:
     said = on_broker("grading.py", rabbitmq, tmp_path)
     assert "submission s0: waiting" in said
     assert "ticket of vstep: The broker had given it up: rejected" in said
     assert "ticket of grader: Dead: an empty essay" in said
     assert "submission s2: graded" in said
+    assert 'submission s4: TIMEOUT, score None [late result, view only: {"request":' in said
+    assert "submission s4: graded, score 2\n" in said  # a teacher has accepted it
     with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq))) as connection:
         channel = connection.channel()
         channel.exchange_declare("vstep.dlx", "direct", durable=True)  # refused if it is another

@@ -14,7 +14,7 @@ from holdfast.model.work import Leased, Outcome, Report, Settlement, Want
 from holdfast.operations import Operations
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
-from holdfast.store.plans import engine
+from holdfast.store.plans import engine, scheduled
 from holdfast.store.statement import Plan, Statement
 
 # Later than any clock of the machine: PostgreSQL's trigger places messages with its own time.
@@ -61,6 +61,7 @@ class World:
 
     def claim(self, queue: str = "q", *, name: str = "w1", total: int = 100, run: int = 1) -> list[Leased]:
         report = Report(self.worker(name, queue), want=[Want(queue, total)], total=total, run=run)
+        self.store.run(scheduled.bring(500, 10**6))  # as the tick of a worker's turn does
         return list(self.store.run(engine.exchange(report)).work)
 
     def claim_suspect(self, queue: str = "q", *, name: str = "quarantine") -> list[Leased]:

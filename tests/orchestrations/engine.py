@@ -36,7 +36,8 @@ from holdfast.orchestrations.journal import (
     decode,
     encode,
 )
-from holdfast.orchestrations.outcome import Ask, End, Turn
+from holdfast.orchestrations.outcome import Ask, End, Overrun, Turn
+from holdfast.orchestrations.replay import CodeChanged
 from holdfast.orchestrations.turn import Instance
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -83,6 +84,7 @@ class Engine:
         self.records: dict[str, Record] = {}
         self.now = micros(START)
         self.calls: list[tuple[str, int, str, Any]] = []  # effects: instance, number, activity, input
+        self.inlined = 0  # inline activities that were run, repeated ones too
         self.late: list[str] = []
         self.paused: dict[str, Any] = {}
         self._heap: list[tuple[int, int, str, Arrival]] = []
@@ -166,13 +168,37 @@ class Engine:
         if id in self.paused:
             return
         instance = self._live(id, record)
-        turn = instance.turn(arrivals, from_micros(self.now))
-        if not isinstance(turn, Turn):
-            self.paused[id] = turn
+        trouble = instance.take(arrivals)
+        while trouble is None and instance.has_inline:
+            instance, trouble = self._inline(id, record, instance, arrivals)
+        if trouble is not None:
+            self.paused[id] = trouble
             instance.close()
             return
-        self._settle(id, record, turn)
+        self._settle(id, record, instance.part(from_micros(self.now)))
         self.cache.put(instance)
+
+    def _inline(
+        self, id: str, record: Record, instance: Instance, arrivals: list[Arrival]
+    ) -> tuple[Instance, CodeChanged | Overrun | None]:
+        """Run the first inline activity; at times a part is stored before, and at times the worker dies then."""
+        if self.dice.random() < 0.5 and instance.has_news:
+            turn = instance.part(from_micros(self.now), final=False)
+            row = turn.row
+            assert (row.execution, row.turn) == (record.execution, record.turns + 1)
+            record.texts.append((row.execution, row.turn, row.part, turn.text))
+        if self.dice.random() < self.forget:
+            instance.close()
+            instance = self._live(id, record)
+            if (trouble := instance.take(arrivals)) is not None or not instance.has_inline:
+                return instance, trouble
+        ask = instance.inline()[0]
+        assert isinstance(ask.command, Call)
+        value = None if ask.input is None else msgspec.json.decode(ask.input)
+        result, failure = self._performed(id, ask.number, ask.command.name, value)
+        answer = Answered("", self.now, record.execution, ask.number, result, failure)
+        self.inlined += 1
+        return instance, instance.take([answer])
 
     def _settle(self, id: str, record: Record, turn: Turn) -> None:
         row = turn.row
@@ -237,6 +263,9 @@ class Engine:
 
     def _perform(self, id: str, number: int, name: str, value: Any) -> tuple[str | None, Failure | None]:
         self.calls.append((id, number, name, value))
+        return self._performed(id, number, name, value)
+
+    def _performed(self, id: str, number: int, name: str, value: Any) -> tuple[str | None, Failure | None]:
         try:
             return msgspec.json.encode(self.activities[name](value)).decode(), None
         except Exception as error:

@@ -61,6 +61,12 @@ class Runner:
         except (CallFailed, Declined) as error:
             self.note("failed", value, type(error).__name__, str(error))
 
+    async def do_inline(self, value: int) -> None:
+        try:
+            self.note("inline", value, await work.using(inline=True)(value))
+        except (CallFailed, Declined) as error:
+            self.note("inline failed", value, type(error).__name__)
+
     async def do_raise(self, value: int) -> None:
         self.note("raise", await work(value))
 
@@ -165,12 +171,25 @@ def _plan(dice: Random, depth: int) -> Plan:
 
 
 def _step(dice: Random, depth: int) -> list[Any]:
-    simple = ("call", "call", "call", "raise", "sleep", "uuid", "once", "signal", "map", "done", "patched")
+    simple = (
+        "call",
+        "call",
+        "inline",
+        "inline",
+        "raise",
+        "sleep",
+        "uuid",
+        "once",
+        "signal",
+        "map",
+        "done",
+        "patched",
+    )
     nested = ("first", "gather", "group", "saga", "lock", "child", "again")
     kind = dice.choice(simple + nested if depth else simple)
     number = dice.randint(0, 40)
     match kind:
-        case "call" | "raise" | "once":
+        case "call" | "inline" | "raise" | "once":
             return [kind, number]
         case "sleep":
             return [kind, dice.choice((0, 0.25, 2, 10, 3600))]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+from typing import Any
+from uuid import uuid4
 
 from holdfast import Context, Flow, Holdfast, RetryPolicy
+from tests.worker.trouble import FOLDER
 
 PATIENT = RetryPolicy(attempts_max=100, base=0.0, factor=1.0, cap=0.0)
 STEPS = 10
@@ -33,3 +37,21 @@ async def steps(n: int, flow: Flow) -> int:
         await asyncio.sleep(0.01)
         n = await step(n)
     return n - first if rolled else -1
+
+
+@app.activity(inline=True, retry=PATIENT)
+async def link(given: list[Any]) -> str:
+    """A step of a chain. It notes what it was started with, past every transaction; each run gives another result."""
+    notes = os.open(FOLDER / "links", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(notes, f"{json.dumps(given)}\n".encode())
+    os.close(notes)
+    await asyncio.sleep(0.1)
+    return uuid4().hex
+
+
+@app.orchestration(max_attempts=100)
+async def links(n: int, flow: Flow) -> str:
+    last = ""
+    for step in range(STEPS):
+        last = await link([flow.id, step, last])
+    return last

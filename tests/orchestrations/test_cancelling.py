@@ -191,12 +191,12 @@ def test_terminate_ends_an_instance_without_its_code(shop: Shop) -> None:
 
     shop.of.start(above, id="a")
     shop.drain("above@1", "stubborn@1", "child@1")
-    assert shop.query("select count(*) from {message}") == [(2,)]  # double and the timer
+    assert shop.query("select count(*) from {pending}") == [(2,)]  # double and the timer
     by = shop.app.operations.by("anna").orchestrations
     with pytest.raises(UsageError, match="Say why"):
         by.terminate("s", " ")
     assert by.terminate("s", "it never ends").what == "terminated"
-    assert shop.query("select count(*) from {message} where queue in ('double', 'holdfast/timer')") == [(0,)]
+    assert shop.query("select count(*) from {pending} where queue in ('double', 'holdfast/timer')") == [(0,)]
     shop.drain()
     assert shop.did == []
     assert shop.of.status("s").state == "terminated"
@@ -234,3 +234,61 @@ def test_a_turn_that_runs_while_its_instance_is_terminated_stores_nothing(shop: 
     assert shop.query("select count(*) from {journal}") == [(0,)]
     assert shop.query("select count(*) from {message}") == [(0,)]
     assert shop.did == []
+
+
+@pytest.mark.parametrize("how", ["the turn", "an operator"])
+def test_a_withdrawn_call_that_was_locked_is_told_a_moment_later(shop: Shop, how: str) -> None:
+    """Somebody hands it out or settles it while the turn is stored, which must not wait. SQLite has no such locks."""
+    shop.of.start(waits_for(shop), id="c")
+    shop.drain("calls@1")
+    lock = "" if shop.url.startswith("sqlite") else " for update"
+    with shop.connection() as other:
+        found = other.execute(f"select id from {shop.prefix}message where queue = 'double'{lock}").fetchall()
+        if how == "the turn":
+            shop.of.cancel("c")
+            shop.drain("calls@1")
+        else:
+            shop.app.operations.orchestrations.terminate("c", "why")
+        locked = 1 if lock else 0
+        assert shop.query("select count(*) from {message} where queue = 'double'") == [(locked,)]
+        shop.clock.advance(seconds=2)
+        shop.drain("holdfast/signals")
+        assert shop.query("select count(*) from {message}") == [(2 * locked,)], "it is looked at again"
+        other.rollback()
+    shop.clock.advance(seconds=2)
+    shop.drain("holdfast/signals")
+    assert shop.query("select count(*) from {message}") == [(0,)]
+    ((id,),) = found
+    assert shop.query(f"select outcome from {{history}} where id = '{id}'") == [("cancelled",)]
+    assert shop.did == []
+
+
+def test_who_runs_a_withdrawn_call_that_was_locked_is_asked_to_stop(shop: Shop) -> None:
+    """It was handed out while the turn was stored."""
+    if shop.url.startswith("sqlite"):
+        return  # the writer is alone
+    shop.of.start(waits_for(shop), id="c")
+    shop.drain("calls@1")
+    ((seq,),) = shop.query("select seq from {message} where queue = 'double'")
+    with shop.connection() as other:
+        other.execute(f"select 1 from holdfast.message where seq = {seq} for update")
+        other.execute(
+            f"insert into holdfast.lease (seq, until, worker, epoch) values ({seq}, 'infinity', 1, 1)"
+        )
+        shop.of.cancel("c")
+        shop.drain("calls@1")
+        other.commit()
+    assert shop.query("select cancel from {lease}") == [(False,)]
+    shop.clock.advance(seconds=2)
+    shop.drain("holdfast/signals")
+    assert shop.query("select cancel from {lease}") == [(True,)]
+    shop.execute("delete from holdfast.lease")
+    shop.drain()
+
+
+def waits_for(shop: Shop) -> Any:
+    @shop.app.orchestration()
+    async def calls(flow: Flow) -> int:
+        return await shop.double(1)
+
+    return calls

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import OrchestrationFailed
 from tests.orchestrations import troubled
 from tests.worker.conftest import lab_at
 from tests.worker.lab import Lab, until
@@ -92,6 +93,23 @@ def test_an_activity_that_kills_its_process_fails_its_call(lab: Lab, how: str) -
     assert "SECRET" not in result["text"] + said
     assert "activity work#1 of instance c" in said
     assert of.result("good") == {"answer": "worked 1"}
+
+
+@pytest.mark.covers("D55", "D57", "X12", "X58")
+def test_an_inline_activity_that_kills_its_process_ends_its_instance_by_name(lab: Lab) -> None:
+    """It counts for the turn: N starts of it, and what had a result before is not run again."""
+    bad = {"n": "bad", "act": "kill"}
+    of, _ = run(
+        lab, (troubled.inlines, bad, "i"), *((troubled.inlines, {"n": n}, f"good-{n}") for n in range(4))
+    )
+    counted = notes(lab)
+    assert counted["inside bad"] == STARTS_MAX
+    assert counted["inside first of bad"] == 1
+    with pytest.raises(OrchestrationFailed) as failed:
+        of.result("i")
+    assert failed.value.error.category == "poison"
+    assert "Inline activities that it was running: inside#2." in str(failed.value)
+    assert [of.result(f"good-{n}")["answer"][1] for n in range(4)] == [f"inside {n}" for n in range(4)]
 
 
 @pytest.mark.covers("D14", "D54", "D58", "X39")

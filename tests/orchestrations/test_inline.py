@@ -6,10 +6,12 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import (
@@ -30,6 +32,9 @@ from holdfast.orchestrations.parts import Parts
 from holdfast.rules.delivery import Unsent
 from holdfast.store.plans import engine, instances
 from holdfast.store.plans.instances import Part
+from holdfast.store.postgres import execute
+from holdfast.store.statement import drive
+from holdfast.telemetry.sheet import Sheet
 from tests.orchestrations.test_on_the_engine import Shop
 from tests.store.state import check_invariants
 
@@ -325,6 +330,32 @@ def test_wishes_timeouts_and_what_has_no_message(shop: Kitchen) -> None:
     assert found["slow"] == ["TimedOut: the handler ran longer than 0.05 s."] * 2
 
 
+def test_failures_for_good_are_counted(shop: Kitchen) -> None:
+    sheet = Sheet()
+
+    @shop.app.orchestration()
+    async def careful(n: int) -> str:
+        try:
+            await shop.fragile.using(retry=RetryPolicy(attempts_max=1))(n)
+        except ActivityFailed as error:
+            return error.category
+        return ""
+
+    async def counted() -> None:
+        shop.app.prepare()
+        try:
+            await shop.app.worker(until_idle=True, sheet=sheet).run()
+        finally:
+            await shop.app.store.aclose()
+
+    shop.fails = 1
+    shop.of.start(careful, 1, id="c")
+    asyncio.run(counted())
+    assert shop.of.result("c") == "infrastructure"
+    found = {(each.name, *each.labels): each.values[0] for each in sheet.read()}
+    assert found["holdfast_activity_failures_total", "infrastructure"] == 1
+
+
 def test_what_is_not_waited_for_any_more_is_stopped(shop: Kitchen) -> None:
     stopped: list[int] = []
 
@@ -356,7 +387,7 @@ def test_cancelling_what_waits_for_an_attempt_takes_its_timer_away(shop: Kitchen
     shop.fails = 1
     shop.of.start(careful, 7, id="c")
     shop.drain()
-    timers = f"select count(*) from {shop.prefix}message where queue = 'holdfast/timer'"
+    timers = f"select count(*) from {shop.prefix}scheduled where queue = 'holdfast/timer'"
     assert shop.query(timers) == [(1,)]
     shop.of.cancel("c")
     shop.drain()
@@ -667,3 +698,58 @@ def test_parts_whose_turn_was_stopped_are_not_stored() -> None:
         assert two.cancelled()
 
     asyncio.run(stopped())
+
+
+def test_one_part_that_the_database_refuses_does_not_harm_the_others() -> None:
+    async def stored() -> list[Any]:
+        class Store:
+            async def arun(self, plan: Any) -> set[str]:
+                query = next(iter(plan))
+                ids = [each["id"] for each in json.loads(query.params["rows"])]
+                if "bad" in ids:
+                    raise ValueError("refused")
+                return set(ids)
+
+        parts = Parts(lambda: Store())  # type: ignore[arg-type,return-value]
+        puts = [parts.put(Part(1, 1, id, 0, 1, 0, "{}")) for id in ("a", "bad", "c")]
+        return await asyncio.gather(*puts, return_exceptions=True)
+
+    first, second, third = asyncio.run(stored())
+    assert (first, third) == (True, True)
+    assert isinstance(second, ValueError)
+
+
+@pytest.mark.one_postgres
+def test_a_part_and_a_take_over_wait_for_each_other(postgres_dsn: str) -> None:
+    """PostgreSQL: whoever takes a run over sees the part, or the part is refused; there is nothing in between."""
+    shop = Kitchen(postgres_dsn)
+    shop.app.store.migrate()
+    shop.of.start(shop.chain, 1, id="c")
+    leased = shop.claim("chain@1")
+    store = shop.app.store
+
+    def part(number: int) -> Any:
+        return instances.store_parts([Part(leased.run, leased.run_epoch, "c", 0, 1, number, "{}")])
+
+    def on(connection: Any) -> Any:
+        return lambda plan: drive(store.bound(plan), lambda statement: execute(connection, statement))
+
+    with psycopg.connect(shop.url) as one, psycopg.connect(shop.url) as two, ThreadPoolExecutor(1) as pool:
+        assert on(one)(part(0)) == {"c"}
+        over = pool.submit(lambda: on(two)(engine.recover(worker=4711)))
+        assert not threading.Event().wait(0.3)
+        assert not over.done(), "the lease cannot end before the part is stored"
+        assert on(one)(engine.renew(4711, [(leased.run, leased.run_epoch)], 30.0)) == (set(), set())
+        one.commit()
+        assert over.result(20) == 1
+        late = pool.submit(lambda: on(one)(part(1)))
+        assert not threading.Event().wait(0.3)
+        assert not late.done(), "nobody knows yet whether the lease ends"
+        two.commit()
+        assert late.result(20) == set()
+        one.commit()
+    assert [row[:2] for row in shop.rows("c")] == [(1, 0)]
+    shop.execute(f"delete from {shop.prefix}journal where id = 'c'")
+    shop.drain()
+    assert shop.of.result("c") == 6
+    shop.app.close()

@@ -596,6 +596,12 @@ def test_turns_and_activities_have_five_attempts_unless_told_otherwise(shop: Sho
     assert (allowed["patient"], allowed["hasty@1"]) == (7, 2)
 
 
+def test_the_first_program_of_the_page_has_15_lines() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "orchestrations.md").read_text()
+    first = page.split("```python run\n")[1].split("```")[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 15
+
+
 def test_the_page_names_what_is_refused() -> None:
     page = (Path(__file__).parents[2] / "docs" / "orchestrations.md").read_text()
     table = page.partition("<!-- refusals -->\n")[2].partition("<!-- end -->")[0]

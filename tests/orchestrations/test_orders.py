@@ -56,7 +56,7 @@ def test_orders_that_would_take_a_message_from_an_instance_are_refused(shop: Sho
 def test_the_timer_of_an_instance_is_not_cancelled(shop: Shop) -> None:
     shop.of.start(declared(shop), id="w")
     shop.drain()
-    ((id,),) = shop.query("select id from {message} where queue = 'holdfast/timer'")
+    ((id,),) = shop.query("select id from {scheduled}")
     with pytest.raises(Refused, match="holdfast orchestrations cancel"):
         shop.app.operations.messages.cancel(id)
     shop.of.signal("w", "end", 7)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Flow, NotFound, UsageError
+from holdfast import Flow, NotFound, OrchestrationFailed, UsageError
 from tests.orchestrations.test_on_the_engine import Shop
 from tests.store.state import check_invariants
 
@@ -214,6 +214,39 @@ def test_a_paused_instance_takes_messages_and_no_other_is_held_up(before: Deploy
     before.app.operations.orchestrations.resume("i")
     before.drain()
     assert before.of.status("i").state == "cancelled"
+    new.forget()
+    new.app.close()
+
+
+def test_a_paused_instance_that_is_cancelled_ends_when_it_is_resumed(before: Deploy) -> None:
+    """Only its code can undo what it did, so a cancellation waits for code that can go on."""
+    new = after(before, another_activity)
+    new.of.signal("i", "end", 1)
+    new.drain()
+    told = new.app.operations.orchestrations.cancel("i")
+    assert told.state == "paused"
+    assert "holdfast orchestrations terminate i" in told.what
+    new.advance(days=1)
+    assert new.of.status("i").state == "paused"
+    before.app.operations.orchestrations.resume("i")
+    before.drain()
+    assert before.of.status("i").state in ("completed", "cancelled"), "in the order of what waited"
+    new.forget()
+    new.app.close()
+
+
+def test_a_paused_instance_is_terminated_at_once_also_after_a_cancellation(before: Deploy) -> None:
+    new = after(before, another_activity)
+    new.of.signal("i", "end", 1)
+    new.drain()
+    new.of.cancel("i", "no longer wanted")
+    new.app.operations.orchestrations.terminate("i", "nobody mends it")
+    new.drain()
+    assert new.of.status("i").state == "terminated"
+    assert new.query("select count(*) from {message}") == [(0,)], "what waited came late"
+    assert new.query("select count(*) from {stream} where halted_by is not null") == [(0,)]
+    with pytest.raises(OrchestrationFailed, match="nobody mends it"):
+        new.of.result("i")
     new.forget()
     new.app.close()
 

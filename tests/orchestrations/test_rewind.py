@@ -245,7 +245,7 @@ def test_timers_are_asked_again_with_their_time(store: Store) -> None:
     store.clock.advance(minutes=30)
     store.operations.rewind("s", "again", to="start")
     store.drain()
-    assert len(store.query("select 1 from {message} where queue = 'holdfast/timer'")) == 1
+    assert len(store.query("select 1 from {scheduled}")) == 1
     store.advance(minutes=29)
     assert store.of.status("s").state == "running"
     store.advance(minutes=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from holdfast import Holdfast, StoreUnavailable
 from holdfast.clock import wall_clock
-from holdfast.orchestrations.journal import decode, merged
+from holdfast.orchestrations.journal import Answered, decode, merged
 from holdfast.orchestrations.outcome import Turn
 from holdfast.orchestrations.turn import Instance, play
 from holdfast.store.plans import instances
@@ -90,6 +91,37 @@ def check_all(lab: Lab, count: int) -> None:
 def test_every_orchestration_ends_and_each_step_is_done_once(lab: Lab) -> None:
     assert storm(lab, 100, seconds=240) >= 3
     check_all(lab, 100)
+
+
+@pytest.mark.faults("storms")
+@pytest.mark.covers("X58")
+def test_inline_activities_are_started_with_what_the_journal_has(lab: Lab) -> None:
+    """Each run of an activity gives another result. None was ever started with one that is not in the journal."""
+    count = 20  # whoever runs when its process is killed is handed out alone after that: so few of them
+    for i in range(count):
+        lab.app().orchestrations.start(storming.links, i, id=f"storm-{i}")
+    process = lab.start(processes=2, target="tests.orchestrations.storming:app")
+    links = lab.folder / "links"
+    for some in (count, 4 * count):  # of ten for each
+        until(lambda some=some: links.exists() and links.read_text().count("\n") >= some, lab.said, 60)
+        for victim in process.children():
+            with_no_process(lambda pid=victim: os.kill(pid, signal.SIGKILL))
+    until(lambda: asked(lab) == (count, 0), lab.said, 120)
+    app = lab.app()
+    recorded: dict[str, list[str]] = {}
+    for i in range(count):
+        id = f"storm-{i}"
+        rows = [
+            decode(id, 0, turn, part, text) for turn, part, text in lab.store.run(instances.journal(id, 0))
+        ]
+        answers = [each.arrival for each in merged(rows) if isinstance(each.arrival, Answered)]
+        assert [each.number for each in answers] == list(range(1, storming.STEPS + 1))
+        recorded[id] = ["", *(json.loads(each.value or "") for each in answers)]
+        assert app.orchestrations.result(id) == recorded[id][-1]
+    notes = [json.loads(line) for line in links.read_text().splitlines()]
+    assert [note for note in notes if recorded[note[0]][note[1]] != note[2]] == []
+    assert len(notes) > count * storming.STEPS, "what ran when its process was killed is repeated"
+    assert lab.query("select count(*) from {dead}") == [(0,)]
 
 
 @pytest.mark.faults("storms")

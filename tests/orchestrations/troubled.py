@@ -49,6 +49,21 @@ async def parent(body: dict[str, Any], flow: Flow) -> dict[str, Any]:
         return told(error)
 
 
+@app.activity(inline=True, retry=AT_ONCE)
+async def inside(body: dict[str, Any]) -> str:
+    note(f"inside {body['n']}")
+    if "act" in body:
+        act(body["act"])
+    return f"inside {body['n']}"
+
+
+@app.orchestration(max_attempts=STARTS_MAX)
+async def inlines(body: dict[str, Any]) -> dict[str, Any]:
+    """Two inline activities; the second one may go wrong."""
+    first = await inside({"n": f"first of {body['n']}"})
+    return {"answer": [first, await inside(body)]}
+
+
 @app.orchestration()
 async def caller(body: dict[str, Any]) -> dict[str, Any]:
     """Waits for an activity and says how it failed."""

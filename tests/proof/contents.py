@@ -12,7 +12,8 @@
     m1 m2 m3                 in queue m, the first two in its stream a, the third in b
     old                      died, came back and is done; its dedupe key is still held
     d1, d2                   dead letters of the streams a and e, which went on; d2 has a dedupe key and was edited
-    t1, t2                   timers for the streams a and b, due a minute later
+    t1, t2                   scheduled into the streams a and b, due a minute later
+    w1, w2                   scheduled without a stream, due a moment after them
     unrouted                 nobody subscribes to its type yet; its stream is a
     schedules                three that are due: k1, k2 (into stream a), k3 (of which most is left out); k4 is paused
     requests                 open: until an hour later, with hooks; due: its deadline has passed and nobody has swept;
@@ -171,6 +172,7 @@ def _loose(box: Box, c: Contents) -> None:
     _send(box, c, "u3", dedupe="u3")
     _send(box, c, "t1", stream="a", delay=120)
     _send(box, c, "t2", stream="b", delay=120)
+    _send(box, c, "w1", "w2", delay=125)
     _send(box, c, "m1", "m2", type="moved", stream="a")
     _send(box, c, "m3", type="moved", stream="b")
     # Another message has the id of m3, in a queue that nobody takes from.

@@ -18,6 +18,7 @@ ID_TAKEN = 12
 
 def broken(before: Tables, after: Tables, results: Sequence[Any], names: Mapping[UUID, str]) -> list[str]:
     named = {str(id): name for id, name in names.items()}
+    before, after = pending(before), pending(after)
     return [
         *order(after, named),
         *leases(after, named),
@@ -26,6 +27,12 @@ def broken(before: Tables, after: Tables, results: Sequence[Any], names: Mapping
         *dedupe(after, named),
         *answers(before, after, results, named),
     ]
+
+
+def pending(tables: Tables) -> Tables:
+    """Scheduled messages beside the others: each must be somewhere, and in one place."""
+    others = ({"head": True, "position": None, "xact": None, **row} for row in tables["scheduled"])
+    return {**tables, "message": [*tables["message"], *others]}
 
 
 def order(after: Tables, named: Mapping[str, str]) -> Iterator[str]:

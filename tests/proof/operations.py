@@ -18,7 +18,7 @@ from holdfast.schedules.defining import define
 from holdfast.schedules.ticker import Ticker
 from holdfast.settings import Settings
 from holdfast.store.plans import dead as dead_letters
-from holdfast.store.plans import engine, operator, queues, schedules
+from holdfast.store.plans import engine, moving, operator, queues, scheduled, schedules
 from holdfast.store.plans.operator import OrderMoved
 from holdfast.store.statement import Plan, Runnable, Statement
 from tests.proof.session import Body, Operation, Quiet, Restart
@@ -262,10 +262,30 @@ def renew(w: World) -> Body:
     return Outcome(note=f"{lost} {cancels}")
 
 
-def fire(w: World) -> Body:
-    """A turn of a worker that fires the timers; it wants nothing else."""
-    whole = Report(w.workers["three"], want=[Want("nobody", 1)], total=1)
-    return (yield from exchange(w, whole, 120))
+def bring(count: int) -> Callable[[World], Body]:
+    """Whoever looks what is due brings it over: into streams a and b, too."""
+
+    def body(w: World) -> Body:
+        brought = yield from w.later(scheduled.bring(count, 10**6), 120)
+        return Outcome(note=str(brought.did))
+
+    return body
+
+
+def moved(make: Callable[[World], Plan[Any]]) -> Callable[[World], Body]:
+    """A scheduled message is moved or cancelled in a transaction of the user's."""
+
+    def body(w: World) -> Body:
+        yield Quiet(f"begin isolation level {RC}")
+        try:
+            yield from make(w)
+        except (Refused, NotFound) as refused:  # it has fallen due meanwhile
+            yield Statement("rollback")
+            return Outcome(note=str(refused))
+        yield Statement("commit")
+        return Outcome()
+
+    return body
 
 
 def tick(w: World) -> Body:
@@ -413,9 +433,12 @@ def operations() -> dict[str, Operation]:
         Operation("report_death", report_death),
         Operation("take_over", take_over, RACE, (*SETTLE, *CLAIM)),
         # the rest
-        Operation("fire", fire, (SAME_ID,), passed=("exchange_claim",)),
-        Operation("fire_settle", fire_settle("a1"), (*RACE, SAME_ID), SETTLE),
-        Operation("fire_settle_other", fire_settle("b1"), (*RACE, SAME_ID), SETTLE),
+        Operation("bring", bring(500), (SAME_ID,)),
+        Operation("bring_two", bring(2), (SAME_ID,)),
+        Operation("move_scheduled", moved(lambda w: moving.move(w.ids["t1"], None, 3600.0))),
+        Operation("move_soon", moved(lambda w: moving.move(w.ids["w1"], None, 30.0))),
+        Operation("cancel_scheduled", moved(lambda w: moving.cancel(w.ids["t1"]))),
+        Operation("cancel_later", moved(lambda w: moving.cancel(w.ids["w1"]))),
         Operation("same_id_timer", same_id("t1")),
         Operation("same_id_unrouted", same_id("unrouted")),
         Operation("same_id_moved", same_id("m1")),
@@ -457,16 +480,6 @@ def hold_key(w: World) -> Body:
     """Somebody holds a dedupe key for a moment, so that those who want several keys stand in between."""
     yield from own(sql("select 1 from holdfast.dedupe where scope = 'fan' and key = 'y1' for update"))
     return Outcome()
-
-
-def fire_settle(name: str) -> Callable[[World], Body]:
-    """A turn that settles and fires timers as well."""
-
-    def body(w: World) -> Body:
-        whole = report(w, "one", *done_(name)(w), want=[Want("nobody", 1)], total=1)
-        return (yield from exchange(w, whole, 120))
-
-    return body
 
 
 def orders() -> list[Operation]:

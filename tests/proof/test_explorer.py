@@ -17,7 +17,7 @@ from tests.proof.operations import operations
 
 CORE = (
     "publish", "insert", "transaction_ba_rr", "claim_runs", "done_move", "emit_b", "emit_a", "aside", "dead_halt",
-    "complete_rr", "renew", "recover", "take_over", "fire_settle", "adopt", "prune_streams", "order_redrive_halted",
+    "complete_rr", "renew", "recover", "take_over", "bring", "adopt", "prune_streams", "order_redrive_halted",
     "order_set_aside_free", "publish_last", "done_last", "transaction", "transaction_last",
 )  # fmt: skip
 ALL = tuple(operations())
@@ -74,11 +74,32 @@ def test_a_tick_beside_something_else(explored: Any, other: str) -> None:
     explored.check(("tick", other), preemptions=1)
 
 
+# --- Scheduled messages -----------------------------------------------------------------------------------------------
+
+BRINGS = (
+    "bring",
+    "bring_two",
+    "move_scheduled",
+    "move_soon",
+    "cancel_scheduled",
+    "cancel_later",
+    "publish_two",
+    "emit_a",
+)
+
+
+@pytest.mark.covers("X62")
+@pytest.mark.one_postgres
+@pytest.mark.parametrize("other", BRINGS)
+def test_what_is_due_is_brought_over_beside_something_else(explored: Any, other: str) -> None:
+    """Two workers at once, or one beside who moves or cancels: each is once somewhere, and nobody waits in a circle."""
+    for one in ("bring", "bring_two"):
+        explored.check((one, other), preemptions=1)
+
+
 # --- What was found ---------------------------------------------------------------------------------------------------
 
 FOUND = {
-    # A turn that settles one stream and fires a timer into another took their rows in two statements.
-    "timers are placed with what is settled": ("fire_settle", "fire_settle_other", "publish_two", "transaction_ab"),
     # A handler that publishes in its own transaction and completes in it took the rows in two statements as well.
     "what a handler published is placed with what it completes": (
         "complete_publish", "complete_publish_back", "publish_two", "transaction_ab", "transaction_ba_rr",
@@ -100,7 +121,7 @@ FOUND = {
     # A key with a scope of its own is one key for messages of any type, and for dead letters from the start.
     "keys with a scope": ("publish_scoped", "publish_scoped_back", "bear"),
     # A timer, an unrouted message or one that is moved whose id another message had was deleted, or failed the turn.
-    "two messages with one id": ("fire", "fire_settle", "same_id_timer"),
+    "two messages with one id": ("bring", "bring_two", "same_id_timer"),
     "an adopted message with the id of another": ("adopt", "same_id_unrouted"),
     "a moved message with the id of another": ("order_move", "same_id_moved"),
 }  # fmt: skip
@@ -125,7 +146,8 @@ SORTED = (
     ("publish_two", "transaction_ab"),
     ("emit_b", "emit_a"),
     ("complete_publish", "complete_publish_back"),
-    ("fire_settle", "fire_settle_other"),
+    ("bring", "transaction_ba"),
+    ("bring", "emit_a"),
 )
 
 
@@ -144,7 +166,8 @@ TRIPLES = (
     ("done", "take_over", "renew"),
     ("complete_rr", "take_over", "publish"),
     ("emit_b", "emit_a", "transaction_ba"),
-    ("fire_settle", "fire_settle_other", "adopt"),
+    ("bring", "bring_two", "adopt"),
+    ("bring", "move_scheduled", "cancel_later"),
     ("publish_keys", "publish_keys_back", "emit_key"),
     ("publish_new", "transaction_new_rr", "prune_streams"),
     ("order_redrive_halted", "order_resume", "publish_halted"),

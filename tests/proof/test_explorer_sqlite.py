@@ -31,10 +31,10 @@ from tests.store import state
 from tests.store.box import Box, done
 
 Step = Callable[[Hands], Any]
-TABLES = ("message", "stream", "lease", "dead", "dedupe", "history")
+TABLES = ("message", "scheduled", "stream", "lease", "dead", "dedupe", "history")
 CORE = (
     "publish", "publish_keys", "publish_in_transaction", "claim", "done_run", "done_move", "done_emit", "again",
-    "aside", "dead_halt", "complete", "fire_timers", "recover", "report_death", "take_over", "subscribe",
+    "aside", "dead_halt", "complete", "bring", "recover", "report_death", "take_over", "subscribe",
     "order_cancel_lapsed", "order_set_aside", "order_resume", "redrive_many", "prune_streams",
 )  # fmt: skip
 
@@ -111,14 +111,18 @@ class Serial:
             store.close()
 
     def broken(self, after: dict[str, list[state.Row]]) -> Iterator[str]:
-        rows = [row for name in ("message", "dead", "history") for row in after[name]]
+        rows = [row for name in ("message", "scheduled", "dead", "history") for row in after[name]]
         # Another message that came in with the same id is kept as a dead letter beside it (X61).
         where = Counter((row.id, row.queue) for row in rows if getattr(row, "reason", None) != ID_TAKEN)
         ids = {row.id for row in rows}
         yield from (f"{key} is in {count} places" for key, count in where.items() if count > 1)
-        then = {(row.id, row.queue): row.epoch for name in ("message", "dead") for row in self.before[name]}
+        then = {
+            (row.id, row.queue): row.epoch
+            for name in ("message", "scheduled", "dead")
+            for row in self.before[name]
+        }
         yield from (f"{self.contents.names[id]} is lost" for id, _ in then if id not in ids)
-        for row in (*after["message"], *after["dead"]):
+        for row in (*after["message"], *after["scheduled"], *after["dead"]):
             if row.epoch < then.get((row.id, row.queue), 0):
                 yield f"the epoch of {self.contents.names[row.id]} fell"
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, InvalidMessage, Refused
 from holdfast.model.request import TIMEOUT, Happening, RequestState
 from holdfast.operations import Filter
 from holdfast.requests import Request
 from holdfast.requests.hooks import hook_id
 from holdfast.requests.sweeping import step
 from holdfast.rules.rhythm import LOOKS_EVERY
+from holdfast.store.plans import requests as plans
 from tests.requests.desk import Desk
 from tests.requests.desk import desk as made
 
@@ -86,6 +87,22 @@ def test_a_row_that_cannot_be_read_does_not_hold_up_the_others(sqlite_path: Path
     app.operations.doctor()
     assert app.operations.requests.list()
     app.close()
+
+
+def test_a_deadline_is_at_most_ten_years_ahead(desk: Desk) -> None:
+    """At the end of the calendar nobody can say what comes after it, so such a row, if there is one, waits alone."""
+    app, last = desk.app, datetime.max.replace(tzinfo=UTC)
+    app.prepare()
+    with pytest.raises(InvalidMessage, match="more than ten years ahead"):
+        app.request(desk.grading, 1, deadline=last)
+    far = app.request(desk.grading, 1, deadline=desk.clock.instant + timedelta(days=3660)).id
+    with pytest.raises(Refused, match="more than ten years ahead"):
+        app.requests.extend(far, timedelta(days=1))
+    app.store.run(plans.extend(far, last, None, last))
+    sweep = step(lambda: app.store, app.requests.pen)
+    assert sweep() == (0, desk.clock.instant, None, ())
+    with pytest.raises(Refused, match="more than ten years ahead"):
+        app.requests.extend(far, timedelta(days=1))
 
 
 @pytest.mark.covers("X61")

@@ -29,7 +29,7 @@ from holdfast.rules.delivery import Ending
 from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.retry import RetryPolicy, policy
 from holdfast.store import SqliteStore, Store
-from holdfast.store.plans import engine
+from holdfast.store.plans import engine, scheduled
 from holdfast.store.recognise import recognise
 from tests.store import state
 from tests.store.state import Row
@@ -110,7 +110,13 @@ class Box:
 
     def exchange(self, *settlements: Settlement, worker: str = "one", **report: Any) -> Batch:
         whole = Report(self.worker(worker), settlements, **report)
+        if whole.want:
+            self.bring()
         return self.store.run(engine.exchange(whole))
+
+    def bring(self, count: int = 500, size: int = 8 * 1024 * 1024) -> int:
+        """What the tick of a worker's turn does: bring over what is due. Answers how many."""
+        return self.store.run(scheduled.bring(count, size)).did
 
     def turn(
         self, *settlements: Settlement, queues: Sequence[str] = (QUEUE,), heads: int = 100, **report: Any
@@ -158,7 +164,8 @@ class Box:
         return state.query(self.store, text, **params)
 
     def messages(self, queue: str | None = None) -> list[Row]:
-        return [m for m in state.read(self.store, "message") if queue is None or m.queue == queue]
+        """Everything that is pending, scheduled or not."""
+        return [m for m in state.read(self.store, "pending") if queue is None or m.queue == queue]
 
     def message(self, id: UUID, queue: str = QUEUE) -> Row:
         (found,) = [m for m in self.messages(queue) if m.id == id]

@@ -63,7 +63,7 @@ def migrated_database(version: str) -> tuple[PostgresStore, str]:
 
 def postgres_box(version: str) -> Box:
     store, dsn = migrated_database(version)
-    emptied = ", ".join(f"{name}_ as (delete from {{{name}}})" for name in COLUMNS)
+    emptied = ", ".join(f"{name}_ as (delete from {{{name}}})" for name in COLUMNS if name != "pending")
     query(store, f"with {emptied} select 1")
     store.clock = clock = MovableClock()
     return Box(store, clock, dsn)

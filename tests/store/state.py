@@ -21,6 +21,10 @@ _PARKED_MICROS = 9_223_372_036_854_775_807
 COLUMNS = {
     "message": "seq id queue type body stream position subject headers status epoch attempts failures vanished refunds "
     "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
+    "pending": "seq id queue type body stream position subject headers status epoch attempts failures vanished refunds "
+    "redrives reason head dedupe target errors xact claimable_at created_at due_at deadline",
+    "scheduled": "seq id queue type body stream subject headers status epoch dedupe target claimable_at created_at "
+    "due_at deadline",
     "lease": "seq epoch worker run_end cancel until progress",
     "stream": "queue name open halted_by halted_at last",
     "queue": "name paused_at",
@@ -152,7 +156,9 @@ def _value(name: str, column: str, value: Any) -> Any:
 
 def check_invariants(store: Store) -> None:
     """Fails with everything that is wrong."""
-    faults = list(broken_invariants(read_all(store, "message", "stream", "lease", "dead", "dedupe")))
+    faults = list(
+        broken_invariants(read_all(store, "message", "scheduled", "stream", "lease", "dead", "dedupe"))
+    )
     assert not faults, "\n".join(faults)
 
 
@@ -161,7 +167,9 @@ def broken_invariants(tables: dict[str, list[Row]]) -> Iterator[str]:
     yield from _broken_messages(messages)
     yield from _broken_order(messages, tables["stream"])
     yield from _broken_leases(messages, tables["lease"])
-    yield from _broken_ends(messages, tables["dead"], tables["dedupe"])
+    scheduled = tables.get("scheduled", [])
+    yield from _broken_scheduled(messages, scheduled)
+    yield from _broken_ends(messages + scheduled, tables["dead"], tables["dedupe"])
 
 
 def _broken_messages(messages: list[Row]) -> Iterator[str]:
@@ -174,6 +182,14 @@ def _broken_messages(messages: list[Row]) -> Iterator[str]:
             yield f"{m.id} in {m.queue} was left without a place, out of the order and yet no head: nobody can claim it"
         if min(m.attempts, m.failures, m.vanished, m.refunds, m.epoch) < 0:
             yield f"{m.id} in {m.queue} has a counter below zero"
+
+
+def _broken_scheduled(messages: list[Row], scheduled: list[Row]) -> Iterator[str]:
+    for seq in {m.seq for m in messages} & {s.seq for s in scheduled}:
+        yield f"number {seq} is both a message's and a scheduled one's"
+    for m in messages:
+        if m.queue == "holdfast/timer":
+            yield f"{m.id} waits for its time in `message`, from where nobody brings it over"
 
 
 def _broken_order(messages: list[Row], streams: list[Row]) -> Iterator[str]:

@@ -29,6 +29,11 @@ KEYS = """
 insert into holdfast.dedupe (scope, key, id, kept, ended_at)
 select 's', n::text, gen_random_uuid(), 60, now() + n * interval '1 hour' from generate_series(1, 3000) n
 """
+SCHEDULED = """
+insert into holdfast.scheduled (type, body, queue, id, claimable_at, created_at)
+select 't', '{}', 'q' || n % 3, gen_random_uuid(), now() + (n - 1500) * interval '1 hour', now()
+  from generate_series(1, 3000) n
+"""
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -46,6 +51,9 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
         ("alerts/alert_take", {"until": LATER}, "try_at <= ", 1),
         ("queries/op_retrying", {"queue": "q"}, "claimable_at > ", 1),
         ("queues/op_prune_windows", {"limit": 10}, "ended_at < ", 1),
+        ("scheduled/scheduled_first", {"since": LATER}, "claimable_at >= ", 1),
+        ("counting/scheduled_capped", {"cap": 10}, "claimable_at <= (InitPlan", 2),
+        ("alerts/alert_scheduled", {"before": LATER, "limit": 10}, "claimable_at <= (InitPlan", 1),
     ],
 )
 def test_the_time_is_searched_for(
@@ -57,7 +65,7 @@ def test_the_time_is_searched_for(
     made = compile(load("postgres", (name,)), "pyformat")
     with psycopg.connect(postgres_dsn, autocommit=True) as db:
         db.execute("set session_replication_role = replica")  # no triggers: the rows are as they are given
-        for rows in (MESSAGES, NEWS, KEYS):
+        for rows in (MESSAGES, NEWS, KEYS, SCHEDULED):
             db.execute(rows.encode())
         db.execute("analyze")
         db.execute("set enable_seqscan = off")  # which is cheaper only because the tables are small here

@@ -296,86 +296,13 @@ def test_a_number_that_a_file_brought_is_not_used_again(box: Box) -> None:
 
 
 @pytest.mark.covers("X62")
-@pytest.mark.parametrize("way", ["timer", "adopted"])
-def test_an_error_history_that_is_none_stops_nobody(tmp_path: Path, way: str) -> None:
+def test_an_error_history_that_is_none_stops_nobody(tmp_path: Path) -> None:
     """SQLite keeps any text there, and every exchange failed with "malformed JSON"."""
     box = sqlite_box(tmp_path / "holdfast.db")
-    box.publish(new("odd", id=X, type="odd", stream="s", delay=60.0 if way == "timer" else None))
+    box.publish(new("odd", id=X, type="odd", stream="s"))
     box.query("update holdfast_message set errors = 'none'")
     box.publish(new("pending", id=X, queue=QUEUE))
     box.subscribe(QUEUE, "odd")
-    box.pass_time(seconds=60)
     assert names(box.turn().work) == ["pending"]
     assert [(d.body, d.reason) for d in box.read("dead")] == [('"odd"', 12)]
     box.store.close()
-
-
-# --- Timers fired together --------------------------------------------------------------------------------------------
-
-LARGE = "x" * 700_000
-
-
-def test_timers_are_fired_within_bytes_and_the_rest_at_once(box: Box) -> None:
-    """All bodies that fell due together were one JSON value, and beyond 1 GB every exchange failed for ever."""
-    for n in range(5):
-        box.send(LARGE + str(n), stream=f"s{n}", delay=60.0)
-    box.pass_time(seconds=60)
-    batch = box.turn(bytes_max=1, heads=1, peek=True)
-    assert [m.queue for m in box.messages()].count(QUEUE) == 2
-    assert batch.next_due == box.now
-    batch = box.turn(bytes_max=1, heads=1, peek=True)
-    assert [m.queue for m in box.messages()].count(QUEUE) == 4
-    batch = box.turn(bytes_max=1, heads=1, peek=True)
-    assert [m.queue for m in box.messages()].count(QUEUE) == 5
-    assert batch.next_due is None
-    assert [m.body[-2] for m in box.messages()] == ["0", "1", "2", "3", "4"]
-
-
-def test_a_timer_larger_than_all_room_fires_alone(box: Box) -> None:
-    box.send('"' * 1_500_000, stream="a", delay=60.0)
-    box.send("small", stream="b", delay=60.0)
-    box.pass_time(seconds=60)
-    box.turn(bytes_max=1, heads=1)
-    assert [m.queue for m in box.messages()].count(QUEUE) == 1
-    box.turn(bytes_max=1, heads=1)
-    assert [m.queue for m in box.messages()].count(QUEUE) == 2
-
-
-@pytest.mark.parametrize("queues", [1, 5])
-def test_timers_are_fired_within_bytes_of_all_their_queues(pg_box: Box, queues: int) -> None:
-    """A body counts once for each queue: those of all queues are one value, and beyond 1 GB every exchange failed."""
-    box = pg_box
-    for n in range(1, queues):
-        box.subscribe(f"q{n}", "order.*")
-    for n in range(10):
-        box.send("x" * 998, stream=f"s{n}", delay=60.0)
-    box.pass_time(seconds=60)
-    asked = "select cardinality(f.drafts), f.more from holdfast.fire_timers(500, 10000, :large, :now) f"
-    assert box.query(asked, now=box.now, large=10000) == [(10, queues > 1)]
-    if queues > 1:  # one for all queues is more than three times what one value may be
-        assert box.query(asked, now=box.now, large=1600) == [(None, True)]
-        assert [d.reason for d in box.read("dead")] == [11] * 10
-
-
-def test_a_timer_that_no_value_can_hold_stops_nobody(pg_box: Box) -> None:
-    """PostgreSQL's values end at 1 GB; the limit is lowered here."""
-    box = pg_box
-    box.subscribe("ledger", "order.*")
-    box.send("x" * 3000, stream="s", delay=60.0)
-    box.send("y" * 3000, stream="s", delay=60.0, queue="ledger")
-    nobody = box.send("z" * 3000, type="unknown", stream="s", delay=60.0)
-    box.send("small", stream="s", delay=60.0)
-    box.pass_time(seconds=60)
-    drafts = box.query(
-        "select cardinality(f.drafts), f.more from holdfast.fire_timers(500, 1000000, 2000, :now) f",
-        now=box.now,
-    )
-    assert drafts == [(2, False)]
-    assert sorted((d.queue, d.body[1], d.reason) for d in box.read("dead")) == [
-        ("ledger", "x", 11),
-        ("ledger", "y", 11),
-        (QUEUE, "x", 11),
-    ]
-    (parked,) = box.messages()
-    assert (parked.id, parked.reason, parked.errors[-1]["reason"]) == (nobody, 11, 11)
-    assert box.turn(peek=True).next_due is None

@@ -48,6 +48,7 @@ INLINED = {
     "covers",
     "dedupe_scope",
     "drafts",
+    "is_later",
     "route",
 }  # they become part of the statement that calls them: a setting would prevent it
 STORE = Path(migrate.__file__).parent
@@ -302,6 +303,7 @@ def test_the_engine_calls_none_of_it(victim: Callable[[str], PostgresStore], pos
     store.check()
     box = Box(store, store.clock, store.url)
     everything(box)
+    plain_later(box)
     operate(box)
     turn(box)
     by_sql(box)
@@ -318,6 +320,15 @@ def test_the_engine_calls_none_of_it(victim: Callable[[str], PostgresStore], pos
         )
         assert expected - called == set()
         look_at_all(db)
+
+
+def plain_later(box: Box) -> None:
+    """A plain INSERT of something that is due later."""
+    box.query(
+        "insert into {message} (type, body, due_at)"
+        " values ('order.placed', '1', pg_catalog.clock_timestamp() operator(pg_catalog.+) interval '1 hour')"
+    )
+    box.query("delete from {scheduled} where body operator(pg_catalog.=) '1'")
 
 
 def turn(box: Box) -> None:

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from ..operations import Operations
 
 app = typer.Typer(
-    help="Alerts: which are raised and who got them; check from outside; test the sinks.",
+    help="Alerts: which are raised. Check from outside, test the sinks.",
     no_args_is_help=True,
 )
 
 
 @command(app, "list")
 def list_(target: NamedTarget, limit: Limit = 20) -> None:
-    """Alerts that are raised now, and the last news with what became of it."""
+    """Alerts that are raised now, and the last news.
+
+    With what became of it."""
     with target.operations() as found:
         at, raised, news = found.now(), found.alerts.raised(), found.alerts.news(limit=limit)
     if target.json:

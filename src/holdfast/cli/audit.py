@@ -33,7 +33,9 @@ def audit(
     queue: Queue = None,
     limit: Limit = 50,
 ) -> None:
-    """What operators did: who, when, what, on what, before and after, and why. The newest first."""
+    """Show what operators did, the newest first.
+
+    Who, when, what, on what, before and after, and why."""
     when = moment(since, "--since")
     with target.operations() as found:
         about = None if on is None else whole(found, on)

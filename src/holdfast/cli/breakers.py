@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..operations import BreakerState
 
 app = typer.Typer(
-    help="Breakers: which dependencies are not called now, and why; open and close them by hand.",
+    help="Breakers: which are open, and why; open, close them.",
     no_args_is_help=True,
 )
 

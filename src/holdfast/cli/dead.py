@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..operations import Group
 
 app = typer.Typer(
-    help="Dead letters: show, redrive, edit, hold, discard them; export, import and archive them.",
+    help="Dead letters: show, redrive, edit, discard, archive.",
     no_args_is_help=True,
 )
 
@@ -131,7 +131,9 @@ def redrive(
         str | None, typer.Option("--over", help="Spread evenly over this time, such as 10m.")
     ] = None,
 ) -> None:
-    """Redrive dead letters: one, some, or all that match, in the order of their old positions."""
+    """Redrive dead letters: one, some, or all that match.
+
+    In the order of their old positions."""
     if ids and (filter.is_more_than_a_queue or all):
         raise UsageError("Give an ID or a filter, not both; --queue goes with either.")
     if not ids and filter.made().is_empty and not all:
@@ -215,7 +217,9 @@ def edit(
 def hold(
     id: Id, why: Why, change: Change, target: Target, queue: Queue = None, number: Number = None
 ) -> None:
-    """Keep a dead letter: no filter or policy redrives it, and it is not archived."""
+    """Keep a dead letter here.
+
+    No filter or policy redrives it, and it is not archived."""
     with target.operations(change.by) as found:
         message = meant(found, id)
         changes(found.dead.hold(message, why, queue=queue, number=number), target.json)
@@ -288,7 +292,9 @@ def import_(
     target: Target,
     force: Force = False,
 ) -> None:
-    """Store the dead letters of a file, except those that are here already and those that have ended since."""
+    """Store the dead letters of a file.
+
+    Except those that are here already and those that have ended since."""
     with target.operations(change.by) as found, show.counting("importing", target.json) as progress:
         if file == "-":
             done = found.files.load(sys.stdin.buffer, force=force, progress=progress)
@@ -317,7 +323,9 @@ def archive(
     target: Target,
     listed: Annotated[bool, typer.Option("--list", help="Only list the files of the archive.")] = False,
 ) -> None:
-    """Archive the dead letters that are too old or too many now; housekeeping also does it by itself."""
+    """Archive dead letters that are too old or too many.
+
+    Housekeeping also does it by itself."""
     with target.operations(change.by) as found:
         if listed:
             names = found.files.names()
@@ -347,7 +355,9 @@ def restore(
     target: Target,
     force: Force = False,
 ) -> None:
-    """Bring back the dead letters of a file of the archive, except those that have ended since."""
+    """Bring back the dead letters of an archived file.
+
+    Except those that have ended since."""
     with target.operations(change.by) as found, show.counting("restoring", target.json) as progress:
         done = found.files.restore(file, force=force, progress=progress)
     tell_imported(done, target.json)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ..operations import Endpoints, EndpointState, Operations, Tried
 
 destinations = typer.Typer(
-    help="Destinations: where messages are sent; which workers are connected, and what waits.",
+    help="Destinations: where messages are sent. Which workers are connected, and what waits.",
     no_args_is_help=True,
 )
 inboxes = typer.Typer(
-    help="Inboxes: where messages are received from; which workers are connected.", no_args_is_help=True
+    help="Inboxes: where messages are received from. Which workers are connected.", no_args_is_help=True
 )
 
 Destination = Annotated[
@@ -37,7 +37,7 @@ PauseWhy = Annotated[str | None, typer.Option("--why", help="Shown by `show`, `w
 
 @command(destinations, "list")
 def list_destinations(target: Target) -> None:
-    """Every destination: how many workers are connected, why not, what waits."""
+    """Every destination: who is connected, what waits."""
     with target.operations() as found:
         _list(found, found.destinations, target.json)
 

@@ -26,7 +26,9 @@ def grants(
         str | None, typer.Option("--viewer", metavar="ROLE", help="Reads everything, changes nothing.")
     ] = None,
 ) -> None:
-    """Print the script that gives roles their rights: for those that are named, or for all four with usual names."""
+    """Print the SQL that gives roles their rights.
+
+    For those that are named, or for all four with usual names."""
     from ..errors import UsageError
     from ..store.grants import script
 

@@ -29,7 +29,9 @@ def new(
 
 @command(app, "list")
 def list_(target: Target) -> None:
-    """The keys of this process, and how many stored bodies each one has sealed. Reads every body."""
+    """The keys of this process, and what each has sealed.
+
+    Reads every stored body."""
     with target.operations() as found:
         names, counts = found.keys.names, found.keys.counts()
     kinds = ("pending", "dead", "edited", "events")

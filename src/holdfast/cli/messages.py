@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..operations import Content, EndedMessage, Operations
 
 app = typer.Typer(
-    help="Messages: find, show, retry, park, cancel them; which were late, which are stuck.",
+    help="Messages: find, show, retry, park, cancel them.",
     no_args_is_help=True,
 )
 
@@ -49,7 +49,9 @@ def list_(
         typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most: else 50, with --ended 100."),
     ] = None,
 ) -> None:
-    """Pending messages, the newest first; with --ended those that have ended."""
+    """Pending messages, the newest first.
+
+    With --ended those that have ended."""
     if ended:
         if oldest and late is not None:
             raise UsageError("--late shows the latest first: --oldest does not go with it.")
@@ -132,7 +134,9 @@ def stuck(
     queue: Queue = None,
     limit: Limit = 50,
 ) -> None:
-    """Messages that were due long ago and are neither handled nor in hand, the oldest first."""
+    """Messages that were due long ago, the oldest first.
+
+    They are neither handled nor in the hands of a worker."""
     length = seconds(older)
     with target.operations() as found:
         listed = found.messages.stuck(older=length, queue=queue, limit=limit)
@@ -184,7 +188,9 @@ def _show_late(lines: list[EndedMessage], at: datetime) -> None:
 
 @command(app, "show")
 def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
-    """Everything about a message, in all its queues: counters, errors, headers, body."""
+    """Everything about a message, in all its queues.
+
+    Its counters, errors, headers and body."""
     with target.operations() as found:
         dossier = found.messages.show(meant(found, id))
         pending = [
@@ -276,7 +282,9 @@ def retry(
     reset: Annotated[bool, typer.Option("--reset", help="Set all counters to 0 and clear Failed.")] = False,
     why: Why = None,
 ) -> None:
-    """Make a message claimable now, or all that match and wait for a retry or are parked."""
+    """Make a message claimable now, or all that match.
+
+    Of those that match: the ones that wait for a retry or are parked."""
     if id is not None:
         if filter.is_more_than_a_queue or all:
             raise UsageError("Give an ID or a filter, not both; --queue goes with either.")

@@ -20,9 +20,7 @@ from .target import Change, NamedTarget, Target
 if TYPE_CHECKING:
     from ..operations import FlowCheck, InstanceDossier, InstanceState, RewoundInstance, Told
 
-app = typer.Typer(
-    help="Orchestrations: find instances, look into them, signal, cancel.", no_args_is_help=True
-)
+app = typer.Typer(help="Orchestrations: find, show, signal, cancel instances.", no_args_is_help=True)
 
 Instance = Annotated[
     str,
@@ -146,7 +144,9 @@ def show_(
     execution: Execution = None,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Steps that are drawn.")] = 40,
 ) -> None:
-    """An instance: its state, its steps as a timeline, and what it waits for."""
+    """An instance: its state and its steps as a timeline.
+
+    And what it waits for."""
     with target.operations() as found:
         at = found.now()
         dossier = found.orchestrations.show(found.orchestrations.named(instance), execution=execution)
@@ -199,7 +199,7 @@ def journal(
     reveal: Reveal = False,
     limit: Limit = 200,
 ) -> None:
-    """What reached an instance, and what its code asked for because of it."""
+    """What reached an instance, and what it asked for."""
     with target.operations() as found:
         id = found.orchestrations.named(instance)
         lines = found.orchestrations.lines(id, execution=execution, reveal=reveal)[:limit]
@@ -257,14 +257,14 @@ Because = Annotated[str, typer.Option("--why", help="Kept with the instance and 
 
 @command(app)
 def suspend(instance: Instance, why: Because, change: Change, target: Target) -> None:
-    """Hold an instance: it does nothing more until it is resumed, and loses nothing."""
+    """Hold an instance until it is resumed. It loses nothing."""
     with target.operations(change.by) as found:
         told(found.orchestrations.suspend(found.orchestrations.named(instance), why), target.json)
 
 
 @command(app)
 def resume(instance: Instance, change: Change, target: Target, why: Why = None) -> None:
-    """Let an instance go on that is suspended, or paused because its code had changed."""
+    """Let a suspended or paused instance go on."""
     with target.operations(change.by) as found:
         told(found.orchestrations.resume(found.orchestrations.named(instance), why=why), target.json)
 
@@ -296,7 +296,10 @@ def rewind(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
 ) -> None:
-    """Go back to an earlier step and go on from there, also after the end. Shows first which effects may repeat."""
+    """Go back to an earlier step and go on from there.
+
+    Also after the end. Shows first which effects may repeat.
+    """
     with target.operations(change.by) as found:
         of = found.orchestrations
         id = of.named(instance)
@@ -367,7 +370,7 @@ def check(
         int, typer.Option("--limit", "-l", min=1, help="Instances whose difference is shown.")
     ] = 10,
 ) -> None:
-    """Would the code here go on with the instances in the database? Replays them in memory and changes nothing.
+    """Check whether this code can go on with what runs. Replays them in memory and changes nothing.
 
     Exit code 3 if some instance would be paused or has a version that the code does not have.
     """

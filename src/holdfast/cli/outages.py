@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..operations import Outage
 
 app = typer.Typer(
-    help="Outages: since when nobody worked, how many messages were late, when they were handled.",
+    help="Outages: when nobody worked, and how late messages were.",
     no_args_is_help=True,
 )
 
@@ -57,7 +57,9 @@ def show_(
     number: Annotated[int, typer.Argument(metavar="NUMBER", help="The number of the outage.", min=1)],
     target: Target,
 ) -> None:
-    """One outage: since when, how many, how late, how fast they were handled."""
+    """One outage: since when, how many were late.
+
+    How late, and how fast they were handled."""
     with target.operations() as found:
         each = found.outages.show(number)
     if target.json:

@@ -31,7 +31,9 @@ def status(
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 3 if something is unhealthy.")] = False,
 ) -> None:
-    """What is wrong and what to do next; queues, workers, breakers, frequent errors, what is blocked or dead."""
+    """Show what is wrong and what to do next.
+
+    Then queues, workers, breakers, frequent errors, what is blocked or dead."""
     if watch and (target.json or check):
         raise UsageError("--watch goes on until it is stopped; --json and --check answer once.")
     with target.operations() as found:
@@ -241,7 +243,9 @@ def why(
         bool, typer.Option("--verbose", help="With the last traceback, if it failed.")
     ] = False,
 ) -> None:
-    """Why a message, a request or an instance of an orchestration is where it is: what it waits for, in sentences."""
+    """Say why a message is where it is, in sentences.
+
+    Also a request, or an instance of an orchestration: what it waits for."""
     with target.operations() as found:
         sentences, traces, asked = found.why_instance(id), [], id
         if not sentences:

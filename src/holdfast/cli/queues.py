@@ -16,9 +16,7 @@ from .target import Change, Target
 if TYPE_CHECKING:
     from ..operations import Emptied
 
-app = typer.Typer(
-    help="Queues: how deep they are, who takes from them; pause, move, drop them.", no_args_is_help=True
-)
+app = typer.Typer(help="Queues: how deep they are; pause, move, drop them.", no_args_is_help=True)
 
 
 @command(app, "list")
@@ -81,7 +79,9 @@ def move(
     target: Target,
     why: Why = None,
 ) -> None:
-    """Move all pending messages to another queue, each stream in its order, and unsubscribe the first."""
+    """Move all pending messages to another queue.
+
+    Each stream in its order. The first queue is unsubscribed."""
     show.confirm(f"Move everything pending in queue {queue} to {to}, and unsubscribe {queue}?", change.yes)
     with target.operations(change.by) as found, show.counting("moving", target.json) as progress:
         done = found.queues.move(queue, to, why=why, progress=progress)

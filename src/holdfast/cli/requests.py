@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..operations import Operations, RequestLine, RequestResult
 
 app = typer.Typer(
-    help="Requests with deadlines: which wait, which failed, late results; resolve, extend, accept, cancel.",
+    help="Requests with deadlines: which wait, which failed. Resolve, extend, accept, cancel.",
     no_args_is_help=True,
 )
 
@@ -49,7 +49,9 @@ def list_(
     ] = False,
     limit: Limit = 50,
 ) -> None:
-    """Requests: the open ones that need something next first, then those that ended last."""
+    """Requests, open ones first.
+
+    Of the open ones those that must be answered next, then those that ended last."""
     with target.operations() as found:
         wanted = None if state is None else state.value
         at = found.now()
@@ -80,7 +82,7 @@ def state_of(line: RequestLine) -> str:
 
 @command(app, "show")
 def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
-    """Everything about a request: its times, its body, and every result that came."""
+    """Everything about a request, with every result."""
     with target.operations() as found:
         at, dossier = found.now(), found.requests.show(meant(found, id), reveal=reveal)
     if target.json:

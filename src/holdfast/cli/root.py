@@ -57,7 +57,7 @@ class Root(TyperGroup):
 app = typer.Typer(
     cls=Root,
     name="holdfast",
-    help="Transactional outbox and job queue on SQLite or PostgreSQL: workers, retries, dead letters.",
+    help="Transactional outbox, job queue, schedules and workflows on SQLite or PostgreSQL.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -71,7 +71,7 @@ EPILOG = "The database: -a MODULE:APP or HOLDFAST_APP, --url URL or HOLDFAST_DAT
 def root(
     version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
 ) -> None:
-    """Transactional outbox and job queue on SQLite or PostgreSQL: workers, retries, dead letters."""
+    """Transactional outbox, job queue, schedules and workflows on SQLite or PostgreSQL."""
     if version:
         from .. import __version__
 

@@ -28,7 +28,9 @@ def demo(
         ),
     ] = "shop",
 ) -> None:
-    """A shop, its workers and a killer, on the embedded default, to the end, with the proof printed."""
+    """Run a shop whose workers are killed, and print the proof.
+
+    It runs to its end, on SQLite, and counts from the database that nothing was lost."""
     from rich.console import Console
 
     from ..demo import downtime, orchestrating, outage, run, services
@@ -46,7 +48,7 @@ def demo(
 
 
 def init(target: NamedTarget, change: Change) -> None:
-    """Create the tables that Holdfast needs. A missing SQLite file is created."""
+    """Create the tables. A missing SQLite file is created, too."""
     _migrate(target)
 
 
@@ -107,7 +109,9 @@ def repair(
     ] = False,
     why: Annotated[str | None, typer.Option("--why", help="The reason, for the audit.")] = None,
 ) -> None:
-    """After a switch-over or a restore: raise the sequences that are behind what is stored. Never lowers one."""
+    """Raise sequences after a switch-over or a restore.
+
+    Those that are behind what is stored; none is lowered."""
     with target.operations(change.by) as found:
         done = found.repair(leap=leap, why=why)
     if target.json:
@@ -175,7 +179,9 @@ def worker(
     json: Annotated[bool, typer.Option("--json", help="With --until-idle: the summary as JSON.")] = False,
     app: AppOption = None,
 ) -> None:
-    """Run the handlers of an application until it is stopped, or with --until-idle until nothing is due."""
+    """Run the handlers of an application.
+
+    Until it is stopped, or with --until-idle until nothing is due."""
     if json and not until_idle:
         raise UsageError("--json goes with --until-idle, whose answer is the summary; logs: --log json.")
     if until_idle and (processes > 1 or metrics is not None):

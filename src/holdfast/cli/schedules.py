@@ -51,7 +51,9 @@ def list_(target: Target, prefix: Prefix = None, state: State = None, limit: Lim
 
 @command(app, "show")
 def show_(name: Name, target: Target, count: Count = 5) -> None:
-    """One schedule: its rule, what comes next, and what was left out and why."""
+    """One schedule: its rule, and what comes next.
+
+    And what was left out, and why."""
     with target.operations() as found:
         dossier = found.schedules.show(name, next=count)
     if target.json:
@@ -149,7 +151,9 @@ def why(
     target: Target,
     key: Annotated[str | None, typer.Argument(metavar="[OCCURRENCE]", help="Its key, 2026-03-29.")] = None,
 ) -> None:
-    """Why a schedule does or does not fire, or what became of one occurrence."""
+    """Say why a schedule does or does not fire.
+
+    With a key: what became of that occurrence."""
     with target.operations() as found:
         told = found.schedules.why(name, key)
     if target.json:
@@ -161,7 +165,9 @@ def why(
 
 @command(app)
 def pause(change: Change, target: Target, name: Names = None, prefix: Prefix = None, why: Why = None) -> None:
-    """Fire nothing until it is resumed; what falls due meanwhile is left out, with a note."""
+    """Fire nothing until it is resumed.
+
+    What falls due meanwhile is left out, with a note."""
     with target.operations(change.by) as found:
         plans = found.schedules
         _each(plans, name, prefix, lambda each: plans.pause(each, why=why), "paused", target.json)
@@ -197,7 +203,9 @@ def _each(
 
 @command(app)
 def trigger(name: Name, change: Change, target: Target, why: Why = None) -> None:
-    """Publish one more message now, with an id of its own; the rule goes on as before."""
+    """Publish one more message now.
+
+    It has an id of its own; the rule goes on as before."""
     with target.operations(change.by) as found:
         id = found.schedules.trigger(name, why=why)
     if target.json:
@@ -227,7 +235,9 @@ def backfill(
     rehearse: Annotated[bool, typer.Option("--rehearse", help="Only say what would be done.")] = False,
     why: Why = None,
 ) -> None:
-    """Publish the past occurrences of a range, with the ids that they had or would have had."""
+    """Publish the past occurrences of a range.
+
+    With the ids that they had or would have had."""
     with target.operations(change.by) as found:
         since, until = found.schedules.moment(begin), found.schedules.moment(end)
         done = found.schedules.backfill(name, since, until, rehearse=True)

@@ -29,7 +29,7 @@ PROPERTIES = ("is_blocked", "waiting", "since", "is_growing")
 
 @command(app, "list")
 def list_(target: Target, queue: Queue = None, limit: Limit = 50) -> None:
-    """Streams with something in their order, those with most behind the head first."""
+    """Streams with pending messages, the longest first."""
     with target.operations() as found:
         at, states = found.now(), found.streams.list(queue=queue, limit=limit)
     listed(states, at, target.json, "No stream has pending messages.")
@@ -37,7 +37,9 @@ def list_(target: Target, queue: Queue = None, limit: Limit = 50) -> None:
 
 @command(app)
 def blocked(target: Target, queue: Queue = None, limit: Limit = 50) -> None:
-    """Streams that are halted, or whose head cannot be claimed now: by what, and until when."""
+    """Streams that stand still: by what, and until when.
+
+    They are halted, or their head cannot be claimed now."""
     with target.operations() as found:
         at, states = found.now(), found.streams.blocked(queue=queue, limit=limit)
     listed(states, at, target.json, "No stream is blocked.")
@@ -110,7 +112,7 @@ def show_(queue: QueueName, stream: StreamName, target: Target, limit: Limit = 2
 
 @command(app, "set-aside")
 def set_aside(queue: QueueName, stream: StreamName, change: Change, target: Target, why: Why = None) -> None:
-    """Take the head out of the order, so that what is behind it goes on."""
+    """Take the head out of the order: the rest goes on."""
     show.confirm(
         f"Set the head of stream {stream} in queue {queue} aside? It does not come back into the order.",
         change.yes,
@@ -121,7 +123,9 @@ def set_aside(queue: QueueName, stream: StreamName, change: Change, target: Targ
 
 @command(app)
 def release(ids: Ids, change: Change, target: Target, queue: Queue = None, why: Why = None) -> None:
-    """Take waiting messages out of the order, one or several; the others stay blocked."""
+    """Take waiting messages out of the order.
+
+    The others stay blocked."""
     with target.operations(change.by) as found:
         messages = [meant(found, each) for each in ids]
         named = f"message {messages[0]}" if len(messages) == 1 else f"{len(messages)} messages"

@@ -10,7 +10,7 @@ from .options import command
 from .target import Change, Target
 
 app = typer.Typer(
-    help="Subscriptions: which queue gets which types; drop those of handlers that are gone.",
+    help="Subscriptions: which queue gets which types.",
     no_args_is_help=True,
 )
 

@@ -85,7 +85,7 @@ class Picture:
         if self._said is None or (now - self._said[0] >= LINE_EVERY and counts != self._said[1]):
             self._said = now, counts
             self.console.print(
-                f"  {counts.committed} of {self.total} committed, {counts.done} done; {rest}",
+                f"  {counts.committed} of {self.total} committed, {counts.done} done{rest and f'; {rest}'}",
                 highlight=False,
                 soft_wrap=True,
             )

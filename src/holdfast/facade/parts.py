@@ -22,6 +22,7 @@ from ..rules.redact import Masking
 from ..settings import Settings
 from ..store import Store
 from ..telemetry.sheet import Sheet
+from ..transports.attempts import Brokers
 from ..worker.around import Around
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Parts(Protocol):
     _schedules: dict[str, Definition]
     _hear_fired: Callable[[Fired], None] | None
     breakers: Breakers
+    brokers: Brokers
     publishing: Publishing
     orchestrations: Orchestrations
     requests: Requests

@@ -13,6 +13,7 @@ from ..model.work import Batch, Leased, Settlement
 from ..requests import sweeping
 from ..rules import delivery
 from ..schedules import setting
+from ..schedules.bringing import Bringer
 from ..schedules.ticker import Ticker
 from ..telemetry import Watch, together
 from ..telemetry.meter import Meter
@@ -57,6 +58,7 @@ class Works(Publishes, Protocol):
         Each step blocks, does a bounded part in one commit and says when it has more to do.
         """
         return {
+            "scheduled": Bringer(self.store, self.clock),
             "requests": sweeping.step(lambda: self.store, self.requests.pen),
             "schedules": Ticker(
                 self.store, self.clock, self.keys, lambda: list(self._schedules), self._hear_fired
@@ -70,7 +72,12 @@ class Works(Publishes, Protocol):
         from ..inboxes import Intake
 
         wanted = [each for each in self.inboxes.values() if queues is None or each.queue in queues]
-        return [Intake(each, self.store, self.settings, self.keys, self.clock) for each in wanted]
+        return [
+            Intake(
+                each, self.store, self.settings, self.keys, self.clock, self.brokers.attempts(each.connector)
+            )
+            for each in wanted
+        ]
 
     @asynccontextmanager
     async def running(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from functools import lru_cache
+from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 from uuid import UUID
 
 from ..bodies.keys import Keys
@@ -171,6 +172,16 @@ class EndsMore(RunConsumer, Protocol):
     def left_now(self, leased: Leased, ending: Ending) -> Left | None:
         """The same, for workers written by hand."""
         ...
+
+
+def ends_more(consumer: Consumer) -> TypeGuard[EndsMore]:
+    """isinstance(consumer, EndsMore), found out once for each class: of a protocol it costs as much as a send."""
+    return _ends_more(type(consumer))
+
+
+@lru_cache(maxsize=64)
+def _ends_more(kind: type[Consumer]) -> bool:
+    return all(callable(getattr(kind, name, None)) for name in ("call_runs", "left", "left_now"))
 
 
 @runtime_checkable

@@ -25,7 +25,7 @@ from ..model.endpoint import Connected, Endpoint, Standing
 from ..model.message import NewMessage, Reason, Stillborn
 from ..requests.hooks import Pen
 from ..rules.aftermath import HOOK_QUEUE, news
-from ..rules.reconnect import STEADY, pause
+from ..rules.reconnect import STEADY, Attempts, pause
 from ..settings import Settings
 from ..store import Store
 from ..store.moments import moment_of
@@ -47,11 +47,10 @@ Read = tuple[Incoming, NewMessage | Stillborn]  # what arrived, and what is stor
 
 BATCH = 1000  # messages that are stored in one commit, at most
 SLICE = 250  # messages that are read without a pause: the loop has other work
-GATHERS = (
-    0.002  # seconds for which messages may gather while a batch is stored, instead of being read one by one
-)
+GATHERS = 0.002  # seconds for which messages may gather while a batch is stored
 AWAY = 60.0  # seconds without the database after which the broker gets everything back
 LOOKS_EVERY = 1.0  # seconds between two looks whether it is paused
+LOOKS_AGAIN = 0.25  # seconds, whether it is time to connect
 STORE_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -63,7 +62,13 @@ class Intake:
     """Receives for one inbox until it is told to stop."""
 
     def __init__(
-        self, inbox: Inbox, store: Store, settings: Settings, keys: Keys | None, clock: Clock
+        self,
+        inbox: Inbox,
+        store: Store,
+        settings: Settings,
+        keys: Keys | None,
+        clock: Clock,
+        attempts: Attempts | None = None,
     ) -> None:
         self.inbox, self.store, self.clock, self.keys = inbox, store, clock, keys
         self.reader = Reader(inbox, settings, keys)
@@ -74,6 +79,8 @@ class Intake:
             0,
         )  # when it was asked whether to rest, and what came since
         self._failures = 0  # of the broker, in a row
+        self._attempts = attempts or Attempts()
+        self._failed_at: float | None = None  # when the broker could not be reached, if that was the last try
         self._state: Connected = "broken"
         self._why: str | None = "it is not open"
         self._since, self._tries = clock.monotonic(), 0
@@ -119,9 +126,18 @@ class Intake:
                     self._become("broken", f"{type(error).__name__}: see the log, event inbox.failed")
                 seconds = pause(self._failures, self.clock.roll())
                 self._failures += 1
-                await self._sleep(seconds)
+                await self._wait_to_try(seconds)
         finally:
             await self.receiver.close()
+
+    async def _wait_to_try(self, seconds: float) -> None:
+        """For so long, and until it is this connection's turn; less, if another one has reached the broker."""
+        try_at = self.clock.monotonic() + seconds
+        while not self._stopping.is_set():
+            now = self.clock.monotonic()
+            if self._attempts.may_try(now, try_at, self._failed_at):
+                return
+            await self._sleep(LOOKS_AGAIN if now >= try_at else min(LOOKS_AGAIN, try_at - now))
 
     def _tell_broken(self, error: TransportBroken) -> None:
         if self._state == "open" and self.clock.monotonic() - self._since >= STEADY:
@@ -138,11 +154,17 @@ class Intake:
             )
 
     async def _connected(self) -> None:
+        self._attempts.begin(self.clock.monotonic(), self.clock.roll())
         try:
             await self.receiver.open()
-        except TransportBroken:
+        except TransportBroken as error:
+            self._failed_at = None if error.everyone else self.clock.monotonic()
+            if error.everyone:
+                self._attempts.reached(self.clock.monotonic())
             self._tell_connected(is_open=False)
             raise
+        self._failed_at = None
+        self._attempts.reached(self.clock.monotonic())
         self._tell_connected(is_open=True)
         self._become("open")
         ahead: Sequence[Read] = ()  # what arrived while the batch before it was stored

@@ -272,7 +272,14 @@ class Orchestrations:
         if state is None:
             raise self._missing(id)
         self._open(id, state, "a cancellation")
-        return self._told(id, "asked to end", state)
+        if state == "running":
+            return self._told(id, "asked to end", state)
+        # None of its code runs now, and only its code can undo what it did.
+        held = (
+            f"asked to end, and {state}: its code sees that when it is resumed; "
+            f"`holdfast orchestrations terminate {id}` ends it now, without its code"
+        )
+        return self._told(id, held, state)
 
     def suspend(self, id: str, why: str) -> Told:
         """Hold an instance: a turn that runs now is stored, then nothing more until `resume`."""

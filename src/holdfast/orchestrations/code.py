@@ -76,7 +76,7 @@ class Code:
 
     __slots__ = (
         "_again", "_attributes", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_start",
-        "_status", "_too_late", "asks", "attributes_text", "begin", "ended", "execution", "id", "inline",
+        "_status", "_too_late", "asks", "asks_again", "attributes_text", "begin", "ended", "execution", "id", "inline",
         "keeps", "loop", "parent", "program", "script", "seed", "status_text", "swallowed", "used_once", "withdrawn",
     )  # fmt: skip
 
@@ -94,6 +94,7 @@ class Code:
         self._main: NumberedTask[Any] | None = None
         self._open: dict[int, tuple[Ask, Waiter]] = {}
         self.inline: dict[int, Ask] = {}  # of those, the ones to run inside the turn
+        self.asks_again = False  # whether what is open after replay is to be sent: the journal was rewound
         self.keeps = False  # whether what is replayed is still to be sent: its turn is not settled
         self._boxes: dict[str, Box] = {}
         self._patches: dict[str, bool] = {}
@@ -265,14 +266,14 @@ class Code:
         return self._ask(Timer(due), None, NO_OPTIONS, fire)
 
     def call(self, name: str, value: Any, options: Options) -> tuple[int, asyncio.Future[Answered]]:
-        text = self._text(value)
-        future = self.loop.create_future()
-        kind = Inline if self._runs_inline(options) else Call
-        return self._ask(kind(name, fingerprint(value)), text, options, future), future
-
-    def _runs_inline(self, options: Options) -> bool:
         recorded = self.script.recorded()
-        return isinstance(recorded, Inline) if isinstance(recorded, Call) else bool(options.inline)
+        runs_inline = isinstance(recorded, Inline) if isinstance(recorded, Call) else bool(options.inline)
+        # In a long replay most calls were sent long ago: their input is compared by its fingerprint, and not needed.
+        is_sent = type(recorded) is Call and not self.keeps and not self.asks_again
+        text = None if is_sent else self._text(value)
+        future = self.loop.create_future()
+        kind = Inline if runs_inline else Call
+        return self._ask(kind(name, fingerprint(value)), text, options, future), future
 
     def child(
         self, name: str, id: str | None, value: Any, options: Options
@@ -300,6 +301,7 @@ class Code:
     def ask_again(self, answered: Container[int]) -> None:
         """After a rewind: the messages of what is open belong to the execution before, so new ones are needed."""
         self.asks += [ask for ask, _ in self._open.values() if ask.number not in answered]
+        self.asks_again = False
 
     def withdraw(self, number: int) -> None:
         ask, _ = self._open.pop(number, (None, None))

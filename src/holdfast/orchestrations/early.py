@@ -1,18 +1,25 @@
-"""Signals for an instance that has not started yet: they wait in a queue of the engine's, in their order."""
+"""Signals for an instance that has not started yet: they wait in a queue of the engine's, in their order.
+
+The same queue has withdrawals of calls that somebody had locked when their turn was stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import msgspec
 
 from ..bodies.keys import Keys
 from ..handlers.consumer import Limits
 from ..handlers.context import Context, Snooze
-from ..model.message import NewMessage
+from ..model.message import Message, NewMessage
 from ..model.work import Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..store.plans import instances
+from ..store.plans.instance_orders import LOOK_AGAIN, WITHDRAW, withdrawn
 from .messages import EARLY
 from .place import Place
 
@@ -46,6 +53,8 @@ class EarlySignals:
     async def call(self, leased: Leased, context: Context | None) -> Snooze | None:
         assert context is not None
         message = leased.message
+        if message.type == WITHDRAW:
+            return await self._withdraw(message)
         found = await self.place.store().arun(instances.queue_of(message.stream or ""))
         if found is None:
             age = (self.place.now() - message.created_at).total_seconds()
@@ -55,3 +64,8 @@ class EarlySignals:
             passed = NewMessage(message.id, message.type, message.body, stream=message.stream, queue=queue)
             context._emits.append(passed)
         return None
+
+    async def _withdraw(self, message: Message) -> Snooze | None:
+        calls = msgspec.json.decode(message.body, type=list[UUID])
+        left = await self.place.store().arun(withdrawn(calls, "its instance does not wait for it any more"))
+        return Snooze(LOOK_AGAIN) if left else None

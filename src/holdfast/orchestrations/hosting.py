@@ -8,20 +8,19 @@ rounds of the loop.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from ..clock import Monotonic
 from .journal import Arrival
+from .loop import NESTS
 from .outcome import Overrun, Turn
 from .replay import CodeChanged
 from .turn import Instance
 
 T = TypeVar("T")
 SLICE = 0.010  # seconds of replay, or of turns, before others have their turn
-NESTS = sys.version_info < (3, 14)
 
 
 async def outside_tasks(function: Callable[[], T]) -> T:
@@ -55,7 +54,8 @@ async def taken(
     instance: Instance, arrivals: Sequence[Arrival], clock: Monotonic
 ) -> CodeChanged | Overrun | None:
     """Replay what is loaded, in slices of 10 ms, and give new arrivals to the code."""
-    await catch_up(instance, clock)
+    if instance.is_behind:
+        await catch_up(instance, clock)
     return await outside_tasks(lambda: instance.take(arrivals))
 
 

@@ -43,8 +43,8 @@ class InlineRun:
     """The rest of a turn, for `RunCalls`: a `Later`."""
 
     __slots__ = (
-        "_calls", "_done", "_is_unsaved", "_running", "_started", "count", "instance", "ran", "run", "stand", "turns",
-        "was_warm",
+        "_calls", "_done", "_failed", "_is_unsaved", "_running", "_started", "count", "instance", "ran", "run",
+        "stand", "turns", "was_warm",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,7 @@ class InlineRun:
         self._is_unsaved = run[0].attempt > 1
         self._running: dict[asyncio.Task[Answered | Tried], Ask] = {}
         self._done: list[asyncio.Task[Answered | Tried]] = []
+        self._failed: list[str] = []  # for good: their categories
         self._started = 0
 
     def drop(self) -> None:
@@ -92,7 +93,9 @@ class InlineRun:
                 self.instance.close()
         turns, instance = self.turns, self.instance
         result = trouble or instance.part(turns.place.now(), goes_on=instance.has_inline)
-        return await turns.ended(self.run, self.stand, instance, self.count, self.was_warm, self.ran, result)
+        return await turns.ended(
+            self.run, self.stand, instance, self.count, self.was_warm, self.ran, result, self._failed
+        )
 
     async def _go_on(self) -> CodeChanged | Overrun | None:
         """Run activities and give their results to the code, until none is left or others must have their turn."""
@@ -119,6 +122,8 @@ class InlineRun:
                 return trouble
 
     def _left(self) -> list[Ask]:
+        if not self._running:
+            return self.instance.inline()
         running = {ask.number for ask in self._running.values()}
         return [ask for ask in self.instance.inline() if ask.number not in running]
 
@@ -152,8 +157,11 @@ class InlineRun:
         answers = [each for each in ended if isinstance(each, Answered)]
         if not answers:
             return None
+        self._failed += [each.failure.category for each in answers if each.failure is not None]
         self._is_unsaved = self._is_unsaved or any(self._is_recorded(each.number) for each in answers)
         trouble = await outside_tasks(lambda: instance.take(answers))
+        if not self._running:
+            return trouble
         wanted = {ask.number for ask in instance.inline()}
         for task, ask in list(self._running.items()):
             if ask.number not in wanted:

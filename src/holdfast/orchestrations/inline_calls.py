@@ -12,6 +12,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, cast
+from uuid import UUID
 
 import msgspec
 
@@ -42,6 +43,7 @@ from .place import Place
 
 log = Log("holdfast.orchestrations")
 
+NO_ID = UUID(int=0)
 SECONDS = 10.0  # that an inline activity may take, unless it says otherwise
 NO_MESSAGE = (
     "runs inline, inside a turn, and has no message of its own: ctx.{what} is not there. Declare it without inline, "
@@ -76,31 +78,27 @@ class InlineCalls:
                 f"Activity {_name(ask)!r} is to run inline, and this application does not declare it."
             )
             return self._answered(ask, failure=describe(error))
-        leased = self._leased(ask, attempts)
         try:
-            value = await self._value(ask, consumer, leased)
+            value = await self._value(ask, consumer, attempts)
             if isinstance(value, Snooze | Dead):
-                return self._judged(ask, consumer, leased, _wish(value))
+                return self._judged(ask, consumer, attempts, _wish(value))
             return self._answered(ask, encode(value, self.place.settings))
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except _TimedOut as error:
-            return self._judged(ask, consumer, leased, delivery.TimedOut(error.seconds))
-        except BodyUnreadable as error:
-            return self._judged(ask, consumer, leased, delivery.Unreadable(error))
-        except (Snooze, Dead) as error:
-            return self._judged(ask, consumer, leased, _wish(error))
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # the turn is stopped, or the code does not wait for it any more
-            return self._judged(ask, consumer, leased, Raised(error))
+            return self._judged(ask, consumer, attempts, _ending(error))
 
     # -- running
 
-    async def _value(self, ask: Ask, consumer: ActivityConsumer, leased: Leased) -> Any:
+    async def _value(self, ask: Ask, consumer: ActivityConsumer, attempts: int) -> Any:
         context = None
-        if consumer.handler.takes_context:
+        if not consumer.handler.takes_context:
+            leased = _bare(ask)
+        else:
+            leased = self._leased(ask, attempts)
             settling = _NoMessage(consumer.queue, self.place.now())
             context = Context(leased, None, {}, settling, 0.0)
         seconds = min(ask.options.timeout or SECONDS, seconds_max(self.place.settings.timeout))
@@ -110,7 +108,7 @@ class InlineCalls:
         return await _within(asyncio.shield(asyncio.ensure_future(call)), seconds)
 
     def _leased(self, ask: Ask, attempts: int) -> Leased:
-        """A message as it would be in the queue of the activity."""
+        """A message as it would be in the queue of the activity: for the function's context, and to judge by."""
         name, now = _name(ask), micros(self.place.now()) - micros(Y2000)
         reply = Reply(self.queue, self.instance, self.execution, ask.number)
         message = Message(
@@ -124,9 +122,9 @@ class InlineCalls:
     # -- judging
 
     def _judged(
-        self, ask: Ask, consumer: ActivityConsumer, leased: Leased, ending: Ending
+        self, ask: Ask, consumer: ActivityConsumer, attempts: int, ending: Ending
     ) -> Answered | Tried:
-        judged = consumer.policy
+        leased, judged = self._leased(ask, attempts), consumer.policy
         if ask.options.retry is not None:
             judged = replace(judged, retry=policy(ask.options.retry))
         now, roll = self.place.now(), self.place.clock().roll()
@@ -155,6 +153,24 @@ class InlineCalls:
 def _name(ask: Ask) -> str:
     assert isinstance(ask.command, Call)
     return ask.command.name
+
+
+def _bare(ask: Ask) -> Leased:
+    """A message of which only the body is read: mostly nothing else is needed."""
+    body = "null" if ask.input is None else ask.input
+    message = Message(0, NO_ID, "", "", body, None, None, None, None, 0, 0, 0, 0, 0, 0, None, None)
+    return Leased(message, 1, 1, 0, 1)
+
+
+def _ending(error: BaseException) -> Ending:
+    match error:
+        case _TimedOut():
+            return delivery.TimedOut(error.seconds)
+        case BodyUnreadable():
+            return delivery.Unreadable(error)
+        case Snooze() | Dead():
+            return _wish(error)
+    return Raised(error)
 
 
 def _wish(value: Snooze | Dead) -> Ending:

@@ -20,11 +20,13 @@ import msgspec
 
 from ..bodies.checking import represent
 from ..errors import HoldfastError
+from ..model.ids import Namespace
 from .failures import Failure
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 FORMAT = 1
 NAMESPACE = UUID("8c6e1f0a-5d0b-5a38-9f6b-6f0f6a7f2f16")
+_IDS = Namespace(NAMESPACE)
 
 
 class JournalUnreadable(HoldfastError):
@@ -286,8 +288,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def consumed(self) -> tuple[str, ...]:
         """The messages that this row ends."""
-        arrived = (each.arrival.message for each in self.entries)
-        return (*(each for each in arrived if each), *self.late)
+        return (*[each.arrival.message for each in self.entries if each.arrival.message], *self.late)
 
 
 _WRITER = msgspec.json.Encoder()
@@ -347,4 +348,4 @@ def fingerprint(value: Any) -> str:
 
 def message_id(instance: str, execution: int, number: int) -> UUID:
     """The id of the message of a command: the same however often the turn is run."""
-    return uuid5(NAMESPACE, f"{execution}/{number}/{instance}")
+    return _IDS.id(f"{execution}/{number}/{instance}")

@@ -5,7 +5,7 @@ They are stored in one commit with the end of the messages that the turn consume
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -44,7 +44,7 @@ class Leaving:
     def __init__(self, queue: str, pen: Pen, activities: Mapping[str, Activity[..., Any]]) -> None:
         self.queue, self.pen, self.activities = queue, pen, activities
 
-    def delta(self, turn: Turn, mark: UUID) -> Delta:
+    def delta(self, turn: Turn, mark: UUID, failed: Sequence[str] = ()) -> Delta:
         pen, row, end = self.pen, turn.row, turn.end
         begin = None
         if end is not None and end.begin is not None:
@@ -63,6 +63,8 @@ class Leaving:
         }  # fmt: skip
         if state == "failed" and end is not None and end.failure is not None:
             ours["category"] = end.failure.category  # for metrics
+        if failed:
+            ours["failed_inline"] = list(failed)  # the same
         return Delta(
             APPLIER, ({name: value for name, value in ours.items() if value is not None and value != []},)
         )

@@ -28,6 +28,7 @@ log = Log("holdfast.orchestrations")
 T = TypeVar("T")
 PASSES_MAX = 100_000  # of the loop for one arrival
 CHECK_EVERY = 64  # callbacks between two looks at whether replay should make room for others
+NESTS = sys.version_info < (3, 14)  # whether a task may run inside a task of another loop
 
 
 class Circles(Exception):
@@ -92,6 +93,16 @@ class NumberedTask(asyncio.Task[T]):
         return self._number
 
 
+def _set_aside(
+    host: asyncio.AbstractEventLoop | None, task: asyncio.Task[Any] | None
+) -> asyncio.Task[Any] | None:
+    """Python 3.14 runs no task inside another: while ours run, the host has no task. Returns the one that it had."""
+    if NESTS or host is None:
+        return None
+    swap: Callable[..., asyncio.Task[Any] | None] = asyncio.tasks._swap_current_task  # type: ignore[attr-defined]
+    return swap(host, task)
+
+
 class Loop(asyncio.AbstractEventLoop):
     """See the module. `now` is in microseconds since 1970."""
 
@@ -112,17 +123,19 @@ class Loop(asyncio.AbstractEventLoop):
     def enter(self) -> None:
         """Ours is the running loop of this thread from here on."""
         hooks = sys.get_asyncgen_hooks()
-        self._outside = (events._get_running_loop(), hooks, watch(True))
+        host = events._get_running_loop()
+        self._outside = (host, hooks, watch(True), _set_aside(host, None))
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(self._first_iteration, self._finalize)
 
     def leave(self) -> None:
         """The other one is again."""
         assert self._outside is not None
-        loop, hooks, watching = self._outside
+        host, hooks, watching, task = self._outside
         self._outside = None
         sys.set_asyncgen_hooks(*hooks)
-        events._set_running_loop(loop)
+        events._set_running_loop(host)
+        _set_aside(host, task)
         watch(watching)
 
     def drain(self, pause: Callable[[], bool] | None = None, budget: Budget | None = None) -> bool:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+import msgspec
+
 from .failures import Failure
 from .host import NO_OPTIONS, Options
 from .journal import Arrival, Call, Child, Inline, Numbered, Row, Start, Timer, Tried, message_id
 
+SENT = (Call, Timer, Child, Start)
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+
+class Ask(msgspec.Struct, frozen=True):
     """A command with what the journal does not hold: its input (JSON text) and how to carry it out."""
 
     number: int
@@ -27,7 +30,7 @@ class Ask:
     @property
     def is_sent(self) -> bool:
         """Whether a message must be stored for it; flow.once and flow.patched are only recorded."""
-        return isinstance(self.command, Call | Timer | Child | Start) and not self.is_inline
+        return isinstance(self.command, SENT) and not self.is_inline
 
     @property
     def is_inline(self) -> bool:
@@ -44,8 +47,7 @@ class End:
     begin: Row | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """What one turn leaves behind. All of it is stored in one commit, fenced by (execution, turn), or none of it."""
 
     row: Row

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ..errors import StoreUnavailable
 from ..store import Store
+from ..store.moments import moment_of
 from ..store.plans import instances
 from ..store.plans.instances import Part
 
 MOST = 1_000  # parts in one commit
 BYTES = 4 * 1024 * 1024
+TRIES = 20  # of a commit that was in conflict with another
 
 
 class Parts:
@@ -36,20 +39,37 @@ class Parts:
     async def _store(self) -> None:
         try:
             while self._waiting:
-                batch = self._next()
-                try:
-                    found = await self.store().arun(instances.store_parts([part for part, _ in batch]))
-                except Exception as error:
-                    for _, stored in batch:
-                        if not stored.done():
-                            stored.set_exception(error)
-                    continue
-                for part, stored in batch:
-                    if not stored.done():
-                        stored.set_result(part.id in found)
+                await self._send(self._next())
                 await asyncio.sleep(0)  # those that wait for these run first, and come with their next part
         finally:
             self._storing = None
+
+    async def _send(self, batch: list[tuple[Part, asyncio.Future[bool]]]) -> None:
+        try:
+            found = await self._once([part for part, _ in batch])
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
+                for each in batch:  # one of them is refused: the others are not to blame
+                    await self._send([each])
+                return
+            for _, stored in batch:
+                if not stored.done():
+                    stored.set_exception(error)
+            return
+        for part, stored in batch:
+            if not stored.done():
+                stored.set_result(part.id in found)
+
+    async def _once(self, parts: list[Part]) -> set[str]:
+        for tries in range(1, TRIES + 1):
+            try:
+                found: set[str] = await self.store().arun(instances.store_parts(parts))
+                return found
+            except Exception as error:
+                if moment_of(error) != "again" or tries == TRIES:
+                    raise
+                await asyncio.sleep(0.001 * tries)
+        raise AssertionError("unreachable")
 
     def _next(self) -> list[tuple[Part, asyncio.Future[bool]]]:
         """The next ones, without those whose turns were stopped meanwhile."""

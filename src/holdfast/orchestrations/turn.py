@@ -118,21 +118,27 @@ class Instance:
                 )
             if row.begin is not None:
                 self._code.begin = row.begin
-            self._rows.extend((entry, row.python) for entry in row.entries)
+            self._rows += [(entry, row.python) for entry in row.entries]
             self._count(row)
-            self.tried = {each.number: each for each in row.tried}
+            self.tried = {each.number: each for each in row.tried} if row.tried else {}
             if row.settles:
                 self._kept, settled, self._rewound = len(self._rows), self.tried, row.rewound
         self.size += size
+        self._code.asks_again = self._rewound is not None
         # What parts say of attempts is not sent, as long as their turn is not settled.
         self._parked = {
             n: each for n, each in self.tried.items() if each.due is not None and settled.get(n) != each
         }
         self._unparked = [each for n, each in settled.items() if n not in self.tried]
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether what was loaded is not replayed yet."""
+        return bool(self._rows or self._halfway)
+
     def catch_up(self, pause: Callable[[], bool] | None = None) -> bool:
         """Replay what was loaded; False: `pause` said to make room for others, call it again."""
-        if not self._rows and not self._halfway:
+        if not self.is_behind:
             return True
         self._code.loop.enter()
         try:
@@ -296,6 +302,8 @@ class Instance:
 
     def inline(self) -> list[Ask]:
         """The activities that are to be run inside the turn, now."""
+        if not self.tried:
+            return list(self._code.inline.values())
         waits = [each.number for each in self.tried.values() if each.due is not None]
         return [ask for number, ask in self._code.inline.items() if number not in waits]
 

@@ -239,16 +239,21 @@ class Turns:
         was_warm: bool,
         ran: Ran,
         result: Turn | CodeChanged | Overrun,
+        failed: Sequence[str] = (),
     ) -> Sequence[Ending]:
-        """The turn is over: how the messages of its run end, and what becomes of the instance in memory."""
+        """The turn is over: how the messages of its run end, and what becomes of the instance in memory.
+
+        `failed`: the categories of inline activities that failed for good in it.
+        """
         id, is_stored = _id(run[0]), False
         try:
             match result:
                 case Turn():
                     mark = new_id()
                     instance.mark = str(mark)
-                    emits = self.leaving.emits(result, stand, self.place.now())
-                    first = Returned(0, tuple(emits), ran(), self.leaving.delta(result, mark))
+                    leaving = self.leaving
+                    emits = leaving.emits(result, stand, self.place.now())
+                    first = Returned(0, tuple(emits), ran(), leaving.delta(result, mark, failed))
                     self._warn(result, stand)
                     # Stored, or will be; if not, its mark is not the stored one. What differs is not used again.
                     is_stored = not (was_warm and await self._differs(result, stand))

@@ -8,7 +8,7 @@ and the others end in time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from ..errors import StoreUnavailable
 from ..model.work import Ticked
@@ -34,7 +34,7 @@ def step(store: Callable[[], Store], pen: Pen) -> Callable[[], Ticked]:
         here = store()
         now, due = here.read(requests.next_due())
         if due is None or due >= now:
-            return Ticked(0, now, None if due is None else due + BEHIND)
+            return Ticked(0, now, _look_at(due))
         swept = _swept(here, pen)
         if swept.ended or swept.delayed:
             log.info(
@@ -47,11 +47,16 @@ def step(store: Callable[[], Store], pen: Pen) -> Callable[[], Ticked]:
         return Ticked(
             swept.ended + swept.delayed,
             now,
-            None if due is None else due + BEHIND,
+            _look_at(due),
             tuple(sorted(swept.queues)),
         )
 
     return sweep
+
+
+def _look_at(due: datetime | None) -> datetime | None:
+    """When something is to be done; None: nothing is, or not before the end of the calendar."""
+    return None if due is None or due >= datetime.max.replace(tzinfo=UTC) else due + BEHIND
 
 
 def _swept(store: Store, pen: Pen) -> Swept:

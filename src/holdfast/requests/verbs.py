@@ -113,6 +113,10 @@ def open_(opening: Opening, pen: Pen) -> Plan[tuple[bool, datetime | None]]:
             f"Nothing was stored: the deadline {opening.deadline} of the request is not in the future. It is "
             f"{at:%Y-%m-%d %H:%M:%S} UTC in the database."
         )
+    if terms.deadline - at > rules.WITHIN_MAX:
+        raise InvalidMessage(
+            f"Nothing was stored: the deadline {opening.deadline} of the request is more than ten years ahead."
+        )
     message = opening.message
     is_new, has_results = yield from requests.open_(
         opening.id, kind=opening.kind, variant=opening.variant, type=None if message is None else message.type,
@@ -242,6 +246,10 @@ def extend(id: UUID, longer: timedelta) -> Plan[datetime]:
     row = yield from _held(id)
     at = yield from requests.moment()
     _refuse_ended(row, at, "given more time")
+    if longer > rules.WITHIN_MAX - (row.deadline - at):
+        raise Refused(
+            f"Request {id} cannot be given more time: its deadline would be more than ten years ahead."
+        )
     terms = rules.extended(Terms(row.deadline, row.soft_at), row.told_at, longer, at)
     assert terms is not None  # `_refuse_ended` compared the same two times
     next_at = rules.next_look(terms.deadline, terms.soft_at, row.told_at)

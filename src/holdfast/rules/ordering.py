@@ -9,8 +9,10 @@ from ..model.work import Outcome, Settlement
 
 def rest_of_run(settlement: Settlement) -> Literal["continue", "give back"]:
     """Whether the next message of the stream may be started under the same lease."""
+    if settlement.outcome is Outcome.DONE:  # first: nearly all of them
+        return "continue"
     match settlement.outcome:
-        case Outcome.DONE | Outcome.CANCELLED | Outcome.RELEASE:
+        case Outcome.CANCELLED | Outcome.RELEASE:
             return "continue"
         case Outcome.AGAIN:
             return "continue" if settlement.aside else "give back"

@@ -21,7 +21,11 @@ from .values import as_id
 
 sql = statements("given")
 
-SQLITE_TAKEN = "UNIQUE constraint failed: holdfast_message.id, holdfast_message.queue"
+SQLITE_TAKEN = tuple(
+    f"UNIQUE constraint failed: holdfast_{table}.id, holdfast_{table}.queue"
+    for table in ("message", "scheduled")
+)
+POSTGRES_TAKEN = (("message", "message_id"), ("scheduled", "scheduled_id"))
 UNIQUE_VIOLATION = "23505"
 KEY = re.compile(r"\(id, queue[^)]*\)=\(([0-9a-f-]{36}), (.*)\)")
 CAUSES_MAX = 5  # SQLAlchemy and Django wrap what the driver raised
@@ -75,14 +79,14 @@ def taken(error: BaseException, schema: str | None = None) -> tuple[UUID | None,
     for _ in range(CAUSES_MAX):
         if seen is None:
             return None
-        if SQLITE_TAKEN in str(seen):
+        if any(each in str(seen) for each in SQLITE_TAKEN):
             return None, None
         code = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
         if code == UNIQUE_VIOLATION:
             told: Any = getattr(seen, "diag", None) or seen
             names = tuple(getattr(told, f"{name}_name", None) for name in ("table", "constraint"))
             ours = schema in (None, getattr(told, "schema_name", None))
-            if ours and names == ("message", "message_id"):
+            if ours and names in POSTGRES_TAKEN:
                 detail = getattr(told, "message_detail", None) or getattr(told, "detail", None) or ""
                 found = KEY.search(detail)
                 return (UUID(found[1]), found[2]) if found else (None, None)

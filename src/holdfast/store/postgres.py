@@ -188,9 +188,13 @@ class PostgresStore:
             raise (told or as_ours)(error, self.schema) from error
         finally:
             if connection is not None:
-                if usable(connection) and len(idle) < self._idle_max:
-                    idle.append(connection)
-                else:
+                with self._lock:  # after `close` its list is another one, and nobody would close it any more
+                    is_kept = (
+                        usable(connection) and len(idle) < self._idle_max and self._aidle.get(loop) is idle
+                    )
+                    if is_kept:
+                        idle.append(connection)
+                if not is_kept:
                     with suppress(psycopg.Error):
                         await connection.close()
 
@@ -367,11 +371,15 @@ class PostgresStore:
             )
 
     def close(self) -> None:
+        """Close what nobody uses now, also what async code left behind: its loop may have ended."""
         with self._lock:
             self._forget_after_fork()
             connections, self._idle = self._idle, []
+            left, self._aidle = [each for idle in self._aidle.values() for each in idle], {}
         for connection in connections:
             connection.close()
+        for each in left:
+            each.pgconn.finish()
 
     async def aclose(self) -> None:
         loop = id(asyncio.get_running_loop())

@@ -108,9 +108,17 @@ class Meter:
         return changes
 
     def _instance(self, delta: Delta) -> list[Change]:
-        """Instances of orchestrations that failed with this settlement."""
-        failed = [str(row["category"]) for row in delta.rows if "category" in row]
-        return [(self.sheet.place("holdfast_orchestration_failures_total", each), 1.0) for each in failed]
+        """Instances of orchestrations that failed with this settlement, and inline activities of its turn."""
+        failed = [
+            ("holdfast_orchestration_failures_total", row["category"])
+            for row in delta.rows
+            if "category" in row
+        ]
+        for row in delta.rows:
+            inline = row.get("failed_inline")
+            if isinstance(inline, list):
+                failed += [("holdfast_activity_failures_total", each) for each in inline]
+        return [(self.sheet.place(name, str(each)), 1.0) for name, each in failed]
 
     def completed(self, leased: Leased, ran: float) -> None:
         places = self._of(leased)

@@ -106,6 +106,7 @@ class Wire:
     body: bytes
 
 
+@lru_cache(maxsize=1024)  # a service has few headers, and each message has several
 def is_extension(name: str) -> bool:
     """Whether a header of ours can travel as an extension attribute; others go as plain headers."""
     return _NAME.fullmatch(name) is not None and name not in OWN
@@ -145,8 +146,7 @@ def attributes_of(event: Event) -> dict[str, str]:
                 f"An extension attribute has a name of 1 to 20 of a-z and 0-9, and this is {name!r}."
             )
         found[name] = value
-    for name, value in found.items():
-        check(name, value)
+    check_all(found)
     return found
 
 
@@ -332,12 +332,7 @@ def event_of(found: dict[str, str], data: bytes | None) -> Event:
         raise Unreadable(f"The version of the event is {str(version)[:20]!r}, and only 1.0 can be read.")
     given = tuple(found)
     (check_names if len(given) <= NAMES_KEPT else check_names.__wrapped__)(given)
-    if are_plain(found):
-        for name in FURTHER.intersection(given):
-            check(name, found[name])
-    else:
-        for name, value in found.items():
-            check(name, value)
+    check_all(found)
     take, moment = found.pop, found.pop("time", None)
     return Event(
         take("id"), take("source"), take("type"), data, take("subject", None),
@@ -353,6 +348,15 @@ def check_names(names: tuple[str, ...]) -> None:
     for name in names:
         if not _ANY_NAME.fullmatch(name) or name == "data":
             raise Unreadable(f"An attribute has a name that cannot be: {name[:40]!r}. Use a-z and 0-9.")
+
+
+def check_all(found: Mapping[str, str]) -> None:
+    if are_plain(found):
+        for name in FURTHER.intersection(found):
+            check(name, found[name])
+    else:
+        for name, value in found.items():
+            check(name, value)
 
 
 def are_plain(found: Mapping[str, str]) -> bool:

@@ -259,11 +259,18 @@ def refusal(message: Outgoing, limits: Limits) -> Rejected | TooLarge | None:
     """The fate of a message that is not to be sent at all. Every sender asks this first."""
     if len(message.body) > limits.body_bytes:
         return TooLarge(f"its body has {len(message.body)} bytes, and the broker takes {limits.body_bytes}")
+    headers = message.headers
+    if (  # the usual case: text of ASCII that is short in all
+        len(message.to) + len(message.key) <= limits.address_bytes
+        and (whole := message.to + message.key + "".join(headers.values())).isascii()
+        and len(whole) + sum(map(len, headers)) + len(headers) * HEADER_EXTRA <= limits.header_bytes
+    ):
+        return None
     try:
         for what, text in (("address", message.to), ("key", message.key)):
             if (size := len(text.encode())) > limits.address_bytes:
                 return Rejected(f"its {what} has {size} bytes, and {limits.address_bytes} are allowed")
-        size = sum(len(name) + len(value.encode()) + HEADER_EXTRA for name, value in message.headers.items())
+        size = sum(len(name) + len(value.encode()) + HEADER_EXTRA for name, value in headers.items())
     except UnicodeEncodeError:
         return Rejected("its address, key or a header has a lone surrogate, which cannot be sent")
     if size > limits.header_bytes:

@@ -30,11 +30,13 @@ from ..rules.catchup import catch_up as read_catch_up
 from ..rules.delivery import Died, Ending, Sealed
 from ..rules.policy import HandlerPolicy, OnDead, Ordering
 from ..rules.rate import rate as read_rate
+from ..rules.reconnect import Attempts
 from ..rules.recovery import Recovery
 from ..rules.redact import DEFAULT, Masking
 from ..rules.retry import RetryPolicy, policy
 from ..settings import RetryProfile, Settings
 from . import cloudevents
+from .attempts import Brokers
 from .cloudevents import Event, Unreadable
 from .contract import Outgoing, Sender, SendingConnector
 from .relay import SKIPPED, NotRouted, Refused, Relay
@@ -81,6 +83,9 @@ class Destination:
     batch: int = BATCH
     masking: Masking = DEFAULT
     keys: Keys | None = None
+    attempts: Attempts = field(
+        default_factory=Attempts, compare=False, repr=False
+    )  # shared by all at this broker
     steps: Mapping[str, int] = field(default_factory=dict)
     is_family: bool = False
     is_ordered: bool = True
@@ -175,6 +180,8 @@ class Application(Protocol):
     def keys(self) -> Keys | None: ...
     @property
     def breakers(self) -> Breakers: ...
+    @property
+    def brokers(self) -> Brokers: ...
 
 
 class DestinationKeywords(TypedDict, total=False):
@@ -243,6 +250,7 @@ def declare_destination(
         batch=options.get("batch", BATCH),
         keys=app.keys,
         masking=app.redact,
+        attempts=app.brokers.attempts(connector),
     )
 
 

@@ -27,7 +27,7 @@ from ..model.work import Leased
 from ..rules.breaker import State
 from ..rules.delivery import Cancelled, Died, Ending, Raised, Returned, Sealed, Unsent, goes_alone
 from ..rules.policy import HandlerPolicy
-from ..rules.reconnect import LONG_AWAY, STEADY, pause
+from ..rules.reconnect import LONG_AWAY, STEADY, Attempts, pause
 from ..rules.redact import Masking
 from ..telemetry import Watch
 from ..telemetry.logs import Log
@@ -70,7 +70,7 @@ class Relay:
 
     def __init__(self, destination: Destination, clock: Clock) -> None:
         self._of, self._clock = destination, clock
-        self._line = _Line(destination.sender(), destination.queue, clock)
+        self._line = _Line(destination.sender(), destination.queue, clock, destination.attempts)
         self._aside = destination.sender()  # for what has failed before: it may cost others their channel
         self._aside_turn = asyncio.Lock()
         self._told_at = float("-inf")  # when the breaker heard of an outage that lasts
@@ -217,8 +217,10 @@ class Relay:
 class _Line:
     """A connection that is opened again when it was lost; a `Door`."""
 
-    def __init__(self, sender: Sender, queue: str, clock: Clock) -> None:
+    def __init__(self, sender: Sender, queue: str, clock: Clock, attempts: Attempts | None = None) -> None:
         self.sender, self._queue, self._clock = sender, queue, clock
+        self._attempts = attempts or Attempts()
+        self._failed_at: float | None = None  # when the broker could not be reached, if that was the last try
         self._why: Broken | None = None  # why it could not be opened
         self._sending = 0
         self._failures = 0
@@ -290,14 +292,18 @@ class _Line:
         if self._shut_at is None:
             self._shut(now, broken)
         # While a send is under way its channel may be opened again. A broker that is blocked says when it is not.
-        if self._sending or now < self._try_at:
+        if self._sending or not self._attempts.may_try(now, self._try_at, self._failed_at):
             return None
         self._failures += 1
         self._tries += 1
         self._try_at = now + pause(self._failures, self._clock.roll())
+        self._attempts.begin(now, self._clock.roll())
         try:
             await self.sender.open()
         except TransportBroken as error:
+            self._failed_at = None if error.everyone else self._clock.monotonic()
+            if error.everyone:
+                self._attempts.reached(self._clock.monotonic())
             if self._why is None or self._why.why != error.why:
                 log.warning(
                     "relay.shut",
@@ -307,6 +313,8 @@ class _Line:
                 )
             self._why = Broken(error.why, error.everyone)
             return False
+        self._failed_at = None
+        self._attempts.reached(self._clock.monotonic())
         if self.sender.broken() is None:
             self._opened(self._clock.monotonic(), changed)
         return True

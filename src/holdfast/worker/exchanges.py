@@ -16,7 +16,7 @@ import msgspec
 
 from ..clock import Clock
 from ..errors import NotMigrated, StoreTooSlow, StoreUnavailable
-from ..handlers.consumer import EndsMore
+from ..handlers.consumer import ends_more
 from ..model.work import Batch, Report, Settlement
 from ..rules import delivery, holding
 from ..rules.delivery import Ending, give_back
@@ -128,7 +128,7 @@ class Exchanges:
                 return await self.store.arun(engine.exchange(report))
             except Exception as error:
                 tries += 1
-                # A timer fired while another message with its id was being stored: the next try finds that message.
+                # Another message was being stored with the id of one that is emitted: the next try finds that message.
                 is_taken = taken(error) is not None and tries <= CONFLICTS_MAX
                 match "again" if is_taken else moment_of(error):
                     case "again" if tries > CONFLICTS_MAX:
@@ -274,7 +274,7 @@ class Refusal:
         """The settlement of a failure; a death with what its consumer leaves behind."""
         leased, endings = settlement.leased, self.exchanges.endings
         consumer = endings.consumers[leased.message.queue]
-        more = await consumer.left(leased, ending) if isinstance(consumer, EndsMore) else None
+        more = await consumer.left(leased, ending) if ends_more(consumer) else None
         concluded = self._concluded(settlement, ending)
         found = concluded if more is None else with_left(concluded, more)
         assert found is not None

@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreUnavailable, UsageError
-from ..handlers.consumer import EndsMore, Later, RunConsumer
+from ..handlers.consumer import Later, RunConsumer, ends_more
 from ..model.work import Leased, Left
 from ..rules import delivery
 from ..rules.delivery import Ending, goes_alone
@@ -130,7 +130,7 @@ class RunCalls:
         for place, leased in enumerate(run):
             ending = self.endings.before(lane, leased, consumer)
             if ending is None:
-                if self.calls.board is not None and not isinstance(consumer, EndsMore):
+                if self.calls.board is not None and not ends_more(consumer):
                     self.calls.board.began(leased.message.seq)
                 continue
             self.pacing.shorten(lane, max(1, place))
@@ -218,8 +218,7 @@ class RunCalls:
     async def _with_more(
         self, consumer: RunConsumer, run: Sequence[Leased], endings: Sequence[Ending]
     ) -> list[tuple[Ending, Left | None]]:
-        # Whether an object has the methods of a protocol is slow to find out: only where something may have died.
-        if all(type(each) is delivery.Returned for each in endings) or not isinstance(consumer, EndsMore):
+        if all(type(each) is delivery.Returned for each in endings) or not ends_more(consumer):
             return [(each, None) for each in endings]
         try:
             return [await self._more(consumer, *each) for each in zip(run, endings, strict=True)]
@@ -230,7 +229,7 @@ class RunCalls:
         self, consumer: RunConsumer, leased: Leased, ending: Ending
     ) -> tuple[Ending, Left | None]:
         """What a death leaves behind beside the dead letter. Where that cannot be found out now, it comes again."""
-        if isinstance(ending, delivery.Returned) or not isinstance(consumer, EndsMore):
+        if isinstance(ending, delivery.Returned) or not ends_more(consumer):
             return ending, None
         try:
             return ending, await consumer.left(leased, ending)

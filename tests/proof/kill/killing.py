@@ -243,7 +243,7 @@ def wait_for(done: Any, what: str) -> None:
 def picture(store: Store, names: dict[str, str], effects: list[tuple[Any, ...]]) -> dict[str, Any]:
     """Rows by the names of their messages; positions as places in their streams; no numbers of rows or workers."""
     tables = state.read_all(store, *state.COLUMNS)
-    messages = tables["message"]
+    messages = tables["pending"]  # wherever it waits
     order: dict[Any, list[int]] = defaultdict(list)
     for m in messages:
         if m.position is not None:
@@ -279,7 +279,7 @@ def picture(store: Store, names: dict[str, str], effects: list[tuple[Any, ...]])
     for stream in tables["stream"]:
         positions = order[stream.queue, stream.name]
         stream["last"] = positions.index(stream.last) if stream.last in positions else stream.last is not None
-    for table in tables.keys() - {"message", "lease"}:
+    for table in tables.keys() - {"message", "scheduled", "pending", "lease"}:
         dropped = DROPPED.get(table, ())
         rows = [{key: value for key, value in row.items() if key not in dropped} for row in tables[table]]
         found[table] = sorted(rows, key=repr)

@@ -109,7 +109,7 @@ class Verb:
         assert not faults, f"{self.name}, killed {about}:\n" + "\n".join(faults)
 
     def checked(self, handled: list[tuple[str, str | None, int | None, str]]) -> Iterator[str]:
-        tables = ("message", "stream", "lease", "dead", "dedupe")
+        tables = ("message", "scheduled", "stream", "lease", "dead", "dedupe")
         yield from state.broken_invariants(state.read_all(self.place.store, *tables))
         named = lambda id: self.names.get(str(id), str(id))  # noqa: E731
         left = self.place.picture(self.names)

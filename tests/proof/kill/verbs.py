@@ -52,6 +52,7 @@ from holdfast.store.plans import (
     operator,
     outages,
     queues,
+    scheduled,
     schedules,
     sequences,
     slots,
@@ -515,8 +516,10 @@ def verbs() -> dict[str, Verb]:
         "release": lambda h: h.exchange(released(h.leased("a1"))),
         "cancelled": lambda h: h.exchange(cancelled(h.leased("y1")), cancelled(h.leased("a1"))),
         "complete": complete,
-        "fire_timers": lambda h: h.exchange(done(h.leased("a1")), seconds=120, **CLAIM),
-        "fire_timers_only": lambda h: h.exchange(seconds=120, **CLAIM),
+        "publish_scheduled": lambda h: h.publish(h.new("new1", delay=3600.0), h.new("new2")),
+        "emit_scheduled": lambda h: h.exchange(done(h.leased("a1"), h.new("new1", delay=3600.0))),
+        "bring": lambda h: h.run(Alone(h.later(scheduled.bring(500, 10**6), 120))),
+        "bring_two": lambda h: h.run(Alone(h.later(scheduled.bring(2, 10**6), 120))),
         "renew": renew,
         "progress": progress,
         "recover": lambda h: h.run(engine.recover()),
@@ -599,7 +602,10 @@ def verbs() -> dict[str, Verb]:
         "slots": hold_slots,
         "tick": tick,
         "move": lambda h: h.run(moving.move(h.contents.ids["t1"], None, 300.0)),
+        "move_later": lambda h: h.run(moving.move(h.contents.ids["w1"], None, 300.0)),
         "cancel_scheduled": lambda h: h.run(moving.cancel(h.contents.ids["t1"])),
+        "retry_scheduled": lambda h: h.run(o.retry(h.contents.seq("t1", "holdfast/timer"), False)),
+        "park_scheduled": lambda h: h.run(o.park(h.contents.seq("w2"))),
         "schedule_set": lambda h: h.run(setting.put(defined("new", 60), None)),
         "schedule_set_again": lambda h: h.run(setting.put(defined("k1", 70), None)),
         "schedule_set_in_transaction": set_in_transaction,
@@ -632,6 +638,7 @@ def finish(h: Hands) -> list[tuple[str, str | None, int | None, str]]:
     done_: list[tuple[str, str | None, int | None, str]] = []
     for _ in range(60):
         h.run(engine.recover())
+        h.run(scheduled.bring(500, 10**6))
         wanted: dict[str, Any] = {"want": [Want(name, 50) for name in QUEUES], "total": 200}
         work: list[Any] = []
         for suspects in (False, True):
@@ -660,7 +667,7 @@ def handle(h: Hands, work: list[Any], done_: list[tuple[str, str | None, int | N
 
 def unpark(h: Hands) -> bool:
     """Parked messages are tried again; whether there were any."""
-    table = "holdfast_message" if h.sqlite else "holdfast.message"
+    table = "holdfast_pending" if h.sqlite else "holdfast.pending"
     never = "9223372036854775807" if h.sqlite else "'infinity'"
     with h.transaction() as db:
         rows = db.execute(

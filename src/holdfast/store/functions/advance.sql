@@ -9,7 +9,7 @@ language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_queues text[];
+    v_queues text[]; v_first timestamptz;
 begin
     -- step: advance_streams
     insert into holdfast.stream as s (queue, name, open, halted_by, halted_at, last)
@@ -49,9 +49,21 @@ begin
                case when x.ordered then x.nth = 1 and x.count = s.open and s.halted_by is null else true end
           from (select d.*, row_number() over (partition by d.ordered, d.queue, d.stream order by d.n) as nth,
                        count(*) over (partition by d.ordered, d.queue, d.stream) as count
-                  from unnest(p_drafts) d order by d.n) x
+                  from unnest(p_drafts) d where not holdfast.is_later(d.queue, d.claimable_at, p_now) order by d.n) x
           left join holdfast.stream s on x.ordered and s.queue = x.queue and s.name = x.stream;
-        select array_agg(distinct d.queue) into v_queues from unnest(p_drafts) d;
+        select array_agg(distinct d.queue) filter (where not d.later), min(d.claimable_at) filter (where d.later)
+          into v_queues, v_first
+          from (select d.queue, d.claimable_at, holdfast.is_later(d.queue, d.claimable_at, p_now) as later
+                  from unnest(p_drafts) d) d;
+        if v_first is not null then
+            -- step: advance_scheduled
+            insert into holdfast.scheduled (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at, due_at,
+                                            deadline, queue, target, status)
+            select d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, p_now, d.due_at,
+                   d.deadline, d.queue, d.target, d.status
+              from unnest(p_drafts) d where holdfast.is_later(d.queue, d.claimable_at, p_now) order by d.n;
+            perform holdfast.wake_due(v_first, p_now);
+        end if;
         perform holdfast.nudge(v_queues);
     end if;
 end

@@ -16,6 +16,7 @@ declare
     v_duplicates bigint[] := '{}';
     v_queues text[];
     v_drafts holdfast.draft[];
+    v_first timestamptz;
 begin
     if p_now is not null then
         perform set_config('holdfast.now', p_now::text, true);
@@ -55,9 +56,23 @@ begin
                case when d.ordered and d.queue is not null then pg_current_xact_id() end
           from holdfast.drafts(p_id, p_type, p_body, p_stream, p_subject, p_headers, p_dedupe, p_due, p_delay,
                                p_deadline, p_queue, p_status, v_now) d
-         where d.n <> all (v_duplicates)
+         where d.n <> all (v_duplicates) and not holdfast.is_later(d.queue, d.claimable_at, v_now)
         returning queue)
     select array_agg(distinct m.queue) into v_queues from m;
+    if p_due is not null or p_delay is not null then
+        -- step: append_scheduled
+        with m as (
+            insert into holdfast.scheduled (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at, due_at,
+                                            deadline, queue, target, status)
+            select d.id, d.type, d.body, d.stream, d.subject, d.headers, d.dedupe, d.claimable_at, v_now, d.due_at,
+                   d.deadline, d.queue, d.target, d.status
+              from holdfast.drafts(p_id, p_type, p_body, p_stream, p_subject, p_headers, p_dedupe, p_due, p_delay,
+                                   p_deadline, p_queue, p_status, v_now) d
+             where d.n <> all (v_duplicates) and holdfast.is_later(d.queue, d.claimable_at, v_now) order by d.n
+            returning claimable_at)
+        select min(m.claimable_at) into v_first from m;
+        perform holdfast.wake_due(v_first, v_now);
+    end if;
     perform holdfast.nudge(v_queues);
 end
 $$;

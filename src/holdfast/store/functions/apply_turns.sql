@@ -30,7 +30,8 @@ begin
                turned_at = case when g.body is null then i.turned_at else p_now end,
                ended_at = case when g.body is null then i.ended_at when g.state <> 'running' then p_now end
           from given g
-         where i.id = g.id and i.execution = g.execution and i.turn = g.turn - 1 and i.state in ('running', 'suspended')
+         where i.id between g.id and g.id  -- as in settle_done: an equality would read all instances, once for each
+           and i.execution = g.execution and i.turn = g.turn - 1 and i.state in ('running', 'suspended')
         returning g.id, g.execution, g.turn, g.part, g.body, g.begin),
     stored as (
         insert into holdfast.journal (id, execution, turn, part, body)
@@ -58,19 +59,26 @@ begin
                s.value ->> 'reply', s.value ->> 'attributes', p_now
           from json_array_elements(r.starts) s order by 1
             on conflict (id) do nothing;
-        -- Timers that are not waited for any more. One that is locked fires at this moment, and comes late.
-        delete from holdfast.message m
-         where m.seq in (select t.seq from holdfast.message t
+        -- Timers that are not waited for any more. One that is locked is brought over at this moment, and comes late.
+        delete from holdfast.scheduled m
+         where m.seq in (select t.seq from holdfast.scheduled t
                           where t.queue = 'holdfast/timer'
                             and t.id = any (array(select w.value::uuid from json_array_elements_text(r.timers) w))
                             for update skip locked);
         -- Calls that are not waited for any more: who runs one is asked to stop, the others end here. What is locked is
-        -- being handed out, settled or renewed at this moment, and comes late: to wait for it could be a deadlock.
+        -- being handed out, settled or renewed at this moment. To wait for it could be a deadlock, so a message lets a
+        -- worker look again a moment later.
         continue when coalesce(json_array_length(r.calls), 0) = 0;
         v_calls := array(select m.seq from holdfast.message m
                           where m.stream is null
                             and m.id = any (array(select w.value::uuid from json_array_elements_text(r.calls) w))
                             for update skip locked);
+        insert into holdfast.message (type, body, claimable_at, created_at, queue, plain)
+        select 'holdfast.withdraw', json_agg(m.id)::text, p_now + interval '1 second', p_now, 'holdfast/signals', null
+          from holdfast.message m
+         where m.stream is null and m.seq <> all (v_calls)
+           and m.id = any (array(select w.value::uuid from json_array_elements_text(r.calls) w))
+        having count(*) > 0;
         -- In statements of their own: only now do they see the leases of what was handed out before we had the lock.
         update holdfast.lease k set cancel = true
          where k.seq in (select l.seq from holdfast.lease l where l.seq = any (v_calls) for update skip locked);
@@ -82,6 +90,17 @@ begin
                coalesce(m.queue, ''), m.type, m.stream, m.subject, 'withdrawn by its orchestration'
           from holdfast.message m where m.seq = any (v_calls);
         delete from holdfast.message m where m.seq = any (v_calls);
+        with gone as (
+            delete from holdfast.scheduled s
+             where s.seq in (select t.seq from holdfast.scheduled t
+                              where t.stream is null
+                                and t.id = any (array(select w.value::uuid from json_array_elements_text(r.calls) w))
+                                for update skip locked)
+            returning s.due_at, s.created_at, s.id, s.status, s.queue, s.type, s.subject)
+        insert into holdfast.history (ended_at, due_at, id, status, attempts, failures, outcome, queue, type, subject, why)
+        select p_now, coalesce(g.due_at, g.created_at), g.id, g.status, 0, 0, 'cancelled', g.queue, g.type, g.subject,
+               'withdrawn by its orchestration'
+          from gone g;
     end loop;
 end
 $$;

@@ -1,5 +1,6 @@
--- Messages to be stored, one row for each queue they go to. What is due later and belongs to a stream becomes a
--- timer: it enters the order when it fires, so it never blocks the stream before. Like `covers` it becomes part of the
+-- Messages to be stored, one row for each queue they go to. What is due later and belongs to a stream, or what is due in more
+-- than a minute and nobody subscribes to, comes into `holdfast/timer`: whose it is, is decided when it is due. It enters
+-- the order only then, so it never blocks the stream before. Like `covers` it becomes part of the
 -- statement that calls it. (An unnest of several arrays is the system's own, and cannot name its schema.)
 create or replace function holdfast.drafts(
     p_id uuid[], p_type text[], p_body text[], p_stream text[], p_subject text[], p_headers text[], p_dedupe text[],
@@ -13,7 +14,8 @@ language sql stable as $$
          cross join lateral holdfast.route(t.type) r (queue))
     select u.n, u.id, u.type, u.body, u.stream, u.subject, u.headers, u.dedupe,
            greatest(w.due, p_now), w.due, u.deadline,
-           case when w.timer then 'holdfast/timer' else coalesce(u.queue, r.queue) end,
+           case when w.timer then 'holdfast/timer'
+                else coalesce(u.queue, r.queue, case when holdfast.is_later(null, w.due, p_now) then 'holdfast/timer' end) end,
            case when w.timer then u.queue end,
            coalesce(u.status, 1),
            u.stream is not null and not w.timer and coalesce(q.ordered, true)

@@ -1,4 +1,4 @@
--- One turn of a worker: settle what ended, store what it emits, promote, fire timers, claim, and say when the next
+-- One turn of a worker: settle what ended, store what it emits, promote, claim, and say when the next
 -- thing falls due. One round trip, one commit. The first row answers for the turn itself, the others are work.
 create or replace function holdfast.exchange(
     p_worker bigint,
@@ -19,7 +19,7 @@ as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_held bigint[]; v_next timestamptz; v_suspects boolean := false; v_queue text[]; v_paused text[];
-    v_timers holdfast.draft[]; v_more boolean := false; v_seq bigint[]; v_run bigint[]; v_shares json;
+    v_seq bigint[]; v_run bigint[]; v_shares json;
     v_began timestamptz; v_took bigint; v_missed boolean; v_found json; v_found_next timestamptz;
 begin
     -- Whoever lost the answer to an exchange waits here until it has ended, before it looks what became of it.
@@ -27,17 +27,9 @@ begin
     if p_asleep is not null then
         update holdfast.worker w set asleep = p_asleep where w.id = p_worker and w.asleep <> p_asleep;
     end if;
-    if p_queue is not null and exists (
-        select 1 from holdfast.message m where m.queue = 'holdfast/timer' and m.head and m.vanished = 0
-           and m.claimable_at <= v_now) then
-        select f.drafts, f.more into v_timers, v_more
-          from holdfast.fire_timers(500, least(greatest(p_bytes, 1048576), 67108864), 268435456, v_now) f;
-    end if;
     if p_seq is not null or p_other is not null then
         v_held := holdfast.settle(p_seq, p_run, p_epoch, p_ran, p_other, p_move_from, p_move_to, p_emits, p_deltas, p_keep,
-                                  v_timers, false, v_now);
-    elsif v_timers is not null then
-        perform holdfast.advance(null, null, null, null, null, v_timers, v_now);
+                                  false, v_now);
     end if;
     -- step: exchange_claim
     v_queue := p_queue;
@@ -68,7 +60,7 @@ begin
     end if;
     if p_peek then
         select nullif(min(x.at), 'infinity'), bool_or(x.suspect) into v_next, v_suspects
-          from unnest(v_queue || 'holdfast/timer'::text) w (queue)
+          from unnest(v_queue) w (queue)
          cross join lateral (
             (select m.claimable_at as at, false as suspect from holdfast.message m
               where m.queue = w.queue and m.head and m.vanished = 0 and m.claimable_at > v_now
@@ -98,9 +90,6 @@ begin
                     select 1 from holdfast.message m
                      where m.queue > f.name || '/' and m.queue < f.name || '0' and m.head and m.vanished > 0
                        and m.claimable_at <= v_now and m.queue <> all (v_paused) limit 1) m);
-        end if;
-        if v_more then
-            v_next := v_now;  -- timers are due that there was no room for
         end if;
     end if;
     return query select null::bigint, null::uuid, null::text, null::text,

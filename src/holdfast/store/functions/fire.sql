@@ -22,7 +22,8 @@ begin
     select array_agg(x.place) into v_taken
       from (select d.id, d.queue, row_number() over () as place from unnest(v_drafts) d) x
      where exists (select 1 from holdfast.message m
-                    where m.id = x.id and (m.queue = x.queue or m.queue = 'holdfast/timer' or coalesce(m.queue, x.queue) is null))
+                    where m.id = x.id and (m.queue = x.queue or coalesce(m.queue, x.queue) is null))
+        or exists (select 1 from holdfast.scheduled t where t.id = x.id and (t.queue = x.queue or t.queue = 'holdfast/timer'))
         or exists (select 1 from holdfast.dead a where a.id = x.id and a.queue = x.queue);
     if v_taken is not null then
         return query select d.id, coalesce(d.queue, '')

@@ -15,7 +15,7 @@ begin
                   case when m.queue is null then 'unrouted' when m.queue = 'holdfast/timer' then 'scheduled'
                        when m.claimable_at > coalesce(p_now, clock_timestamp()) and m.claimable_at < 'infinity'
                             and m.failures = 0 then 'scheduled' else 'pending' end as state
-             from holdfast.message m where m.id = u.id and m.seq <> all (p_ending)
+             from holdfast.pending m where m.id = u.id and m.seq <> all (p_ending)
             union all
            select d.seq, d.type, d.queue, 'dead' from holdfast.dead d where d.id = u.id) h
      where (h.goes_to = u.queue

@@ -1,10 +1,10 @@
 -- Apply settlements whose leases still stand, with their deltas, store what they emit, promote. Answers the seq of those that stood.
 -- A run whose prefix is settled goes on under the same lease when `p_move_from` names its head, else it is given back.
--- All rows of streams are taken sorted, in one statement: those settled, those emitted into, those of timers that fire
--- in the same transaction, and (`p_place`: the transaction is the user's) those that it has published into.
+-- All rows of streams are taken sorted, in one statement: those settled, those emitted into,
+-- and (`p_place`: the transaction is the user's) those that it has published into.
 create or replace function holdfast.settle(
     p_seq bigint[], p_run bigint[], p_epoch int[], p_ran int[], p_other json, p_move_from bigint[], p_move_to bigint[],
-    p_emits json, p_deltas json, p_keep int, p_timers holdfast.draft[], p_place boolean, p_now timestamptz)
+    p_emits json, p_deltas json, p_keep int, p_place boolean, p_now timestamptz)
 returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
@@ -91,7 +91,6 @@ begin
         -- step: settle_keys
         v_drafts := holdfast.emitted(v_emits, v_ended_type, v_ended_key, v_now);
     end if;
-    v_drafts := v_drafts || p_timers;
     if v_queue is not null or v_drafts is not null then
         -- step: settle_streams
         if p_place and exists (select 1 from holdfast.message m where m.xact = pg_current_xact_id()) then

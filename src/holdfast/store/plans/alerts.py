@@ -49,10 +49,20 @@ def backlog(late: float) -> Plan[list[tuple[str, bool, UUID, datetime, int]]]:
     """By queue: is it paused, which message waits longest and since when, how many wait longer than `late`."""
     before = yield from ago(late)
     rows = yield sql("alert_backlog", before=before, limit=COUNT_MAX, queues=QUEUES_MAX)
-    return [
-        (queue, bool(paused), as_id(id), instant(since), int(count))
+    found = {
+        queue: (bool(paused), as_id(id), instant(since), int(count))
         for queue, paused, id, since, count in rows
-    ]
+    }
+    # What is due and not brought over waits, too.
+    for queue, paused, id, since, count in (yield sql("alert_scheduled", before=before, limit=COUNT_MAX)):
+        one = bool(paused), as_id(id), instant(since), int(count)
+        other = found.get(queue)
+        if other is None:
+            found[queue] = one
+        else:
+            oldest = min(one, other, key=lambda each: each[2])
+            found[queue] = (*oldest[:3], one[3] + other[3])
+    return sorted(((queue, *row) for queue, row in found.items()), key=lambda row: row[3])
 
 
 @single

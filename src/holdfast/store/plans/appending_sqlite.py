@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from ...clock import micros
@@ -11,6 +12,7 @@ from ...model.message import NewMessage, Published
 from ...model.names import SCOPED
 from ..statement import Plan, statements
 from ..values import encode
+from .scheduled_sqlite import is_later, store_later
 
 PLAIN_MIN = 8  # messages: of fewer, asking for their queues first costs more than it saves
 
@@ -21,11 +23,11 @@ def append(messages: Sequence[NewMessage], now: int) -> Plan[list[Published]]:
     taken = yield from _duplicates(messages)
     fresh = [message for n, message in enumerate(messages) if n not in taken] if taken else messages
     if len(fresh) < PLAIN_MIN or not all(map(is_plain, fresh)) or len({each.type for each in fresh}) > 1:
-        yield sql("append", messages=encode([_draft(message, now) for message in fresh]))
+        yield from _append_any([_draft(message, now) for message in fresh], now)
     else:
         yield from _append_plain(fresh)
-    if any(message.stream is not None for message in fresh):
-        yield from place()
+        if any(message.stream is not None for message in fresh):
+            yield from place()
     published = []
     for n, message in enumerate(messages):
         if n in taken:
@@ -35,6 +37,17 @@ def append(messages: Sequence[NewMessage], now: int) -> Plan[list[Published]]:
                 yield from _append_event(message, now)
             published.append(Published(message.id))
     return published
+
+
+def _append_any(rows: Sequence[dict[str, Any]], now: int) -> Plan[None]:
+    later = [row for row in rows if row["due"] is not None and is_later(row, now)]
+    if later:
+        yield from store_later(later)
+        rows = [row for row in rows if row["due"] is None or not is_later(row, now)]
+    if rows:
+        yield sql("append", messages=encode(rows))
+    if any(row["stream"] is not None for row in rows):
+        yield from place()
 
 
 def _append_plain(messages: Sequence[NewMessage]) -> Plan[None]:
@@ -107,7 +120,7 @@ def is_plain(message: NewMessage) -> bool:
     )
 
 
-def _draft(message: NewMessage, now: int) -> dict[str, object]:
+def _draft(message: NewMessage, now: int) -> dict[str, Any]:
     due = None if message.due_at is None else micros(message.due_at)
     if due is None and message.delay is not None:
         due = now + round(message.delay * 1_000_000)

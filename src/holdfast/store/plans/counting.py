@@ -7,7 +7,6 @@ a limit. There parked messages behind others count as waiting, and where streams
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..statement import Plan, statements
@@ -50,12 +49,13 @@ def counted(attempts: int) -> Plan[Counted]:
     """What is pending by queue and state. `attempts`: from how many on a message may be poison."""
     ((stored,),) = yield sql("rows_up_to", cap=EXACT_ROWS + 1)
     if stored <= EXACT_ROWS:
-        return Counted((yield from queries.counts()))
+        all, beyond = yield from queries.counts_up_to(CAP)
+        return Counted(all, frozenset(beyond))
     names = yield from _queues()
     rows = shape(CAPPED, (yield sql("capped", queues=names, cap=CAP, attempts=attempts)))
     found: Counter[tuple[str, str]] = Counter()
     more: set[tuple[str, str]] = set()
-    oldest: dict[str, datetime | None] = {}
+    oldest: dict[str, Any] = {}
     for row in rows:
         queue = row["queue"]
         oldest[queue] = row["oldest_at"]
@@ -69,9 +69,5 @@ def counted(attempts: int) -> Plan[Counted]:
     yield from queries.leased_apart(found)
     if sum(row["streams"] for row in rows) <= STREAMS_EXACT:
         yield from queries.blocked_apart(found)
-    made = [
-        {"queue": queue, "state": state, "count": count, "oldest_at": oldest.get(queue)}
-        for (queue, state), count in sorted(found.items())
-        if count > 0
-    ]
-    return Counted(made, frozenset(more), sum(row["loops"] for row in rows))
+    more |= yield from queries.scheduled_too(found, oldest, CAP)
+    return Counted(queries.counted_rows(found, oldest), frozenset(more), sum(row["loops"] for row in rows))

@@ -23,6 +23,7 @@ from .firing import PostgresSchedules
 from .operator_postgres import PostgresOperator
 from .requests_postgres import PostgresRequests
 from .rows import ATTEMPTS, BODY, EPOCH, POSITION, RUN, SEQ, STREAM, Unread, by_queue, share
+from .scheduled_postgres import PostgresScheduled
 from .settling import MessageFence, admissible, message_fence
 
 T = TypeVar("T")
@@ -78,6 +79,7 @@ class PostgresEngine:
             "engine": self,
             "operator": PostgresOperator(schema, errors_kept),
             "schedules": PostgresSchedules(),
+            "scheduled": PostgresScheduled(),
             "requests": PostgresRequests(),
         }
 

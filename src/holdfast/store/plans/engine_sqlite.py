@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -19,7 +19,8 @@ from .families import NEVER, look_sqlite
 from .firing import SqliteSchedules
 from .operator_sqlite import SqliteOperator
 from .requests_sqlite import SqliteRequests
-from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, TIMER, Unread, by_queue, share
+from .rows import EPOCH, POSITION, QUEUE, RUN, SEQ, STREAM, Unread, by_queue, share
+from .scheduled_sqlite import SqliteScheduled
 from .settling import admissible
 from .tallies_sqlite import Budget, Stream, count_left
 from .work_sqlite import leased
@@ -27,8 +28,6 @@ from .work_sqlite import leased
 TAKEABLE = 20  # in that of a follower: whether it may be handed out
 FIRST = -PARKED - 1  # before every claimable time
 FLAG_BITS = 16
-TIMERS = 500  # timers that fire at once
-TIMER_BYTES_MIN, TIMER_BYTES_MAX = 1024 * 1024, 64 * 1024 * 1024  # of their bodies
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
 
 T = TypeVar("T")
@@ -51,6 +50,7 @@ class SqliteEngine:
             "engine": self,
             "operator": SqliteOperator(self, errors_kept),
             "schedules": SqliteSchedules(),
+            "scheduled": SqliteScheduled(),
             "requests": SqliteRequests(time),
         }
         self.appliers: dict[str, str] = {}  # of deltas, beside those in sql/: name -> statement
@@ -105,13 +105,12 @@ class SqliteEngine:
     def exchange(self, report: Report, now: int) -> Plan[Batch]:
         if report.asleep is not None:
             yield sql("worker_asleep", worker=report.worker, asleep=int(report.asleep))
-        held: set[int] = set()
+        lost: frozenset[int] = frozenset()
         if report.settlements:
             held = yield from self.settle(report.settlements, report.moves, now)
-        more_timers = False
+            if len(held) < len(report.settlements):
+                lost = frozenset(s.leased.message.seq for s in report.settlements) - held
         paused = frozenset(name for (name,) in (yield sql("queues_paused")))
-        if report.want:
-            more_timers = yield from self._fire_timers(report.bytes_max, now)
         work: Rows = []
         if report.suspects:
             work = yield from self._claim_suspect(report, now)
@@ -123,16 +122,16 @@ class SqliteEngine:
             found, found_due = yield from look_sqlite(report.looks, paused, now)
         next_due, suspects = None, False
         if report.peek:
-            queues = encode([want.queue for want in report.want] + [TIMER])
+            queues = encode([want.queue for want in report.want])
             families = encode([look.family for look in report.looks])
             ((due, waiting),) = yield sql("next_due", queues=queues, families=families, never=PARKED)
             due = min(PARKED if due is None else due, found_due)
-            next_due, suspects = from_micros(now) if more_timers else when(due), bool(waiting)
+            next_due, suspects = when(due), bool(waiting)
         return Batch(
             now=from_micros(now),
             work=Unread(len(work), lambda: leased(work)) if work else [],
             shares={queue: share(its) for queue, its in by_queue(work).items()},
-            lost=frozenset(s.leased.message.seq for s in report.settlements) - held,
+            lost=lost,
             next_due=next_due,
             suspects=suspects,
             paused=paused,
@@ -143,37 +142,49 @@ class SqliteEngine:
         self, settlements: Sequence[Settlement], moves: Iterable[tuple[int, int]], now: int
     ) -> Plan[set[int]]:
         """Apply the settlements whose lease is still valid; returns their seqs."""
-        settlements = admissible(settlements)
-        runs = encode(list({s.leased.run for s in settlements}))
-        leases = {row[0]: row for row in (yield sql("settle_leases", runs=runs))}
-        stood = [
-            s for s in settlements if s.leased.run in leases and s.leased.run_epoch == leases[s.leased.run][1]
-        ]
-        followers = [s.leased.message.seq for s in stood if s.leased.message.seq != s.leased.run]
-        if followers:  # they may have been taken out of their run meanwhile
-            there = {seq for (seq,) in (yield sql("settle_there", seqs=encode(followers)))}
-            stood = [
-                s for s in stood if s.leased.message.seq == s.leased.run or s.leased.message.seq in there
-            ]
+        stood, have_keys = yield from self._standing(admissible(settlements))
         streams: dict[tuple[str, str], Stream] = {}
         done = [s for s in stood if s.outcome is Outcome.DONE]
         if done:
-            yield from self._settle_done(done, streams, now)
-        for s in stood:
-            if s.outcome is not Outcome.DONE:
-                yield from self._settle_other(s, streams, now)
-        yield from self._unlease({s.leased.run: leases[s.leased.run] for s in stood}, moves)
+            yield from self._settle_done(done, have_keys, streams, now)
+        if len(done) < len(stood):
+            for s in stood:
+                if s.outcome is not Outcome.DONE:
+                    yield from self._settle_other(s, streams, now)
+        yield from self._unlease({s.leased.run for s in stood}, moves)
         yield from apply_sqlite(stood, self.appliers, now)
-        yield from self._advance(streams, [m for s in stood for m in s.emits], now)
+        yield from self._advance(streams, [m for s in stood if s.emits for m in s.emits], now)
         return {s.leased.message.seq for s in stood}
 
+    def _standing(self, settlements: list[Settlement]) -> Plan[tuple[list[Settlement], bool]]:
+        """Those whose lease is still valid, mostly all, and whether any of their messages has a dedupe key."""
+        fences = {(s.leased.run, s.leased.run_epoch) for s in settlements}
+        have_followers = len(fences) < len(settlements)
+        ((standing, keys),) = yield sql("settle_standing", runs=encode(dict(fences)))
+        if standing < len(fences):
+            valid = set((yield sql("settle_leases", runs=encode([run for run, _ in fences]))))
+            settlements = [s for s in settlements if (s.leased.run, s.leased.run_epoch) in valid]
+        if not have_followers:
+            return settlements, keys > 0
+        seqs = [s.leased.message.seq for s in settlements if s.leased.message.seq != s.leased.run]
+        followers = dict(
+            (yield sql("settle_there", seqs=encode(seqs)))
+        )  # some may have been taken out meanwhile
+        stood = [
+            s
+            for s in settlements
+            if s.leased.message.seq == s.leased.run or s.leased.message.seq in followers
+        ]
+        return stood, keys > 0 or any(followers.values())
+
     def _settle_done(
-        self, done: Sequence[Settlement], streams: dict[tuple[str, str], Stream], now: int
+        self, done: Sequence[Settlement], have_keys: bool, streams: dict[tuple[str, str], Stream], now: int
     ) -> Plan[None]:
         ends = {s.leased.message.seq: round(s.ran * 1000) << FLAG_BITS | s.flags for s in done}
         seqs = encode(list(ends))
         yield sql("settle_history", done=encode(ends), bits=FLAG_BITS)
-        yield sql("settle_dedupe", seqs=seqs)
+        if have_keys:
+            yield sql("settle_dedupe", seqs=seqs)
         yield sql("settle_delete", seqs=seqs)
         for s in done:
             if s.leased.message.position is not None:
@@ -245,13 +256,13 @@ class SqliteEngine:
         )
         return encode(known[-self.errors_kept :])
 
-    def _unlease(self, leases: Mapping[int, tuple[Any, ...]], moves: Iterable[tuple[int, int]]) -> Plan[None]:
-        if leases:
-            yield sql("settle_unlease", runs=encode(list(leases)))
-            for run, following in moves:
-                if run in leases:
-                    _, _, until, worker, run_end = leases[run]
-                    yield sql("settle_move", next=following, until=until, worker=worker, run_end=run_end)
+    def _unlease(self, runs: Collection[int], moves: Iterable[tuple[int, int]]) -> Plan[None]:
+        """End the leases of these runs; some move on to the next message of their run."""
+        moving = {run: following for run, following in moves if run in runs}
+        if moving:
+            yield sql("settle_move", moves=encode(moving))
+        if runs:
+            yield sql("settle_unlease", runs=encode(list(runs)))
 
     def _advance(
         self, streams: dict[tuple[str, str], Stream], emits: Sequence[NewMessage], now: int
@@ -269,19 +280,6 @@ class SqliteEngine:
         text = encode(streams)
         yield sql("advance_streams", streams=text)
         yield sql("advance_promote", streams=text)
-
-    def _fire_timers(self, bytes_max: int, now: int) -> Plan[bool]:
-        """Fire timers that are due, so many and so many bytes at once. Returns whether more are due."""
-        budget = Budget(min(max(bytes_max, TIMER_BYTES_MIN), TIMER_BYTES_MAX))
-        rows = yield sql("timers_due", count=TIMERS).until(lambda row: budget.spend(row[1]))
-        if rows:
-            seqs = encode([seq for seq, _ in rows])
-            # The database copies the bodies itself: together in one JSON text they may exceed its limit.
-            yield sql("timers_taken", seqs=seqs, at=from_micros(now).isoformat())
-            yield sql("timers_fire", seqs=seqs)
-            yield sql("settle_delete", seqs=seqs)
-            yield from self.place()
-        return len(rows) == TIMERS or budget.is_spent
 
     def _claim(self, report: Report, paused: frozenset[str], now: int) -> Plan[Rows]:
         asked = len(report.want)

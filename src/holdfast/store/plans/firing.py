@@ -7,8 +7,9 @@ from datetime import datetime
 
 from ...clock import micros
 from ...model.schedule import Fired, Step
-from ..statement import Plan, Query, statements
+from ..statement import Plan, statements
 from ..values import encode
+from .scheduled_sqlite import place_in_time
 
 sql = statements("schedules")
 
@@ -65,9 +66,7 @@ class SqliteSchedules:
             ),
         )
         if any(each.stream is not None for each in fires):
-            yield Query(("engine/place_streams",))
-            heads = yield Query(("engine/place_heads",))
-            yield sql("fire_place", heads=encode([seq for (seq,) in heads]))
+            yield from place_in_time()
         return left, tuple(sorted({queue for _, queue in places if queue is not None}))
 
     def _places(self, fires: Sequence[Fired]) -> Plan[list[tuple[Fired, str | None]]]:

@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from ...model.ids import new_id
 from ...model.message import NewMessage
 from ..statement import Plan, single, statements
-from . import engine, operator
+from ..values import as_id, encode
+from . import engine, operator, scheduled
 from .operator import OrderMoved
 
 sql = statements("instances")
+
+WITHDRAW, WITHDRAWALS = "holdfast.withdraw", "holdfast/signals"  # a message for a worker, and its queue
+LOOK_AGAIN = 1.0  # seconds
 
 
 @single
@@ -108,9 +113,19 @@ def rewind(order: Rewind) -> Plan[None]:
 
 
 def withdraw(calls: Sequence[UUID], why: str) -> Plan[None]:
-    """End the messages of calls and timers; who runs one is asked to stop."""
+    """End the messages of calls and timers; who runs one is asked to stop. What is locked is looked at again later."""
+    left = yield from withdrawn(calls, why)
+    if left:
+        text = encode([str(each) for each in left])
+        again = NewMessage(new_id(), WITHDRAW, text, queue=WITHDRAWALS, delay=LOOK_AGAIN)
+        yield from engine.append([again])
+
+
+def withdrawn(calls: Sequence[UUID], why: str) -> Plan[list[UUID]]:
+    """The same at once; those that somebody has locked are left."""
     if not calls:
-        return
+        return []
+    yield from scheduled.recall_ids(calls)
     rows = yield sql("instance_calls", ids=list(calls))
     seqs = [seq for seq, _ in rows]
     running = {seq for (seq,) in (yield sql("instance_ask", seqs=seqs))}
@@ -118,6 +133,7 @@ def withdraw(calls: Sequence[UUID], why: str) -> Plan[None]:
     told = [seq for seq, is_call in rows if is_call and seq not in running]
     yield operator.sql("op_ended", seqs=told, outcome="cancelled", why=f"withdrawn: {why}")
     yield operator.sql("op_delete", seqs=ended)
+    return [as_id(id) for (id,) in (yield sql("instance_untold", ids=list(calls)))]
 
 
 def tell(messages: Sequence[NewMessage]) -> Plan[None]:

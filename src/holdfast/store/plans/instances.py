@@ -164,8 +164,8 @@ def last(queue: str, id: str, without: int) -> Plan[Last]:
     ((count,),) = yield sql("instance_pending_count", queue=queue, id=id, seq=without)
     parts: list[tuple[int, int, str]] = []
     if found is not None:
-        rows = yield from journal(id, found.execution)
-        parts = rows if rows and rows[-1][0] > found.turn else []
+        ((has_parts,),) = yield sql("instance_has_parts", id=id, execution=found.execution, turn=found.turn)
+        parts = (yield from journal(id, found.execution)) if has_parts else []
     return Last(found, pending, count - len(pending), parts)
 
 

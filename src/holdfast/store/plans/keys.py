@@ -27,6 +27,7 @@ class Bodies(NamedTuple):
 
 TABLES = {
     "message": Bodies("keys_next_message", "keys_set_message", (0,)),
+    "scheduled": Bodies("keys_next_scheduled", "keys_set_scheduled", (0,)),
     "dead": Bodies("keys_next_dead", "keys_set_dead", (NOBODY, "", 0)),
     "death": Bodies("keys_next_death", "keys_set_death", (NOBODY, "", None, 0)),
     "event": Bodies("keys_next_event", "keys_set_event", ("", 0)),

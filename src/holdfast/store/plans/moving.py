@@ -9,7 +9,7 @@ from uuid import UUID
 from ...errors import NotFound, Refused
 from ..statement import Plan, Verb, statements
 from ..values import instant
-from . import operator
+from . import operator, scheduled
 from .operator import moment
 
 sql = statements("moving")
@@ -20,6 +20,7 @@ def move(id: UUID, at: datetime | None, delay: float | None) -> Plan[datetime]:
     seqs, now = yield from _scheduled(id)
     due = at if at is not None else now + timedelta(seconds=delay or 0.0)
     yield sql("move_due", seqs=list(seqs), due=due)
+    yield from scheduled.put_by(seqs, now)
     yield Verb("schedules", "wake")
     return due
 
@@ -32,6 +33,7 @@ def cancel(id: UUID) -> Plan[None]:
 
 def _scheduled(id: UUID) -> Plan[tuple[Sequence[int], datetime]]:
     """Lock the deliveries of a message that is not due yet; or Refused or NotFound, with what it is instead."""
+    yield from scheduled.recall_ids([id])
     rows = yield sql("move_lock", id=str(id))
     now = yield from moment()
     if not rows:

@@ -22,7 +22,7 @@ from ...model import names, replies
 from ...model.message import Reason
 from ..statement import Plan, Verb, single, statements
 from ..values import as_id, instant
-from . import engine
+from . import engine, scheduled
 from .rows import TIMER
 
 sql = statements("operator")
@@ -58,7 +58,9 @@ def hold(seq: int, *, leased: bool = False) -> Plan[Held]:
     for _ in range(LOOKS):
         rows = yield sql("op_look", seq=seq)
         if not rows:
-            raise OrderMoved
+            if not (yield from scheduled.recall([seq])):
+                raise OrderMoved
+            continue
         queue, stream, position = rows[0]
         first = None
         if position is not None:
@@ -127,8 +129,9 @@ def advance(streams: Sequence[tuple[str, str, int]]) -> Plan[None]:
 
 def retry(seq: int, reset: bool) -> Plan[None]:
     """Make a message claimable now, when its turn comes; `reset` also sets its counters to 0."""
-    yield from hold(seq)
+    held = yield from hold(seq)
     yield sql("op_retry", seqs=[seq], reset=reset)
+    yield from _put_by(held)
 
 
 def retry_heads(seqs: Sequence[int], reset: bool) -> Plan[set[int]]:
@@ -136,15 +139,31 @@ def retry_heads(seqs: Sequence[int], reset: bool) -> Plan[set[int]]:
 
     A head is the first of its stream, and no stream changes, so many can be done in one transaction.
     """
+    recalled = yield from scheduled.recall(seqs)
     locked = [seq for (seq,) in (yield sql("op_lock_heads", seqs=list(seqs)))]
     rows = yield sql("op_retry", seqs=locked, reset=reset)
+    if recalled:
+        yield from _put_by_again(recalled)
     return {seq for (seq,) in rows}
 
 
 def park(seq: int) -> Plan[None]:
     """Park a message: it keeps its place and is not claimable."""
-    yield from hold(seq)
+    held = yield from hold(seq)
     yield sql("op_park", seq=seq)
+    yield from _put_by(held)
+
+
+def _put_by(held: Held) -> Plan[None]:
+    if held.queue == TIMER:
+        yield from _put_by_again([held.seq])
+
+
+def _put_by_again(seqs: Sequence[int]) -> Plan[None]:
+    """What waits for its time to enter a stream is scheduled again. A worker that sleeps looks whether it is due."""
+    now = yield from moment()
+    yield from scheduled.put_by(seqs, now)
+    yield Verb("schedules", "wake")
 
 
 def cancel(seq: int) -> Plan[bool]:

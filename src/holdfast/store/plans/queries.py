@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -57,6 +57,7 @@ NUMBERS = {
     "last_reason",
 }
 REASON_MAX = 32_767
+COUNT_MAX = 2_147_483_647  # no limit
 
 
 def shape(names: str, rows: Sequence[tuple[Any, ...]]) -> list[Row]:
@@ -262,6 +263,12 @@ def streams(
 
 def counts() -> Plan[list[Row]]:
     """Pending deliveries by queue and state: `find` would count the same, but joins every row with others."""
+    rows, _ = yield from counts_up_to(COUNT_MAX)
+    return rows
+
+
+def counts_up_to(cap: int) -> Plan[tuple[list[Row], set[tuple[str, str]]]]:
+    """The same. Scheduled ones are counted up to a limit; which are more, is the second answer."""
     rows = yield sql("op_counts")
     oldest: dict[str, Any] = {}
     found: Counter[tuple[str, str]] = Counter()
@@ -274,11 +281,32 @@ def counts() -> Plan[list[Row]]:
     for queue, count in (yield sql("op_counts_parked")):
         found[queue, "waiting"] += int(count)
         found[queue, "blocked"] -= int(count)
+    more = yield from scheduled_too(found, oldest, cap)
+    return counted_rows(found, oldest), more
+
+
+def counted_rows(found: Counter[tuple[str, str]], oldest: Mapping[str, Any]) -> list[Row]:
     return [
         {"queue": queue, "state": state, "count": count, "oldest_at": oldest.get(queue)}
         for (queue, state), count in sorted(found.items())
         if count > 0
     ]
+
+
+def scheduled_too(
+    found: Counter[tuple[str, str]], oldest: dict[str, Any], cap: int
+) -> Plan[set[tuple[str, str]]]:
+    """Add what waits in `scheduled`, counted up to a limit; returns the states of queues that have more."""
+    more: set[tuple[str, str]] = set()
+    rows = yield Query(("counting/scheduled_capped",), {"cap": cap})
+    for queue, *counts, due_at in rows:
+        for state, count in zip(("ready", "scheduled", "parked"), counts, strict=True):
+            found[queue, state] += int(count)
+            if count >= cap:
+                more.add((queue, state))
+        if due_at is not None:
+            oldest[queue] = min(instant(due_at), oldest.get(queue) or instant(due_at))
+    return more
 
 
 def leased_apart(found: Counter[tuple[str, str]]) -> Plan[None]:

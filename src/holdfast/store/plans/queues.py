@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from ...errors import Refused
 from ..statement import Plan, Verb, single, statements
 from ..values import BEGINNING, as_id, instant
-from . import endpoints, engine, operator, outages, requests
-from .operator import OrderMoved, advance, ago, end, in_hands
+from . import endpoints, engine, operator, outages, requests, scheduled
+from .operator import OrderMoved, advance, ago, end, in_hands, moment
 from .rows import Pruned
 
 sql = statements("queues")
@@ -66,7 +66,9 @@ def move(source: str, target: str, limit: int, before: Mapping[int, str], since:
             yield operator.sql("op_ended", seqs=listed, outcome="cancelled", why=f"moved: {why}")
     if taken:
         yield Verb("operator", "bury_taken", (sorted(taken), target))
-    yield sql("op_queue_move", seqs=list(moved), target=target)
+    copies = [seq for (seq,) in (yield sql("op_queue_move", seqs=list(moved), target=target))]
+    now = yield from moment()
+    yield from scheduled.put_by(copies, now)
     yield operator.sql("op_delete", seqs=list(seqs))
     # Rows of streams sorted, as everywhere: those of the queue whose name comes first.
     if target < source:
@@ -89,6 +91,7 @@ def empty(queue: str, limit: int) -> Plan[int]:
 def _batch(queue: str, limit: int) -> Plan[list[tuple[int, str | None, int | None]]]:
     """Lock the next messages of a queue; raises Refused while a worker holds any message of the queue."""
     yield from engine.recover()
+    yield from scheduled.recall_queue(queue, limit)
     rows = yield sql("op_queue_batch", queue=queue, limit=limit)
     batch = [(seq, stream, position) for seq, _, stream, position in rows]
     locked = yield sql("op_queue_lock", seqs=[seq for seq, _, _ in batch])

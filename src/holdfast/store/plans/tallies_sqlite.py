@@ -26,7 +26,10 @@ def count_left(
 ) -> None:
     if message.position is None or message.stream is None:
         return
-    stream = streams.setdefault((message.queue, message.stream), Stream())
+    key = (message.queue, message.stream)
+    stream = streams.get(key)
+    if stream is None:
+        streams[key] = stream = Stream()
     stream.removed += removed
     place = (
         message.position if message.position < PLACE_MAX else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..confirms import Confirms, Flight, OutOfStep, Returned
@@ -208,10 +209,8 @@ class RabbitSender:
             if len(text) > SHORT_BYTES // 4 and len(text.encode("utf-8", "replace")) > SHORT_BYTES:
                 return Rejected(f"its {what} has more than {SHORT_BYTES} bytes, which AMQP does not carry")
         for name in message.headers:
-            if name in RESERVED:
-                return Rejected(f"its header {name} has a meaning of its own to RabbitMQ: use another name")
-            if not name or len(name.encode("utf-8", "replace")) > SHORT_BYTES:
-                return Rejected(f"a header's name has 1 to {SHORT_BYTES} bytes in AMQP")
+            if (flaw := _flaw_of(name)) is not None:
+                return Rejected(flaw)
         return None
 
     async def _fly(
@@ -279,6 +278,16 @@ class RabbitSender:
             sent(left[0], TooLarge(f"406 {closed.text}"))
         else:
             sent(left[0], Rejected(f"{closed.code} {closed.text}"))
+
+
+@lru_cache(maxsize=1024)  # a service has few headers, and each message has several
+def _flaw_of(name: str) -> str | None:
+    """Why a header cannot have this name."""
+    if name in RESERVED:
+        return f"its header {name} has a meaning of its own to RabbitMQ: use another name"
+    if not name or len(name.encode("utf-8", "replace")) > SHORT_BYTES:
+        return f"a header's name has 1 to {SHORT_BYTES} bytes in AMQP"
+    return None
 
 
 def _ignore(_: int, __: Fate) -> None:

@@ -7,7 +7,7 @@ begin
         select 'schema ' || n.nspname from pg_namespace n where n.nspname = :space
          union all
         select 'table ' || c.oid::regclass::text from pg_class c
-         where c.relnamespace = to_regnamespace(:space) and c.relkind = 'r' and c.relname = any (:tables::text[])
+         where c.relnamespace = to_regnamespace(:space) and c.relkind in ('r', 'v') and c.relname = any (:tables::text[])
          union all
         select 'sequence holdfast.position'
          union all

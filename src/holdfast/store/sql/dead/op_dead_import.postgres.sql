@@ -16,7 +16,7 @@ select x.id, x.queue,
        int, epoch int, attempts int, failures int, vanished int, refunds int, redrives int, reason int, last_reason
        int, worker text, created_at timestamptz, due_at timestamptz, deadline timestamptz, died_at timestamptz,
        fingerprint text, held_at timestamptz, held_why text, errors jsonb, headers text, body text, traceback text)
- where not exists (select 1 from holdfast.message m where m.id = x.id and m.queue = x.queue
+ where not exists (select 1 from holdfast.pending m where m.id = x.id and m.queue = x.queue
                       and coalesce(m.due_at, m.created_at) = coalesce(x.due_at, x.created_at))
    and not exists (select 1 from holdfast.dead d where d.id = x.id and d.queue = x.queue
                       and coalesce(d.due_at, d.created_at) = coalesce(x.due_at, x.created_at))

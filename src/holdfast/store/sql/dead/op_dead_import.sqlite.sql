@@ -19,7 +19,7 @@ select json_extract(value, '$.id'), json_extract(value, '$.queue'),
        json_extract(value, '$.held_why'), json_extract(value, '$.errors'), json_extract(value, '$.headers'),
        json_extract(value, '$.body'), :now, json_extract(value, '$.traceback')
   from json_each(:letters)
- where not exists (select 1 from holdfast_message m where m.id = json_extract(value, '$.id')
+ where not exists (select 1 from holdfast_pending m where m.id = json_extract(value, '$.id')
                       and m.queue = json_extract(value, '$.queue') and coalesce(m.due_at, m.created_at)
                          = coalesce(json_extract(value, '$.due_at'), json_extract(value, '$.created_at')))
    and not exists (select 1 from holdfast_dead d where d.id = json_extract(value, '$.id')

@@ -1,3 +1,3 @@
 -- Apply settlements in the user's transaction; answers the seq of those whose lease stood.
 select holdfast.settle(:seq::bigint[], :run::bigint[], :epoch::int[], :ran::int[], :other::json, :move_from::bigint[],
-                       :move_to::bigint[], :emits::json, :deltas::json, :keep::int, null, true, :now::timestamptz)
+                       :move_to::bigint[], :emits::json, :deltas::json, :keep::int, true, :now::timestamptz)

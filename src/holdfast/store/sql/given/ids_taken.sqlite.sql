@@ -9,7 +9,7 @@ with h as materialized (
            case when m.queue is null then 'unrouted' when m.queue = 'holdfast/timer' then 'scheduled'
                 when m.claimable_at > :now and m.claimable_at < 9223372036854775807 and m.failures = 0 then 'scheduled'
                 else 'pending' end as state
-      from json_each(:ids) i join holdfast_message m on m.id = i.value
+      from json_each(:ids) i join holdfast_pending m on m.id = i.value
      where m.seq not in (select value from json_each(:ending))
      union all
     select i.key, i.value, d.seq, d.type, d.queue, 'dead' from json_each(:ids) i join holdfast_dead d on d.id = i.value),

@@ -1,5 +1,5 @@
 -- Messages whose ids stand between two, wherever they are: pending, dead, ended; and requests. Each part walks an index.
-select p.* from (select m.id, m.queue, m.type, 'pending' as what, m.created_at as at from holdfast.message m
+select p.* from (select m.id, m.queue, m.type, 'pending' as what, m.created_at as at from holdfast.pending m
                   where m.id between :low::uuid and :high::uuid limit :limit) p
  union all
 select p.* from (select d.id, d.queue, d.type, 'dead', d.died_at from holdfast.dead d

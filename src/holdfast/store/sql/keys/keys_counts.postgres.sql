@@ -1,6 +1,7 @@
 -- How many bodies are sealed with which key; null: not sealed.
 select x.place, case when left(x.body, length(:sealed)) = :sealed then substring(x.body from '"key":"([^"]*)"') end as key, count(*)
   from (select 'message' as place, body from holdfast.message union all
+        select 'scheduled', body from holdfast.scheduled union all
         select 'dead', body from holdfast.dead union all
         select 'death', body from holdfast.death union all
         select 'event', body from holdfast.event union all

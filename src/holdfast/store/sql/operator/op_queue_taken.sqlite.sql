@@ -9,5 +9,5 @@ select m.id, t.queue,
        json_insert(case when json_valid(m.errors) then m.errors else '[]' end, '$[#]', json_object('at', :at, 'reason', 12, 'text',
            'IdTaken: when it came into queue ' || t.queue || ', another message with its id was pending there, number '
            || t.seq || '.')), m.headers, m.body, m.traceback
-  from holdfast_message m join holdfast_message t on t.id = m.id and t.queue = :target
+  from holdfast_message m join holdfast_pending t on t.id = m.id and t.queue = :target
  where m.seq in (select value from json_each(:seqs))

@@ -1,4 +1,5 @@
--- By queue: since when its oldest message is due, in hand or not; suspects too. Schedules that are due count as timers,
+-- By queue: since when its oldest message is due, in hand or not; suspects too. Of what is
+-- scheduled and not brought over yet, the oldest 10,000 are looked at. Schedules that are due count as timers,
 -- unless no program has them in its code any more. Queues are found one after another by
 -- the index of claims, each by its first head.
 with recursive names as (
@@ -15,6 +16,11 @@ select x.queue, min(x.at) from (
             order by o.claimable_at, o.seq limit 1) m
      union all
     select m.queue, min(m.claimable_at) from holdfast.message m where m.head and m.vanished > 0 group by m.queue
+     union all
+    select o.queue, min(o.claimable_at)
+      from (select s.queue, s.claimable_at from holdfast.scheduled s
+             where s.claimable_at <= (select coalesce(:now::timestamptz, clock_timestamp()))
+             order by s.claimable_at limit 10000) o group by o.queue
      union all
     select 'holdfast/timer', min(s.next_at) from holdfast.schedule s
      where s.next_at <= (select coalesce(:now::timestamptz, clock_timestamp()))

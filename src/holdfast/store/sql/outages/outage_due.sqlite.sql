@@ -1,4 +1,5 @@
--- By queue: since when its oldest message is due, in hand or not; suspects too. Schedules that are due count as timers,
+-- By queue: since when its oldest message is due, in hand or not; suspects too. Of what is
+-- scheduled and not brought over yet, the oldest 10,000 are looked at. Schedules that are due count as timers,
 -- unless no program has them in its code any more. Queues are found one after another by
 -- the index of claims, each by its first head.
 with recursive names as (
@@ -12,6 +13,10 @@ select x.queue, min(x.at) from (
       from names n where n.queue is not null
      union all
     select m.queue, min(m.claimable_at) from holdfast_message m where m.head and m.vanished > 0 group by m.queue
+     union all
+    select o.queue, min(o.claimable_at)
+      from (select s.queue, s.claimable_at from holdfast_scheduled s
+             where s.claimable_at <= :now order by s.claimable_at limit 10000) o group by o.queue
      union all
     select 'holdfast/timer', min(s.next_at) from holdfast_schedule s
      where s.next_at <= :now and (s.origin = 'call' or s.declared_at >= :now - 120000000)) x

@@ -16,7 +16,7 @@ delivery as (
                 when m.vanished > 0 or l.seq is not null then 'suspect'
                 when m.claimable_at <= n.now then 'ready'
                 when m.failures > 0 then 'retrying' else 'scheduled' end as state
-      from holdfast.message m cross join moment n
+      from holdfast.pending m cross join moment n
       left join holdfast.lease l on l.seq = m.seq
       left join holdfast.message h on h.queue = m.queue and h.stream = m.stream and h.head and h.position is not null
                             and not m.head and m.position is not null

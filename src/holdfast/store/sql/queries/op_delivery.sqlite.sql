@@ -15,7 +15,7 @@ with delivery as (
                 when m.vanished > 0 or l.seq is not null then 'suspect'
                 when m.claimable_at <= :now then 'ready'
                 when m.failures > 0 then 'retrying' else 'scheduled' end as state
-      from holdfast_message m
+      from holdfast_pending m
       left join holdfast_lease l on l.seq = m.seq
       left join holdfast_message h on h.queue = m.queue and h.stream = m.stream and h.head and h.position is not null
                             and not m.head and m.position is not null

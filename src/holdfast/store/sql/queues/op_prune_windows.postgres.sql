@@ -11,6 +11,7 @@ delete from holdfast.dedupe d where d.ctid = any (array(
          where k.kept = l.kept and k.ended_at is not null
            and k.ended_at < (select coalesce(:now::timestamptz, clock_timestamp())) - l.kept::float8 * interval '1 second'
            and not exists (select 1 from holdfast.message m where m.id = k.id)
+       and not exists (select 1 from holdfast.scheduled s where s.id = k.id)
            and not exists (select 1 from holdfast.dead x where x.id = k.id)
          order by k.ended_at limit :limit::int for update skip locked) x
      limit :limit::int)) returning d.ended_at

@@ -9,5 +9,6 @@ delete from holdfast_dedupe where (scope, key) in (
     select k.scope, k.key from lengths l join holdfast_dedupe k
         on k.kept = l.kept and k.ended_at is not null and k.ended_at < :now - l.kept * 1000000
      where not exists (select 1 from holdfast_message m where m.id = k.id)
+       and not exists (select 1 from holdfast_scheduled s where s.id = k.id)
        and not exists (select 1 from holdfast_dead x where x.id = k.id)
      limit :limit) returning ended_at

@@ -3,14 +3,14 @@
 -- used again. An archived dead letter has not ended, and neither has what was moved away from here because
 -- another queue had it, too: nobody handled it here.
 select m.seq, case when h.id is not null then 'over' else 'here' end
-  from holdfast.message m
+  from holdfast.pending m
   left join (select distinct h.id, h.due_at from holdfast.history h
               where h.queue = :target and h.outcome <> 'archived'
                 and coalesce(h.why, '') not like 'moved: queue % has it, too') h
     on h.id = m.id and h.due_at = coalesce(m.due_at, m.created_at)
  where m.queue = :source
    and (h.id is not null
-        or exists (select 1 from holdfast.message t where t.id = m.id and t.queue = :target
+        or exists (select 1 from holdfast.pending t where t.id = m.id and t.queue = :target
                       and coalesce(t.due_at, t.created_at) = coalesce(m.due_at, m.created_at))
         or exists (select 1 from holdfast.dead d where d.id = m.id and d.queue = :target
                       and coalesce(d.due_at, d.created_at) = coalesce(m.due_at, m.created_at)))

@@ -6,7 +6,7 @@ select x.seq, x.state
                                     and coalesce(h.why, '') not like 'moved: queue % has it, too'
                                     and +h.ended_at >= :since
                                     and h.due_at = coalesce(m.due_at, m.created_at)) then 'over'
-                    when exists (select 1 from holdfast_message t where t.id = m.id and t.queue = :target
+                    when exists (select 1 from holdfast_pending t where t.id = m.id and t.queue = :target
                                     and coalesce(t.due_at, t.created_at) = coalesce(m.due_at, m.created_at))
                       or exists (select 1 from holdfast_dead d where d.id = m.id and d.queue = :target
                                     and coalesce(d.due_at, d.created_at) = coalesce(m.due_at, m.created_at))

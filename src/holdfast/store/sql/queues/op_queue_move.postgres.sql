@@ -7,3 +7,4 @@ select greatest(x.claimable_at, coalesce(:now::timestamptz, clock_timestamp())),
        x.vanished, x.refunds, x.redrives, x.reason, x.position is null, :target, null, x.type, x.stream, x.subject, x.dedupe,
        x.errors, x.headers, x.body, x.traceback
   from (select m.* from holdfast.message m where m.seq = any (:seqs::bigint[]) order by m.position nulls first, m.seq) x
+returning seq

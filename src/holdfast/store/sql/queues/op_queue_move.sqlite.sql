@@ -7,3 +7,4 @@ select max(claimable_at, :now), created_at, due_at, deadline, id,
        vanished, refunds, redrives, reason, position is null, :target, null, type, stream, subject, dedupe,
        errors, headers, body, traceback
   from holdfast_message where seq in (select value from json_each(:seqs)) order by position nulls first, seq
+returning seq

@@ -4,6 +4,7 @@ select u.name, u.sequence::oid::bigint, coalesce(pg_sequence_last_value(u.sequen
   from (values
         ('messages', pg_get_serial_sequence('holdfast.message', 'seq')::regclass,
          (select coalesce(greatest((select max(m.seq) from holdfast.message m where m.seq <= 2305843009213693952),
+                                   (select max(s.seq) from holdfast.scheduled s where s.seq <= 2305843009213693952),
                                    (select max(d.seq) from holdfast.dead d where d.seq <= 2305843009213693952),
                                    (select max(l.seq) from holdfast.lease l)), 0))),
         ('positions', 'holdfast.position'::regclass,

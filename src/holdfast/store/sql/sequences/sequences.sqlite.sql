@@ -4,6 +4,7 @@
 select u.name, u.sequence, coalesce((select q.seq from sqlite_sequence q where q.name = u.sequence), 0), u.stored
   from (select 'messages' as name, 'holdfast_message' as sequence,
                max(coalesce((select max(seq) from holdfast_message where seq <= 2305843009213693952), 0),
+                   coalesce((select max(seq) from holdfast_scheduled where seq <= 2305843009213693952), 0),
                    coalesce((select max(position) from holdfast_message where position <= 2305843009213693952), 0),
                    coalesce((select max(seq) from holdfast_dead where seq <= 2305843009213693952), 0),
                    coalesce((select max(position) from holdfast_dead where position <= 2305843009213693952), 0),

@@ -3,7 +3,8 @@
 select u.name, u.sequence::oid::bigint, coalesce(pg_sequence_last_value(u.sequence), 0), u.stored
   from (values
         ('messages', pg_get_serial_sequence('holdfast.message', 'seq')::regclass,
-         (select coalesce(max(m.seq), 0) from holdfast.message m where m.seq <= 2305843009213693952)),
+         (select coalesce(greatest((select max(m.seq) from holdfast.message m where m.seq <= 2305843009213693952),
+                                   (select max(s.seq) from holdfast.scheduled s where s.seq <= 2305843009213693952)), 0))),
         ('positions', 'holdfast.position'::regclass,
          (select coalesce(max(n.position), 0)
             from (select m.position from holdfast.message m order by m.seq desc limit 1000) n)),

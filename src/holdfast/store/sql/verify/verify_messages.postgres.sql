@@ -13,5 +13,5 @@ select x.seq, x.id, x.queue, x.flaw, x.headers, x.body
                     when m.dedupe is not null and not exists (
                          select 1 from holdfast.dedupe d where d.scope = holdfast.dedupe_scope(m.type, m.dedupe) and d.key = m.dedupe and d.id = m.id)
                     then 'keyless' end as flaw
-          from (select * from holdfast.message where seq > :after::bigint order by seq limit :limit::int) m) x
+          from (select * from holdfast.pending where seq > :after::bigint order by seq limit :limit::int) m) x
  where x.before < :bytes::numeric order by x.seq

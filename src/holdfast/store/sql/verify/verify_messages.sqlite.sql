@@ -14,5 +14,5 @@ select x.seq, x.id, x.queue, x.flaw, x.headers, x.body
                     when m.dedupe is not null and not exists (
                          select 1 from holdfast_dedupe d where d.scope = case when unicode(m.dedupe) = 31 then '' else m.type end and d.key = m.dedupe and d.id = m.id)
                     then 'keyless' end as flaw
-          from (select * from holdfast_message where seq > :after order by seq limit :limit) m) x
+          from (select * from holdfast_pending where seq > :after order by seq limit :limit) m) x
  where x.before < :bytes order by x.seq

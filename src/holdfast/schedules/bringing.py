@@ -1,0 +1,55 @@
+"""Scheduled messages that are due: a step of any worker's turn brings them over into their queues (worker/ticking.py).
+
+With nothing due it reads one entry of an index. What is brought over is the oldest first, a bounded part in one commit.
+Two workers get different messages, and a crash before the commit leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from ..clock import Clock
+from ..model.work import Ticked
+from ..store import Store
+from ..store.plans import scheduled
+
+AT_ONCE = 500
+BYTES = 8 * 1024 * 1024  # of bodies
+LOOKS_ANEW = 5.0  # seconds between two looks from the very beginning
+SLACK = timedelta(
+    seconds=5
+)  # what a transaction stores that commits late is due before what was brought over
+
+
+class Bringer:
+    """Brings over what is due. It remembers how far it came.
+
+    On PostgreSQL rows that are gone stay in the index until they are cleaned up, which an open snapshot may hold up for
+    hours: a look that begins where the last one ended does not walk through them.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store, self.clock = store, clock
+        self._last: datetime | None = None  # the time of the last that was brought over
+        self._anew_at = float("-inf")
+
+    def __call__(self) -> Ticked:
+        since = self._since()
+        at, now = self.store.read(scheduled.first(since))
+        if at is None or at > now:
+            return Ticked(0, now, at)
+        done = self.store.run(scheduled.bring(AT_ONCE, BYTES, since))
+        if not done.did:  # another worker has it
+            return Ticked(0, now, at)
+        self._last = max(done.last, self._last) if self._last and done.last else done.last
+        return Ticked(done.did, now, now, done.queues)  # they are handed out first, then it looks again
+
+    def _since(self) -> datetime | None:
+        """Where to begin; None: at the very beginning."""
+        now = self.clock.monotonic()
+        if now >= self._anew_at:
+            self._anew_at = now + LOOKS_ANEW
+            if self.store.read(scheduled.is_left()):
+                self.store.run(scheduled.take_in())
+            return None
+        return None if self._last is None else self._last - SLACK

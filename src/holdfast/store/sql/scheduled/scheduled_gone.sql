@@ -1,0 +1,2 @@
+-- What was brought over leaves the table.
+delete from holdfast.scheduled where seq = any (:seqs::bigint[])

@@ -1,0 +1,2 @@
+-- The deliveries of these messages that are scheduled, locked.
+select seq from holdfast.scheduled where id = any (:ids::uuid[]) order by seq for update
