@@ -51,8 +51,8 @@ def test_a_turn_that_is_refused_comes_back_whole_and_nothing_of_it_is_stored(
         shop.of.signal("c", "word", n)
     plain, refused = Leaving.delta, []
 
-    def wrong(self: Leaving, turn: Any, mark: Any) -> Any:
-        made = plain(self, turn, mark)
+    def wrong(self: Leaving, turn: Any, *others: Any) -> Any:
+        made = plain(self, turn, *others)
         if not refused:
             refused.append(len(turn.row.entries))
             made.rows[0]["turn"] += 5  # type: ignore[index]

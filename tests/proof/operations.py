@@ -291,7 +291,7 @@ def moved(make: Callable[[World], Plan[Any]]) -> Callable[[World], Body]:
 def tick(w: World) -> Body:
     """Whoever looks what is due fires it: into stream a, too."""
     decide = Ticker(w.store, w.store.clock, None, list)._decide
-    done = yield from own(schedules.locked([], True, 500, 10**6, decide))
+    done = yield from own(schedules.locked([], True, 500, 10**6, schedules.FIRST, decide))
     return Outcome(published=[each.id for each in done.fires])
 
 

@@ -190,6 +190,20 @@ def plain_insert(h: Hands) -> None:
             db.execute(f"insert into {table} (id, type, body, stream) values ('{id}', 'fan', '1', 'x')")
 
 
+def plain_insert_scheduled(h: Hands) -> None:
+    """The same, for later."""
+    table, later = (
+        ("holdfast_message", 4_000_000_000_000_000)
+        if h.sqlite
+        else ("holdfast.message", "now() + interval '1 h'")
+    )
+    ids = [h.new(name).id for name in ("new1", "new2")]
+    with h.transaction() as db:
+        h.business(db)
+        for id in ids:
+            db.execute(f"insert into {table} (id, type, body, due_at) values ('{id}', 'fan', '1', {later})")
+
+
 def held(h: Hands) -> list[tuple[int, int]]:
     return [(h.leased(name).run, h.leased(name).run_epoch) for name in ("a1", "u1")]
 
@@ -395,6 +409,12 @@ def turned(h: Hands, **changes: object) -> Settlement:
     return replace_struct(done(h.leased("a1")), delta=Delta("turns", (row,)))
 
 
+def part_of(h: Hands) -> instances.Part:
+    """A part of a turn that goes on: the result of an inline activity."""
+    leased = h.leased("a1")
+    return instances.Part(leased.run, leased.run_epoch, "a", 0, 1, 0, "{}")
+
+
 # --- Schedules --------------------------------------------------------------------------------------------------------
 
 
@@ -409,7 +429,7 @@ def tick(h: Hands) -> None:
         row = h.store.read(schedules.get(name))
         needs(row is not None and row.next_at is not None and row.next_at <= h.contents.now, f"{name} is due")
         for each in timeline_of(row).occurrences(row.created_at, h.contents.now, 100):
-            h.contents.names[occurrence_id(row.incarnation, each.key)] = f"{name}/{each.key}"
+            h.contents.names[UUID(occurrence_id(row.incarnation.bytes, each.key))] = f"{name}/{each.key}"
     ticker._tick()
 
 
@@ -469,6 +489,7 @@ def verbs() -> dict[str, Verb]:
     return {
         "publish": lambda h: h.publish(h.new("new1", stream="a"), h.new("new2", stream="n"), h.new("new3")),
         "publish_alike": lambda h: h.publish(h.new("new1"), h.new("new2")),
+        "publish_many": lambda h: h.publish(*(h.new(f"new{n}", stream="n") for n in range(1, 10))),
         "publish_one_in_transaction": lambda h: publish_one_in_transaction(h, "a"),
         "publish_first_in_transaction": lambda h: publish_one_in_transaction(h, "n"),
         "publish_unordered_in_transaction": lambda h: publish_one_in_transaction(h, None),
@@ -479,6 +500,7 @@ def verbs() -> dict[str, Verb]:
         "publish_later": lambda h: h.publish(h.new("new1", stream="a", delay=60.0)),
         "publish_in_transaction": publish_in_transaction,
         "plain_insert": plain_insert,
+        "plain_insert_scheduled": plain_insert_scheduled,
         "claim": lambda h: h.exchange(worker="three", peek=True, asleep=True, **CLAIM),
         "claim_suspect": lambda h: h.exchange(worker="three", suspects=True, **CLAIM),
         "done_run": lambda h: h.exchange(
@@ -500,6 +522,7 @@ def verbs() -> dict[str, Verb]:
         "dead": lambda h: h.exchange(dead(h.leased("a1")), dead(h.leased("u1"))),
         "pause": lambda h: h.exchange(paused(h.leased("a1"))),
         "turn": lambda h: h.exchange(turned(h)),
+        "turn_part": lambda h: h.run(instances.store_parts([part_of(h)])),
         "turn_pause": lambda h: h.exchange(turned(h, body=None, state="paused", trouble="changed")),
         "instance_begin": lambda h: h.run(
             instances.begin(h.new("new1", queue="q", stream="i"), '{"customer":"17"}')

@@ -100,7 +100,7 @@ class Story(Handling):
     def over(self) -> bool:
         if not self.world.calm or self.left:
             return False
-        return not self.world.query("select 1 from holdfast_message limit 1")
+        return not self.world.query("select 1 from holdfast_pending limit 1")
 
     # -- producing
 
@@ -263,7 +263,7 @@ class Story(Handling):
         w = self.world
         if w.dice.random() < 0.8:
             return
-        if found := self.some("select seq from holdfast_message order by seq"):
+        if found := self.some("select seq from holdfast_pending order by seq"):
             if not w.transact("people", operator.cancel(found[0])):
                 w.hits["a leased message is asked to be cancelled"] += 1
             w.hits["cancelled by hand"] += 1

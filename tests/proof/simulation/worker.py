@@ -15,12 +15,12 @@ from holdfast.rules.delivery import Ending, conclude, verdict
 from holdfast.rules.pacing import Completion, Lane, Limit, Pacing, Stop, stamped
 from holdfast.rules.policy import HandlerPolicy
 from holdfast.settings import Settings
-from holdfast.store.plans import engine
+from holdfast.store.plans import engine, scheduled
 from holdfast.store.statement import Plan, Runnable, Statement
 from tests.proof.simulation.world import Died, Process, World
 
 SETTINGS = Settings(lease=30.0, heartbeat=10.0, timeout=60.0, grace=5.0, claim=20, run=5)
-TURN, LOOK, SLEEP = 0.3, 5.0, 20.0
+TURN, TICK, LOOK, SLEEP = 0.3, 1.0, 5.0, 20.0
 
 
 @dataclass
@@ -96,6 +96,8 @@ class SimulatedWorker:
         self.turn_soon()
         self.later(SETTINGS.heartbeat, self.beat)
         self.later(LOOK, self.watch)
+        if not self.quarantine:
+            self.later(TICK, self.tick)
 
     def transact(self, plan: Runnable[Any], *, hint: bool = False) -> Any:
         try:
@@ -450,6 +452,19 @@ class SimulatedWorker:
             except StoreUnavailable:
                 pass
         self.later(LOOK, self.watch)
+
+    def tick(self) -> None:
+        """Bring over scheduled messages that are due."""
+        try:
+            brought = self.transact(scheduled.bring(500, 1 << 20))
+            if brought.did:
+                self.world.hits["a scheduled message is brought over"] += 1
+                self.pacing.asking.look_anew(brought.queues)
+                if self.unheard is None:
+                    self.turn_soon()
+        except StoreUnavailable:
+            pass
+        self.later(TICK, self.tick)
 
     def retire(self) -> None:
         try:

@@ -43,7 +43,7 @@ class SqliteScheduled:
         if taken:
             yield sql("bring_dead", places=encode(taken), at=from_micros(now).isoformat())
         yield sql("bring_store", places=encode(stored))
-        yield sql("scheduled_gone", seqs=[row[0] for row in rows])
+        yield sql("scheduled_gone", seqs=encode([row[0] for row in rows]))
         if any(row[2] for row in rows):
             yield from place_in_time()
         queues = {queue for _, queue in stored if queue is not None}
