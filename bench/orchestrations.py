@@ -111,7 +111,13 @@ class Bench:
                 say(f"  {name:44} not measured: {why}")
                 return
         for key, value in facts.items():
-            own = f"{name}, {key}" if key else name
+            own = (
+                f"{name}: {key}"
+                if key and ":" not in name and name != "turn"
+                else f"{name}, {key}"
+                if key
+                else name
+            )
             if own.endswith(" us"):
                 continue
             self.shown.setdefault(own, []).append(value)
@@ -222,7 +228,7 @@ def say(text: str) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.orchestrations", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="one round with fewer workflows, under 8 minutes"
+        "--quick", action="store_true", help="one round with fewer workflows: about 25 minutes"
     )
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--databases", default="postgres,sqlite", help="with commas")
