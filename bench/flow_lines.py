@@ -152,7 +152,7 @@ class Lines:
             time.sleep(10.0)
             cpu = (cpu_of(workers) - cpu) / 10.0 * 100
             megabytes = max(peak_megabytes(each) for each in family(workers[0].pid))
-            facts = {"parked, cpu": cpu, "parked, megabytes": megabytes, "parked a second": n / parking}
+            facts = {"cpu": cpu, "megabytes": megabytes, "a second": n / parking}
             s.publish(BEATS, first=n, pause=BEAT_SECONDS)
             s.wait_for(BEATS, workers, n, BEATS)
             beating = s.start("publish", **s.publishing(BEATS, n + BEATS, pause=BEAT_SECONDS))

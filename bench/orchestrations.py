@@ -74,11 +74,11 @@ def bars(database: str) -> Iterator[Bar]:
     yield Bar("kill -9: 0.9 of the rate is back", ours("killed"), at_most=30, unit="s")
     yield Bar("parked: idle CPU", ours("parked, cpu"), at_most=2, unit="% of a core")
     yield Bar("parked: memory", ours("parked, megabytes"), at_most=150, unit="MB")
-    yield Bar("timers due together", ours("timers"), at_least=5000, unit="/s")
+    yield Bar("timers due together", ours("parked, timers"), at_least=5000, unit="/s")
     yield Bar(
         "p95 latency of another queue meanwhile / before",
-        ours("timers, p95"),
-        (ours("quiet, p95"),),
+        ours("parked, timers, p95"),
+        (ours("parked, quiet, p95"),),
         at_most=2,
     )
 
@@ -111,13 +111,7 @@ class Bench:
                 say(f"  {name:44} not measured: {why}")
                 return
         for key, value in facts.items():
-            own = (
-                f"{name}: {key}"
-                if key and ":" not in name and name != "turn"
-                else f"{name}, {key}"
-                if key
-                else name
-            )
+            own = f"{name}, {key}" if key else name
             if own.endswith(" us"):
                 continue
             self.shown.setdefault(own, []).append(value)
@@ -185,7 +179,7 @@ def measures(
     for count in (1_000, 10_000):
         yield f"{database}: fan {count}", lambda n=count: lines.fan(n)
     yield f"{database}: killed", lambda: lines.killed(sizes.live)
-    yield f"{database}", lambda: lines.parked(sizes.parked)
+    yield f"{database}: parked", lambda: lines.parked(sizes.parked)
 
 
 def report(bench: Bench, wanted: list[Bar]) -> int:
