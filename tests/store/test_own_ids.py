@@ -5,7 +5,9 @@ A second one is refused, and where that shows only later both are kept: nothing 
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,6 +19,7 @@ from holdfast.errors import IdTaken
 from holdfast.model.message import NewMessage
 from holdfast.store.given import taken
 from holdfast.store.plans import engine
+from holdfast.store.text import load
 from tests.store.box import QUEUE, TYPE, Box, dead, done, names, new
 from tests.store.conftest import sqlite_box
 
@@ -306,3 +309,18 @@ def test_an_error_history_that_is_none_stops_nobody(tmp_path: Path) -> None:
     assert names(box.turn().work) == ["pending"]
     assert [(d.body, d.reason) for d in box.read("dead")] == [('"odd"', 12)]
     box.store.close()
+
+
+def test_sqlite_looks_for_given_ids_by_index(box: Box) -> None:
+    """Joined with the view of all that is pending it read every message, for each one that was published."""
+    if not box.sqlite:
+        return
+    names = ("ids", "types", "queues", "keys", "ending")
+    with closing(sqlite3.connect(box.store.path)) as connection:
+        text = load("sqlite", ("given/ids_taken",))
+        rows = connection.execute(
+            f"explain query plan {text}", {"now": 0, **dict.fromkeys(names, "[]")}
+        ).fetchall()
+    plan = " ".join(row[3] for row in rows)
+    assert "holdfast_message_id" in plan, plan
+    assert "holdfast_scheduled_id" in plan, plan

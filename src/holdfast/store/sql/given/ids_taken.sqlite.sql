@@ -2,14 +2,21 @@
 -- the new one may come into. One that is scheduled for whoever subscribes, or unrouted, is in the way of another of its
 -- type. A new message whose dedupe key is taken is not looked at: it will not be stored.
 -- The ids are looked for first, by index; what else the new messages say is read for those alone that were found, since
--- SQLite reads a list from its beginning for each element.
+-- SQLite reads a list from its beginning for each element. The two tables are asked one after the other: joined with the
+-- view `pending` SQLite would read all of it.
 with h as materialized (
     select i.key as n, i.value as id, m.seq, m.type,
            case when m.queue = 'holdfast/timer' then m.target else m.queue end as goes_to,
            case when m.queue is null then 'unrouted' when m.queue = 'holdfast/timer' then 'scheduled'
                 when m.claimable_at > :now and m.claimable_at < 9223372036854775807 and m.failures = 0 then 'scheduled'
                 else 'pending' end as state
-      from json_each(:ids) i join holdfast_pending m on m.id = i.value
+      from json_each(:ids) i cross join holdfast_message m on m.id = i.value
+     where m.seq not in (select value from json_each(:ending))
+     union all
+    select i.key, i.value, m.seq, m.type, case when m.queue = 'holdfast/timer' then m.target else m.queue end,
+           case when m.queue = 'holdfast/timer' or (m.claimable_at > :now and m.claimable_at < 9223372036854775807)
+                then 'scheduled' else 'pending' end
+      from json_each(:ids) i cross join holdfast_scheduled m on m.id = i.value
      where m.seq not in (select value from json_each(:ending))
      union all
     select i.key, i.value, d.seq, d.type, d.queue, 'dead' from json_each(:ids) i join holdfast_dead d on d.id = i.value),
