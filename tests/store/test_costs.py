@@ -421,7 +421,7 @@ def test_no_step_of_a_plan_compares_all_turns_with_all_leases(pg_box: Box, lost:
     busy = {
         (plan["Query Text"], step["Node Type"]): rows_through(step)
         for plan in plans
-        # How emissions find their queues depends on what PostgreSQL knows of the tables: it varies with the tests before.
+        # How emissions find their queues depends on PostgreSQL's statistics, and so on the tests before.
         if not plan["Query Text"].startswith("insert into holdfast.message")
         for step in steps(plan["Plan"])
         if rows_through(step) > 4 * BATCH
