@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -240,6 +241,11 @@ def wait_for(done: Any, what: str) -> None:
         time.sleep(0.0005)
 
 
+def without_number(text: str | None) -> str | None:
+    """What names another message by its number: PostgreSQL gives no number twice, also when it puts tables back."""
+    return None if text is None else re.sub(r"number \d+\.$", "number N.", text)
+
+
 def picture(store: Store, names: dict[str, str], effects: list[tuple[Any, ...]]) -> dict[str, Any]:
     """Rows by the names of their messages; positions as places in their streams; no numbers of rows or workers."""
     tables = state.read_all(store, *state.COLUMNS)
@@ -279,6 +285,10 @@ def picture(store: Store, names: dict[str, str], effects: list[tuple[Any, ...]])
     for stream in tables["stream"]:
         positions = order[stream.queue, stream.name]
         stream["last"] = positions.index(stream.last) if stream.last in positions else stream.last is not None
+    for letter in tables["dead"]:
+        letter["errors"] = [{**each, "text": without_number(each["text"])} for each in letter.errors or ()]
+    for death in tables["death"]:
+        death["error"] = without_number(death.error)
     for table in tables.keys() - {"message", "scheduled", "pending", "lease"}:
         dropped = DROPPED.get(table, ())
         rows = [{key: value for key, value in row.items() if key not in dropped} for row in tables[table]]

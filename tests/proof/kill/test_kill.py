@@ -193,8 +193,6 @@ EXEMPT = {
     # kills workers at random.
     "rename_add": "beside the subscriptions of a worker",
     "op_rename_forget": "beside the subscriptions that an operator drops",
-    "bring_dead": "in the transaction of `bring`, for a message whose id is in use",
-    "timers_left": "locks timers of an older release and writes nothing",
 }
 
 

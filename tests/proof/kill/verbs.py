@@ -204,6 +204,27 @@ def plain_insert_scheduled(h: Hands) -> None:
             db.execute(f"insert into {table} (id, type, body, due_at) values ('{id}', 'fan', '1', {later})")
 
 
+def bring_taken(h: Hands) -> None:
+    """A scheduled message whose id is in use when it is due: it becomes a dead letter."""
+    same = replace_struct(h.new("new1"), id=h.contents.ids["w1"], id_is_given=False)  # given ids are refused
+    with h.transaction() as db:
+        h.business(db)
+        recognise(db).run(h.store.bound(engine.append([same])))
+        brought = recognise(db).run(h.later(scheduled.bring(500, 10**6), 120))
+        needs(brought.did, "a scheduled message is due")
+
+
+def take_in(h: Hands) -> None:
+    """A message that waits in `message`, as an older release stored what is scheduled, is put by."""
+    later = h.new("new1", delay=30.0)
+    table = "holdfast_message" if h.sqlite else "holdfast.message"
+    with h.transaction() as db:
+        recognise(db).run(h.store.bound(engine.append([later])))
+        db.execute(f"update {table} set queue = 'holdfast/timer', target = 'q' where id = '{later.id}'")
+        taken = recognise(db).run(h.store.bound(scheduled.take_in()))
+        needs(taken, "a timer of an older release is there")
+
+
 def held(h: Hands) -> list[tuple[int, int]]:
     return [(h.leased(name).run, h.leased(name).run_epoch) for name in ("a1", "u1")]
 
@@ -543,6 +564,8 @@ def verbs() -> dict[str, Verb]:
         "emit_scheduled": lambda h: h.exchange(done(h.leased("a1"), h.new("new1", delay=3600.0))),
         "bring": lambda h: h.run(Alone(h.later(scheduled.bring(500, 10**6), 120))),
         "bring_two": lambda h: h.run(Alone(h.later(scheduled.bring(2, 10**6), 120))),
+        "bring_taken": bring_taken,
+        "take_in": take_in,
         "renew": renew,
         "progress": progress,
         "recover": lambda h: h.run(engine.recover()),
