@@ -369,7 +369,12 @@ def is_on_demand(module: str) -> bool:
     return module in ON_DEMAND or module.startswith(("transports/rabbitmq/", "testing/transports/"))
 
 
-ON_DEMAND = {"store/handed_postgres.py", "store/refusals.py", "testing/plugin.py"}
+ON_DEMAND = {
+    "store/connecting_postgres.py",
+    "store/handed_postgres.py",
+    "store/refusals.py",
+    "testing/plugin.py",
+}
 
 
 def test_nothing_is_imported_that_an_installation_may_lack() -> None:

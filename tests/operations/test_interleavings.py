@@ -15,9 +15,9 @@ from holdfast.clock import MovableClock
 from holdfast.errors import Refused
 from holdfast.model.message import NewMessage
 from holdfast.model.work import Outcome, Report, Settlement, Want
+from holdfast.store.connecting_postgres import execute
 from holdfast.store.plans import dead, dead_queries, engine, operator, queues
 from holdfast.store.plans.engine_postgres import PostgresEngine
-from holdfast.store.postgres import execute
 from holdfast.store.statement import Runnable, bound
 from tests.operations.world import NOON, World, make
 

@@ -30,9 +30,9 @@ from holdfast.operations.dead import Filter
 from holdfast.orchestrations import inline as inline_module
 from holdfast.orchestrations.parts import Parts
 from holdfast.rules.delivery import Unsent
+from holdfast.store.connecting_postgres import execute
 from holdfast.store.plans import engine, instances
 from holdfast.store.plans.instances import Part
-from holdfast.store.postgres import execute
 from holdfast.store.statement import drive
 from holdfast.telemetry.sheet import Sheet
 from tests.orchestrations.test_on_the_engine import Shop

@@ -25,7 +25,7 @@ from typing import Any
 import psycopg
 
 from holdfast.errors import HoldfastError
-from holdfast.store.postgres import tune
+from holdfast.store.connecting_postgres import tune
 from holdfast.store.statement import Rows, bound
 from tests.proof.instrument import PAUSES
 from tests.proof.session import Operation, Quiet, Restart, Session, State

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import psycopg
 
-from holdfast.store.postgres import Int8BinaryLoader, Late, quick
+from holdfast.store.connecting_postgres import Int8BinaryLoader, Late, quick
 from holdfast.store.statement import Rows, Statement
 from holdfast.store.text import compile
 from tests.proof.instrument import NOTICE

@@ -20,9 +20,10 @@ from holdfast.errors import Refused
 from holdfast.requests import verbs
 from holdfast.requests.hooks import Pen
 from holdfast.settings import Settings
+from holdfast.store.connecting_postgres import quick
 from holdfast.store.plans import engine, requests
 from holdfast.store.plans.engine_postgres import PostgresEngine
-from holdfast.store.postgres import PostgresStore, quick
+from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Bound, Query, Runnable, Statement, drive
 from holdfast.store.text import compile
 from tests import servers

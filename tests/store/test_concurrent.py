@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from holdfast.model.work import Report, Want
+from holdfast.store.connecting_postgres import execute
 from holdfast.store.plans import engine
-from holdfast.store.postgres import execute
 from holdfast.store.statement import Runnable, drive
 from tests.store import state
 from tests.store.box import QUEUE, Box, done, failed, names, new

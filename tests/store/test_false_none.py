@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from holdfast.model.work import Batch, Report, Want
+from holdfast.store.connecting_postgres import execute
 from holdfast.store.plans import engine
-from holdfast.store.postgres import execute
 from holdfast.store.statement import drive
 from tests.proof.instrument import function_source
 from tests.store.box import QUEUE, Box, done, names

@@ -45,12 +45,16 @@ def breakers(ctx: typer.Context, incomplete: str) -> list[Offer]:
     )
 
 
-def destinations(ctx: typer.Context, incomplete: str) -> list[Offer]:
-    return _asked(ctx, incomplete, lambda found: [(e.name, e.state) for e in found.destinations.list()])
+def endpoints(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Destinations or inboxes, as the group of the command says."""
 
+    def look(found: Operations) -> list[Offer]:
+        is_inbox = ctx.parent is not None and ctx.parent.info_name == "inboxes"
+        return [
+            (each.name, each.state) for each in (found.inboxes if is_inbox else found.destinations).list()
+        ]
 
-def inboxes(ctx: typer.Context, incomplete: str) -> list[Offer]:
-    return _asked(ctx, incomplete, lambda found: [(each.name, each.state) for each in found.inboxes.list()])
+    return _asked(ctx, incomplete, look)
 
 
 def instances(ctx: typer.Context, incomplete: str) -> list[Offer]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from . import show
-from .completing import destinations as complete_destinations
-from .completing import inboxes as complete_inboxes
+from .completing import endpoints as complete_endpoints
 from .filters import Why
 from .options import command
 from .target import Change, Target
@@ -16,100 +16,81 @@ from .target import Change, Target
 if TYPE_CHECKING:
     from ..operations import Endpoints, EndpointState, Operations, Tried
 
-destinations = typer.Typer(
-    help="Destinations: where messages are sent. Which workers are connected, and what waits.",
-    no_args_is_help=True,
-)
-inboxes = typer.Typer(
-    help="Inboxes: where messages are received from. Which workers are connected.", no_args_is_help=True
-)
-
-Destination = Annotated[
+Name = Annotated[
     str,
-    typer.Argument(metavar="DESTINATION", help="The destination.", autocompletion=complete_destinations),
+    typer.Argument(metavar="NAME", help="Its name, as `list` shows it.", autocompletion=complete_endpoints),
 ]
-Inbox = Annotated[str, typer.Argument(metavar="INBOX", help="The inbox.", autocompletion=complete_inboxes)]
 PauseWhy = Annotated[str | None, typer.Option("--why", help="Shown by `show`, `why` and `status`.")]
 
 
-# -- destinations
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What differs between the commands of destinations and those of inboxes."""
+
+    group: str
+    list: str
+    test: str
+    pause: str
+    resume: str
 
 
-@command(destinations, "list")
-def list_destinations(target: Target) -> None:
-    """Every destination: who is connected, what waits."""
-    with target.operations() as found:
-        _list(found, found.destinations, target.json)
+def commands(kind: Literal["destination", "inbox"], words: Words) -> typer.Typer:
+    """The commands of one kind of endpoint."""
+    group = typer.Typer(help=words.group, no_args_is_help=True)
+
+    def of(found: Operations) -> Endpoints:
+        return found.destinations if kind == "destination" else found.inboxes
+
+    @command(group, "list", help=words.list)
+    def list_endpoints(target: Target) -> None:
+        with target.operations() as found:
+            _list(found, of(found), target.json)
+
+    @command(group, "show", help=f"One {kind}, with the connection of each worker.")
+    def show_endpoint(name: Name, target: Target) -> None:
+        with target.operations() as found:
+            _show(found, of(found).show(name), target.json)
+
+    @command(group, "test", help=words.test)
+    def test_endpoint(name: Name, target: Target) -> None:
+        with target.operations() as found:
+            _tested(of(found).test(name), target.json)
+
+    @command(group, "pause", help=words.pause)
+    def pause_endpoint(name: Name, change: Change, target: Target, why: PauseWhy = None) -> None:
+        with target.operations(change.by) as found:
+            of(found).pause(name, why)
+        _told(f"{kind} {name}", "paused", target.json)
+
+    @command(group, "resume", help=words.resume)
+    def resume_endpoint(name: Name, change: Change, target: Target, why: Why = None) -> None:
+        with target.operations(change.by) as found:
+            resumed = of(found).resume(name, why=why)
+        _told(f"{kind} {name}", "resumed" if resumed else "was not paused", target.json)
+
+    return group
 
 
-@command(destinations, "show")
-def show_destination(destination: Destination, target: Target) -> None:
-    """One destination, with the connection of each worker."""
-    with target.operations() as found:
-        _show(found, found.destinations.show(destination), target.json)
-
-
-@command(destinations, "test")
-def test_destination(destination: Destination, target: Target) -> None:
-    """Connect from here and look for unsafe settings of the broker. Nothing is sent."""
-    with target.operations() as found:
-        _tested(found.destinations.test(destination), target.json)
-
-
-@command(destinations, "pause")
-def pause_destination(destination: Destination, change: Change, target: Target, why: PauseWhy = None) -> None:
-    """Send nothing to it from now on; what waits stays."""
-    with target.operations(change.by) as found:
-        found.destinations.pause(destination, why)
-    _told(f"destination {destination}", "paused", target.json)
-
-
-@command(destinations, "resume")
-def resume_destination(destination: Destination, change: Change, target: Target, why: Why = None) -> None:
-    """Send to a paused destination again."""
-    with target.operations(change.by) as found:
-        resumed = found.destinations.resume(destination, why=why)
-    _told(f"destination {destination}", "resumed" if resumed else "was not paused", target.json)
-
-
-# -- inboxes
-
-
-@command(inboxes, "list")
-def list_inboxes(target: Target) -> None:
-    """Every inbox: how many workers are connected, and why not."""
-    with target.operations() as found:
-        _list(found, found.inboxes, target.json)
-
-
-@command(inboxes, "show")
-def show_inbox(inbox: Inbox, target: Target) -> None:
-    """One inbox, with the connection of each worker."""
-    with target.operations() as found:
-        _show(found, found.inboxes.show(inbox), target.json)
-
-
-@command(inboxes, "test")
-def test_inbox(inbox: Inbox, target: Target) -> None:
-    """Connect from here and look for unsafe settings of the broker. Nothing is received."""
-    with target.operations() as found:
-        _tested(found.inboxes.test(inbox), target.json)
-
-
-@command(inboxes, "pause")
-def pause_inbox(inbox: Inbox, change: Change, target: Target, why: PauseWhy = None) -> None:
-    """Receive nothing from now on; it stays at the broker."""
-    with target.operations(change.by) as found:
-        found.inboxes.pause(inbox, why)
-    _told(f"inbox {inbox}", "paused", target.json)
-
-
-@command(inboxes, "resume")
-def resume_inbox(inbox: Inbox, change: Change, target: Target, why: Why = None) -> None:
-    """Receive from a paused inbox again."""
-    with target.operations(change.by) as found:
-        resumed = found.inboxes.resume(inbox, why=why)
-    _told(f"inbox {inbox}", "resumed" if resumed else "was not paused", target.json)
+destinations = commands(
+    "destination",
+    Words(
+        group="Destinations: where messages are sent. Which workers are connected, and what waits.",
+        list="Every destination: who is connected, what waits.",
+        test="Connect from here and look for unsafe settings of the broker. Nothing is sent.",
+        pause="Send nothing to it from now on; what waits stays.",
+        resume="Send to a paused destination again.",
+    ),
+)
+inboxes = commands(
+    "inbox",
+    Words(
+        group="Inboxes: where messages are received from. Which workers are connected.",
+        list="Every inbox: how many workers are connected, and why not.",
+        test="Connect from here and look for unsafe settings of the broker. Nothing is received.",
+        pause="Receive nothing from now on; it stays at the broker.",
+        resume="Receive from a paused inbox again.",
+    ),
+)
 
 
 # -- showing

@@ -12,6 +12,28 @@ from . import show
 from .completing import queues as complete_queues
 from .target import APP_VARIABLE, AppOption, Change, NamedTarget, chosen, configured_target
 
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Address for Prometheus, such as 127.0.0.1:9464; beyond loopback with $HOLDFAST_METRICS_TOKEN.",
+    ),
+]
+MetricsOpen = Annotated[
+    bool,
+    typer.Option(
+        "--i-understand-this-is-unauthenticated", help="Serve metrics beyond loopback without a token."
+    ),
+]
+LogFormat = Annotated[
+    str | None, typer.Option("--log", metavar="text|json", help="The format of logs; else $HOLDFAST_LOG.")
+]
+LogLevel = Annotated[
+    str | None,
+    typer.Option("--log-level", help="The lowest level that is logged; else $HOLDFAST_LOG_LEVEL."),
+]
+
 
 def demo(
     seconds: Annotated[
@@ -150,28 +172,10 @@ def worker(
             "--queue", "-q", help="Only this queue; may be repeated.", autocompletion=complete_queues
         ),
     ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            "--metrics",
-            metavar="HOST:PORT",
-            help="Address for Prometheus, such as 127.0.0.1:9464; beyond loopback with $HOLDFAST_METRICS_TOKEN.",
-        ),
-    ] = None,
-    metrics_open: Annotated[
-        bool,
-        typer.Option(
-            "--i-understand-this-is-unauthenticated", help="Serve metrics beyond loopback without a token."
-        ),
-    ] = False,
-    log: Annotated[
-        str | None,
-        typer.Option("--log", metavar="text|json", help="The format of logs; else $HOLDFAST_LOG."),
-    ] = None,
-    log_level: Annotated[
-        str | None,
-        typer.Option("--log-level", help="The lowest level that is logged; else $HOLDFAST_LOG_LEVEL."),
-    ] = None,
+    metrics: Metrics = None,
+    metrics_open: MetricsOpen = False,
+    log: LogFormat = None,
+    log_level: LogLevel = None,
     until_idle: Annotated[
         bool,
         typer.Option("--until-idle", help="Work until nothing is due, print the summary, and exit with 0."),

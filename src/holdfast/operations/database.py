@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..clock import wall_clock
-from ..store.plans import queries
+from ..store.plans import doctor as plans
 from .desk import Desk
 from .results import Finding
 
@@ -39,7 +39,7 @@ MOUNTS = "/proc/self/mountinfo"
 
 def examine(desk: Desk) -> Iterator[Finding]:
     """Findings about the database, PostgreSQL or SQLite."""
-    server = desk.ask(queries.server())
+    server = desk.ask(plans.server())
     if "journal_mode" in server:
         yield from sqlite(server)
         path = getattr(desk.store, "path", ":memory:")
@@ -47,7 +47,7 @@ def examine(desk: Desk) -> Iterator[Finding]:
             yield from file(path, file_system(path), _size(f"{path}-wal"))
     else:
         yield from postgres(server)
-        yield from holding(desk.ask(queries.holding(SLOT_TRANSACTIONS, SHOWN)))
+        yield from holding(desk.ask(plans.holding(SLOT_TRANSACTIONS, SHOWN)))
     yield from clocks(desk, desk.store.clock.now() or wall_clock())
 
 
@@ -201,7 +201,7 @@ def _size(path: str) -> int:
 
 def clocks(desk: Desk, here: datetime) -> Iterator[Finding]:
     """No guarantee depends on clocks, but they measure delays, deadlines and leases. `here`: this machine's time."""
-    there, latest = desk.ask(queries.times())
+    there, latest = desk.ask(plans.times())
     skew = (here - there).total_seconds()
     if abs(skew) > SKEW_SECONDS:
         yield Finding(

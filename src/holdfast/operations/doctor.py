@@ -9,8 +9,9 @@ from uuid import UUID
 from ..errors import NotMigrated
 from ..rules.alert import length
 from ..store.installed import compare, other, words
-from ..store.plans import alerts, queries
+from ..store.plans import alerts
 from ..store.plans import dead_queries as letters
+from ..store.plans import doctor as plans
 from . import database, repair, schedule_findings
 from . import deep as deeply
 from .cleaning import overdue
@@ -65,7 +66,7 @@ def examine(
 
 def _schema(desk: Desk) -> Iterator[Finding]:
     try:
-        found, ours = desk.ask(queries.version())
+        found, ours = desk.ask(plans.version())
     except NotMigrated as missing:
         yield Finding("error", "schema", "The database has no Holdfast tables.", _remedy(missing))
         return
@@ -99,14 +100,14 @@ def _remedy(missing: NotMigrated) -> str:
 
 
 def _order(desk: Desk) -> Iterator[Finding]:
-    for row in desk.ask(queries.open_differs(SHOWN)):
+    for row in desk.ask(plans.open_differs(SHOWN)):
         yield Finding(
             "error",
             "stream-count",
             f"Stream {row['stream']} of queue {row['queue']} counts {row['open']} in its order and has {row['found']}.",
             "Please report it as a bug, with what wrote to the tables; pause the queue until it is understood.",
         )
-    for row in desk.ask(queries.stranded(SHOWN)):
+    for row in desk.ask(plans.stranded(SHOWN)):
         text = (
             "no head, although it is not halted"
             if row["halted_by"] is None
@@ -203,7 +204,7 @@ def _loops(found: Sequence[Stuck]) -> Iterator[Finding]:
 
 def _flow(desk: Desk, status: Status) -> Iterator[Finding]:
     """Queues that get more messages than they end."""
-    rows = {row["queue"]: row for row in desk.ask(queries.flow(FLOW_SECONDS))}
+    rows = {row["queue"]: row for row in desk.ask(plans.flow(FLOW_SECONDS))}
     for queue in status.queues:
         row = rows.get(queue.name)
         waiting = sum(queue.states.get(state, 0) for state in ("ready", "waiting", "blocked"))
@@ -233,7 +234,7 @@ def is_growing(waiting: int, *, arrived: int, ended: int, older: int) -> bool:
 
 
 def _leases(desk: Desk) -> Iterator[Finding]:
-    row = desk.ask(queries.lapsed(LAPSED_SECONDS))
+    row = desk.ask(plans.lapsed(LAPSED_SECONDS))
     if row["count"]:
         yield Finding(
             "warning",
@@ -242,7 +243,7 @@ def _leases(desk: Desk) -> Iterator[Finding]:
             "A running worker ends them by itself: start one.",
         )
     longest = ENDLESS_LEASES * max(desk.settings.lease, 60.0)
-    for row in desk.ask(queries.endless(longest, SHOWN)):
+    for row in desk.ask(plans.endless(longest, SHOWN)):
         id: UUID = row["id"]
         yield Finding(
             "warning",
@@ -255,7 +256,7 @@ def _leases(desk: Desk) -> Iterator[Finding]:
 
 def _troubles(desk: Desk) -> Iterator[Finding]:
     """Trouble that known workers had with their database within a day. A worker that stopped cleanly is not known."""
-    for row in desk.ask(queries.troubled(TROUBLE_SECONDS, SHOWN)):
+    for row in desk.ask(plans.troubled(TROUBLE_SECONDS, SHOWN)):
         said = f"at {row['trouble_at']:%Y-%m-%d %H:%M:%S} UTC: {row['trouble']}"
         if row["timeouts"]:
             yield Finding(

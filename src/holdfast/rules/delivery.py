@@ -20,7 +20,6 @@ from typing import assert_never
 import msgspec
 
 from ..errors import LeaseLost
-from ..model import replies
 from ..model.failure import FailureDescription, category_of, is_retryable, serialized
 from ..model.message import Flag, NewMessage, Reason
 from ..model.work import Delta, Leased, Outcome, Settlement, Unfit
@@ -36,7 +35,6 @@ PAUSE_SECONDS = (
     60.0  # until a message is tried again that cannot go on and is in no stream that could be halted
 )
 PUBLISHED = int(Flag.PUBLISHED)
-CANCELLED = "Cancelled: the message was cancelled while it was handled."
 
 
 class Returned(msgspec.Struct, frozen=True, gc=False):
@@ -269,9 +267,7 @@ def conclude(
         case Died(why, flags, ran, reason, text):
             return judge.dead(reason, reason, text or f"Dead: {why}", flags, ran)
         case Expired():
-            text = f"Expired: the deadline {leased.message.deadline} passed before the handler started."
-            reason = Reason.TIMEOUT_EXCEEDED
-            return judge.dead(reason, reason, text, failed=False, counted=False, started=False)
+            return judge.expired()
         case StartsSpent():
             return judge.starts_spent()
         case Snoozed(delay, flags, ran):
@@ -293,12 +289,7 @@ def conclude(
         case Released():
             return Settlement(leased, Outcome.RELEASE, counted=False, started=False)
         case Cancelled(flags, ran):
-            flags, reason, message = flags & PROGRESS, Reason.CANCELLED, leased.message
-            answer = replies.failed(
-                message.id, message.headers, f"cancelled/{leased.epoch}", CANCELLED, reason
-            )
-            emits = () if answer is None else (answer,)
-            return Settlement(leased, Outcome.CANCELLED, flags=flags, reason=reason, ran=ran, emits=emits)
+            return judge.cancelled(flags, ran)
         case _:
             assert_never(ending)
 

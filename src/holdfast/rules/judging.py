@@ -19,6 +19,7 @@ from .retry import RETRY_AFTER_MAX
 SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until a body is tried to be opened again
 DELAY_MAX = 10 * 366 * 86_400.0
 PROGRESS = int(Flag.FAILED) - 1
+CANCELLED = "Cancelled: the message was cancelled while it was handled."
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,19 @@ class Judge:
         end = " The last worker never came back." if vanished else ""
         text = f"{STARTS_SPENT} as often as allowed ({allowed}).{end}"
         return self.dead(Reason.POISON_MESSAGE, last, text, failed=False, started=False, poison=True)
+
+    def expired(self) -> Settlement:
+        text = f"Expired: the deadline {self.leased.message.deadline} passed before the handler started."
+        reason = Reason.TIMEOUT_EXCEEDED
+        return self.dead(reason, reason, text, failed=False, counted=False, started=False)
+
+    def cancelled(self, flags: int, ran: float) -> Settlement:
+        """It ends, and whoever waits for its result gets an answer."""
+        message, reason, key = self.leased.message, Reason.CANCELLED, f"cancelled/{self.leased.epoch}"
+        answer = replies.failed(message.id, message.headers, key, CANCELLED, reason)
+        emits = () if answer is None else (answer,)
+        flags &= PROGRESS
+        return Settlement(self.leased, Outcome.CANCELLED, flags=flags, reason=reason, ran=ran, emits=emits)
 
     def dead(
         self,

@@ -12,31 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import threading
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
     Collection,
-    Coroutine,
     Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import UTC, datetime
-from typing import Any, TypeVar, cast, overload
+from datetime import datetime
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
-
-import msgspec
 
 try:
     import psycopg
-    from psycopg import pq
-    from psycopg.types.array import ListBinaryDumper
-    from psycopg.types.datetime import TimestamptzBinaryLoader
-    from psycopg.types.numeric import Int8BinaryLoader
 except ImportError as missing:  # pragma: no cover - shown by a test that hides the driver
     raise ImportError("PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from missing
 
@@ -46,13 +38,14 @@ from ..model.names import display_url
 from ..settings import Settings
 from . import installed
 from .blocks import is_same_server
+from .connecting_postgres import aexecute, execute, is_alive, tune, usable
 from .handed_postgres import AsyncHandedOut, HandedOut, is_open
 from .migrate import drop_schema, migrate
-from .plans import guards, queries
+from .plans import doctor, guards
 from .plans.engine_postgres import PostgresEngine
 from .refusals import POOLER, STALE, Told, as_ours, cut_off
-from .statement import Bound, Plan, Row, Rows, Runnable, Statement, adrive, bound, drive, stands_alone
-from .text import DEFAULT_SCHEMA, compile
+from .statement import Bound, Plan, Runnable, Statement, adrive, bound, drive, stands_alone
+from .text import DEFAULT_SCHEMA
 
 T = TypeVar("T")
 
@@ -359,7 +352,7 @@ class PostgresStore:
     def check(self) -> None:
         """Refuse a database without our tables, or with those of a version that this release does not work with."""
 
-        installed.check(*self.run(queries.version()))
+        installed.check(*self.run(doctor.version()))
         self._check_guards()
 
     def _check_guards(self) -> None:
@@ -389,98 +382,3 @@ class PostgresStore:
             with suppress(psycopg.Error):
                 await connection.close()
         self.close()
-
-
-class Instants(TimestamptzBinaryLoader):
-    """Times out of Python's range, such as infinity, become the last or the first time of that range."""
-
-    def load(self, data: Any) -> datetime:
-        try:
-            return super().load(data)
-        except psycopg.DataError:
-            late = int.from_bytes(data, "big", signed=True) > 0
-            return (datetime.max if late else datetime.min).replace(tzinfo=UTC)
-
-
-def tune(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], pooled: bool = False) -> None:
-    connection.prepare_threshold = None if pooled else 2
-    # Lists of text in binary form: in text form each element is searched for characters to quote.
-    connection.adapters.register_dumper(list, ListBinaryDumper)
-    connection.adapters.register_loader("timestamptz", Instants)
-
-
-def is_alive(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    """An idle connection gets no data: if there is something to read, the server has closed it."""
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
-
-
-def usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    return not connection.closed and connection.info.transaction_status == pq.TransactionStatus.IDLE
-
-
-def execute(connection: psycopg.Connection[Any], statement: Statement) -> Rows:
-    cursor = connection.cursor(binary=True)
-    if statement.is_raw:
-        cursor.adapters.register_loader("timestamptz", Int8BinaryLoader)
-    cursor.execute(compile(statement.sql, "pyformat").sql, quick(statement.params))
-    if statement.is_raw:
-        return cast(Rows, Late(cursor.fetchone(), cursor.rowcount, cursor.fetchall))
-    return cursor.fetchall() if cursor.description else []
-
-
-async def aexecute(connection: psycopg.AsyncConnection[Any], statement: Statement) -> Rows:
-    cursor = connection.cursor(binary=True)
-    if statement.is_raw:
-        cursor.adapters.register_loader("timestamptz", Int8BinaryLoader)
-    await cursor.execute(compile(statement.sql, "pyformat").sql, quick(statement.params))
-    if statement.is_raw:
-        first = await cursor.fetchone()
-        return cast(Rows, Late(first, cursor.rowcount, lambda: at_once(cursor.fetchall())))
-    return await cursor.fetchall() if cursor.description else []
-
-
-class Late(Sequence[Row]):
-    """Rows that have arrived but, except for the first, are not Python objects yet."""
-
-    def __init__(self, first: Row | None, count: int, others: Callable[[], list[Row]]) -> None:
-        self._first, self._count, self._others = first, count, others
-        self._rows: list[Row] | None = None
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, n: int) -> Row: ...
-    @overload
-    def __getitem__(self, n: slice) -> list[Row]: ...
-    def __getitem__(self, n: int | slice) -> Row | list[Row]:
-        if n == 0 and self._first is not None:
-            return self._first
-        if self._rows is None:
-            first = [] if self._first is None else [self._first]
-            self._rows, self._others = first + self._others(), list
-        return self._rows[n]
-
-
-def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs an async function of the driver that does not need to wait: the rows are here."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
-    coroutine.close()
-    raise RuntimeError("The driver waits for rows that it has.")
-
-
-def quick(params: Mapping[str, object]) -> dict[str, object]:
-    """Lists of numbers as literals: fifty times cheaper than the driver's way, element by element."""
-    return {name: literal(value) if isinstance(value, list) else value for name, value in params.items()}
-
-
-def literal(values: list[Any]) -> object:
-    if values and type(values[0]) is int and None not in values:
-        return "{" + msgspec.json.encode(values)[1:-1].decode() + "}"
-    return values

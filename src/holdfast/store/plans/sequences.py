@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..statement import Plan, single, statements
+from .doctor import stranded
 from .operator import advance
-from .queries import shape, stranded
+from .queries import shape
 
 DecideSequences = Callable[
     [int, int], int | None
