@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from holdfast.orchestrations.budget import Alarm
-from holdfast.orchestrations.cache import Cache
+from holdfast.orchestrations.cache import ASLEEP, Cache
 from holdfast.orchestrations.code import _undead
 from holdfast.orchestrations.declared import activity, orchestration
 from holdfast.orchestrations.flow import Flow
@@ -78,6 +78,36 @@ def test_bytes_of_journals_are_bounded() -> None:
     cache.put(park("large", size=101))
     assert (len(cache), cache.bytes) == (2, 80)
     cache.clear()
+
+
+@orchestration()
+async def asleep(seconds: int, flow: Flow) -> None:
+    if seconds < 0:
+        await flow.first(signal=flow.signal("wake", str), timer=flow.sleep(-seconds))
+    await flow.sleep(seconds)
+
+
+def sleep(name: str, seconds: int) -> Instance:
+    instance = Instance(asleep.program, name)
+    assert isinstance(instance.turn([Started("m", 1, str(seconds), f"{name}/0")], START), Turn)
+    return instance
+
+
+def test_few_of_those_that_sleep_are_kept() -> None:
+    """100,000 that wait for timers had 10,000 in memory, which were of use to none of them."""
+    cache = Cache()
+    for number in range(ASLEEP + 10):
+        cache.put(sleep(f"long{number}", 3600))
+        cache.put(sleep(f"short{number}", 30))
+        cache.put(sleep(f"signal{number}", -3600))
+    assert (len(cache), cache.evicted) == (3 * ASLEEP + 20, 10)
+    assert cache.take("long9", 0, 1) is None
+    last = cache.take(f"long{ASLEEP + 9}", 0, 1)
+    assert last is not None
+    cache.put(last)  # a signal came that nobody waits for
+    assert cache.evicted == 10
+    cache.clear()
+    assert len(cache) == 0
 
 
 @pytest.mark.parametrize(("execution", "turns"), [(0, 0), (0, 2), (1, 1)])

@@ -445,6 +445,35 @@ def test_all_queues_get_their_turn_to_be_first() -> None:
     assert {p.report(1, 0.0).want[0].queue for _ in range(3)} == {"a", "b", "c"}
 
 
+def test_a_queue_in_which_little_comes_is_asked_before_one_that_takes_all_the_room() -> None:
+    """A message waited some seconds, for as many exchanges as there were queues, while 100,000 timers were due."""
+    names = [f"q{n}" for n in range(10)]
+    p = Pacing({name: Limit(5000) for name in names}, Settings())
+    seqs = itertools.count(1)
+    for _ in range(30):
+        report = p.report(1, 0.0)
+        many = [leased(next(seqs), queue="q3") for _ in range(report.total - 1)]
+        p.receive(report, batch_of([*many, leased(next(seqs), queue="q7")]), 0.0)
+        assert run_through(p) == report.total
+        assert [want.queue for want in p.report(1, 0.0).want][-2:] == ["q7", "q3"]
+    for _ in range(20):
+        take(p)
+    # Nothing comes: each has its turn again.
+    assert {p.report(1, 0.0).want[0].queue for _ in names} == set(names)
+
+
+def test_queues_that_all_have_enough_are_asked_in_turns() -> None:
+    p = Pacing({name: Limit(5000) for name in "abc"}, Settings())
+    seqs, came = itertools.count(1), Counter[str]()
+    for _ in range(60):
+        report = p.report(1, 0.0)
+        first = report.want[0].queue  # takes all the room
+        came[first] += 1
+        p.receive(report, batch_of([leased(next(seqs), queue=first) for _ in range(report.total)]), 0.0)
+        run_through(p)
+    assert set(came.values()) == {20}
+
+
 def test_the_quarantine_asks_for_one_suspect_when_it_has_none() -> None:
     p = Pacing({"q": Limit(50)}, Settings(), quarantine=True)
     report = p.report(1, 0.0)

@@ -1,5 +1,8 @@
 """Live instances between their turns: the most recently used, bounded by count and by the bytes of their journals.
 
+Of those that wait for timers alone, and for a while, few are kept: to replay one when it wakes up costs less than the
+memory of all that sleep. A few are, since signals may come one after another although nobody waits for them yet.
+
 What is taken out is closed at once, with its commands switched off: a suspended coroutine that is left to the garbage
 collector may be woken at any moment, on any thread. A hit counts only at the expected (execution, turn).
 """
@@ -7,10 +10,12 @@ collector may be woken at any moment, on any thread. A hit counts only at the ex
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 from .turn import Instance
 
-COUNT = 10_000  # of about 5 kB each, beside their journals
+COUNT = 10_000  # of about 6 kB each, beside their journals
+ASLEEP, ASLEEP_MICROS = 500, 60_000_000  # of those that nothing wakes within a minute but a signal
 BYTES = 64 * 1024 * 1024
 
 
@@ -22,6 +27,7 @@ class Cache:
         self.hits = self.misses = self.evicted = 0
         self._held: OrderedDict[str, Instance] = OrderedDict()
         self._sizes: dict[str, int] = {}
+        self._asleep: OrderedDict[str, None] = OrderedDict()
         self._total = 0
 
     def __len__(self) -> int:
@@ -54,9 +60,16 @@ class Cache:
         self._held[instance.id] = instance
         self._sizes[instance.id] = instance.size
         self._total += instance.size
+        if instance.sleeps_for >= ASLEEP_MICROS:
+            self._asleep[instance.id] = None
+            if len(self._asleep) > ASLEEP:
+                self._evict(self._asleep)
         while len(self._held) > self.count or self._total > self.size:
-            self.evicted += 1
-            self.drop(next(iter(self._held)))
+            self._evict(self._held)
+
+    def _evict(self, held: OrderedDict[str, Any]) -> None:
+        self.evicted += 1
+        self.drop(next(iter(held)))
 
     def drop(self, id: str) -> None:
         """After a lost lease, a refused settlement, a pause or a rewind: what is in memory may be wrong."""
@@ -72,4 +85,5 @@ class Cache:
         instance = self._held.pop(id, None)
         if instance is not None:
             self._total -= self._sizes.pop(id)
+            self._asleep.pop(id, None)
         return instance

@@ -62,6 +62,7 @@ from .signals import Box
 OPEN_MAX = 10_000
 STATUS_BYTES = 16 * 1024
 CLOSING_ROUNDS = 100  # in which tasks may refuse to be cancelled
+FEW_TIMERS = 16
 NEVER = 253_402_300_799_000_000  # the last microseconds that a datetime knows
 
 Waiter = asyncio.Future[Answered] | Callable[[], None]
@@ -433,6 +434,14 @@ class Code:
         """What the code waits for."""
         signals = tuple(name for name, box in self._boxes.items() if box.is_awaited)
         return Waits(tuple(ask for ask, _ in self._open.values()), signals)
+
+    @property
+    def sleeps_for(self) -> int:
+        """Microseconds until it is woken, if it waits for a few timers alone; 0: it may be woken at any time."""
+        if not 0 < len(self._open) <= FEW_TIMERS or any(box.is_awaited for box in self._boxes.values()):
+            return 0
+        dues = [ask.command.due for ask, _ in self._open.values() if isinstance(ask.command, Timer)]
+        return max(0, min(dues) - self.loop.now) if len(dues) == len(self._open) else 0
 
     def close(self, budget: Budget) -> None:
         """Drop it: cancel its tasks with commands switched off, so that nothing is left to the garbage collector."""

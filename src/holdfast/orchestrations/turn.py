@@ -95,6 +95,11 @@ class Instance:
         """What the code waits for, for people."""
         return self._code.waits()
 
+    @property
+    def sleeps_for(self) -> int:
+        """Microseconds until it is woken, if it waits for a few timers alone; 0: it may be woken at any time."""
+        return self._code.sleeps_for
+
     def close(self) -> None:
         """Drop it: cancel its tasks with commands switched off, so that nothing is left to the garbage collector."""
         self._forget_rows()

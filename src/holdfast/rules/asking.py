@@ -49,6 +49,7 @@ class Asking:
         self.families: dict[str, Family] = {}
         self.names: list[str] = []  # the queues that are always asked
         self._first = 0  # where the next report begins in the list of queues, so that all get their turn
+        self._lately: dict[str, float] = {}  # messages that came from queues; what is old counts less
 
     # -- what is served
 
@@ -93,7 +94,13 @@ class Asking:
             wants += more
             if len(more) < ASKED_MAX and (anew or family.wants_look(now)):
                 looks.append(Look(name) if anew else Look(name, family.after, PASSED_MAX))
+        if self._lately and len(wants) > 1:
+            # Where one queue has enough for all of the room, what comes seldom in another must not wait for its turn.
+            wants.sort(key=self._came_lately)
         return wants, total, looks
+
+    def _came_lately(self, want: Want) -> float:
+        return self._lately.get(want.queue, 0.0)
 
     def suspect(self, now: float) -> Wishes:
         """Ask for one suspect, from any queue that may begin something."""
@@ -164,8 +171,16 @@ class Asking:
             if (pace := self.paces.get(queue)) is not None:
                 pace.after, pace.drained = None, False
 
+    def _count_lately(self, batch: Batch) -> None:
+        lately = self._lately
+        if lately:
+            self._lately = lately = {queue: came / 2 for queue, came in lately.items() if came >= 2.0}
+        for queue, share in batch.shares.items():
+            lately[queue] = lately.get(queue, 0.0) + share.messages
+
     def learn(self, report: Report, batch: Batch, asked_at: float) -> None:
         """Learn from an answer: what is left in the queues that were asked, and where to look next time."""
+        self._count_lately(batch)
         full = len(batch.work) >= report.total
         shares = batch.shares.values()
         # Earlier queues may have used up the room, so this one was not searched, or not to its end.
