@@ -150,6 +150,19 @@ def test_a_suspended_instance_gets_it_when_it_goes_on(shop: Shop) -> None:
     assert shop.of.result("one") == "hi Ann"
 
 
+def test_cancelling_a_paused_instance_lets_it_try_again(shop: Shop) -> None:
+    commit(shop, "start", orchestration="greet@2", id="one", input='"Ann"')
+    shop.drain()
+    shop.app.operations.orchestrations.suspend("one", "look")
+    commit(shop, "signal", id="one", name="other")
+    shop.drain()  # the stream is halted now
+    shop.execute(f"update {shop.prefix}instance set state = 'paused'")
+    shop.execute(f"update {shop.prefix}stream set halted_by = 'instance: paused' where name = 'one'")
+    commit(shop, "cancel", id="one", why="no longer wanted")
+    shop.drain()
+    assert shop.of.status("one").state == "cancelled"
+
+
 def test_a_deadline_is_the_one_of_start(shop: Shop) -> None:
     until = shop.clock.instant + timedelta(hours=1)
     deadline = micros(until) if shop.url.startswith("sqlite") else until

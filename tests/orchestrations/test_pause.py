@@ -218,21 +218,73 @@ def test_a_paused_instance_takes_messages_and_no_other_is_held_up(before: Deploy
     new.app.close()
 
 
-def test_a_paused_instance_that_is_cancelled_ends_when_it_is_resumed(before: Deploy) -> None:
+def test_cancelling_a_paused_instance_needs_no_resume_if_its_code_was_mended(before: Deploy) -> None:
+    new = after(before, another_activity)
+    new.of.signal("i", "end", 1)
+    new.drain()
+    assert new.of.status("i").state == "paused"
+    new.forget()
+    new.app.close()
+    told = before.app.operations.orchestrations.cancel("i")
+    assert (told.state, "tried once more" in told.what) == ("paused", True)
+    assert "holdfast orchestrations terminate i" in told.what
+    before.drain()
+    assert before.of.status("i").state == "cancelled"
+
+
+def test_cancelling_a_paused_instance_whose_code_does_not_fit_waits_for_a_resume(before: Deploy) -> None:
     """Only its code can undo what it did, so a cancellation waits for code that can go on."""
     new = after(before, another_activity)
     new.of.signal("i", "end", 1)
     new.drain()
-    told = new.app.operations.orchestrations.cancel("i")
-    assert told.state == "paused"
-    assert "holdfast orchestrations terminate i" in told.what
+    new.of.cancel("i", "no longer wanted")
+    new.drain()
+    assert new.of.status("i").state == "paused", "tried once, and no more"
+    assert new.query("select count(*) from {message} where queue = 'code@1'") == [(2,)]
+    assert new.query("select count(*) from {message} where queue = 'holdfast/signals'") == [(0,)]
     new.advance(days=1)
     assert new.of.status("i").state == "paused"
     before.app.operations.orchestrations.resume("i")
     before.drain()
-    assert before.of.status("i").state in ("completed", "cancelled"), "in the order of what waited"
+    assert before.of.status("i").state == "cancelled"
     new.forget()
     new.app.close()
+
+
+def test_a_suspended_instance_that_is_cancelled_stays_suspended(before: Deploy) -> None:
+    """Somebody holds it on purpose."""
+    before.app.operations.orchestrations.suspend("i", "look")
+    before.of.cancel("i", "no longer wanted")
+    before.drain()
+    assert before.of.status("i").state == "suspended"
+    before.app.operations.orchestrations.resume("i")
+    before.drain()
+    assert before.of.status("i").state == "cancelled"
+
+
+def test_a_paused_child_is_cancelled_with_its_parent(before: Deploy) -> None:
+    """The parent does not know that it is paused; nobody resumes it."""
+
+    def parent_of(made: Deploy, code: Any) -> Any:
+        @made.app.orchestration(name="parent")
+        async def parent() -> int:
+            return int(await code.using(id="kid")())
+
+        return parent
+
+    parent = parent_of(before, before.of.declared["code@1"])
+    before.of.start(parent, id="p")
+    before.drain()
+    before.forget()
+    new = after(before, another_activity)
+    new.of.signal("kid", "end", 1)
+    new.drain()
+    assert new.of.status("kid").state == "paused"
+    new.forget()
+    new.app.close()
+    before.of.cancel("p")
+    before.drain()
+    assert (before.of.status("p").state, before.of.status("kid").state) == ("cancelled", "cancelled")
 
 
 def test_a_paused_instance_is_terminated_at_once_also_after_a_cancellation(before: Deploy) -> None:

@@ -24,7 +24,7 @@ from ..orchestrations.files import SavedJournal
 from ..orchestrations.journal import Child, JournalUnreadable, Row, merged, message_id
 from ..orchestrations.leaving import Result
 from ..orchestrations.lines import JournalLine, lines_of
-from ..orchestrations.messages import EARLY, Pen, cancel_message, child_cancelled, signal_message
+from ..orchestrations.messages import EARLY, Pen, cancel_message, children_cancelled, resume_message, signal_message
 from ..orchestrations.steps import Fan, Step, fans, steps
 from ..orchestrations.waiting import Waited, open_commands
 from ..store.plans import instance_orders, instance_queries, instances
@@ -263,7 +263,7 @@ class Orchestrations:
         message = cancel_message(self._pen, id, self._said(why) or "")
 
         def plan() -> Plan[str | None]:
-            state = yield from instances.send(id, message, None)
+            state = yield from instances.send(id, message, None, resume_message([id]))
             if state in instances.OPEN:
                 yield from self._desk.note(Entry("orchestrations.cancel", target=id, why=self._said(why)))
             return state
@@ -274,11 +274,13 @@ class Orchestrations:
         self._open(id, state, "a cancellation")
         if state == "running":
             return self._told(id, "asked to end", state)
-        # None of its code runs now, and only its code can undo what it did.
-        held = (
-            f"asked to end, and {state}: its code sees that when it is resumed; "
-            f"`holdfast orchestrations terminate {id}` ends it now, without its code"
-        )
+        # Only its code can undo what it did. A paused one tries once more: the code may have been mended meanwhile.
+        when = {
+            "paused": "its code is tried once more, and if it still cannot go on, it stays paused until it is resumed",
+            "suspended": "its code sees that when it is resumed",
+        }[state]
+        ends = f"`holdfast orchestrations terminate {id}` ends it now, without its code"
+        held = f"asked to end, and {state}: {when}; {ends}"
         return self._told(id, held, state)
 
     def suspend(self, id: str, why: str) -> Told:
@@ -338,11 +340,12 @@ class Orchestrations:
             calls = [message_id(id, shown.execution, n) for n in waited]
             at = shown.execution, shown.turn
             reply = reply_of((yield from instance_orders.terminate(id, shown.queue, at, result, text, calls)))
-            told = [
-                child_cancelled(pen, command, message_id(id, shown.execution, number), id)
+            children = [
+                (command, message_id(id, shown.execution, number))
                 for number, command in waited.items()
                 if isinstance(command, Child)
             ]
+            told = children_cancelled(pen, children, id)
             if reply is not None:
                 told.append(pen.into(reply, None, failure))
             yield from instance_orders.tell(told)

@@ -14,7 +14,7 @@ from ..model.message import NewMessage
 from ..model.replies import Reply
 from ..orchestrations.journal import Child, Signalled, encode, message_id
 from ..orchestrations.leaving import Result, journal_text
-from ..orchestrations.messages import WAKE, Pen, child_cancelled
+from ..orchestrations.messages import WAKE, Pen, children_cancelled
 from ..orchestrations.rewind import Ended, Rewinding, point_of, rewinding
 from ..orchestrations.steps import Step
 from ..store.plans import instance_orders, instances
@@ -135,11 +135,9 @@ def _messages(pen: Pen, shown: Shown, found: Rewinding) -> list[NewMessage]:
     id, old = shown.id, shown.execution
     sent = [pen.message(WAKE, "null", queue=shown.queue, stream=id, id=message_id(id, old + 1, 0))]
     if shown.ended_at is None:  # else they were told at its end
-        sent += [
-            child_cancelled(pen, each, message_id(id, old, n), id)
-            for n, each in found.given_up.items()
-            if isinstance(each, Child)
-        ]
+        given_up = found.given_up.items()
+        children = [(each, message_id(id, old, n)) for n, each in given_up if isinstance(each, Child)]
+        sent += children_cancelled(pen, children, id)
     return sent
 
 

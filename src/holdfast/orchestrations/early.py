@@ -1,6 +1,7 @@
 """Signals for an instance that has not started yet: they wait in a queue of the engine's, in their order.
 
-The same queue has withdrawals of calls that somebody had locked when their turn was stored.
+The same queue has withdrawals of calls that somebody had locked when their turn was stored, and orders to let paused
+instances try again, which have a cancellation now.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from ..bodies.keys import Keys
+from ..errors import Refused
 from ..handlers.consumer import Limits
 from ..handlers.context import Context, Snooze
 from ..model.message import Message, NewMessage
@@ -19,8 +21,8 @@ from ..model.work import Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..store.plans import instances
-from ..store.plans.instance_orders import LOOK_AGAIN, WITHDRAW, withdrawn
-from .messages import EARLY
+from ..store.plans.instance_orders import LOOK_AGAIN, WITHDRAW, resume, withdrawn
+from .messages import EARLY, RESUME
 from .place import Place
 
 KEPT_DAYS = 7.0  # a signal for an instance that never starts is a dead letter after that
@@ -55,6 +57,8 @@ class EarlySignals:
         message = leased.message
         if message.type == WITHDRAW:
             return await self._withdraw(message)
+        if message.type == RESUME:
+            return await self._resume(message)
         found = await self.place.store().arun(instances.queue_of(message.stream or ""))
         if found is None:
             age = (self.place.now() - message.created_at).total_seconds()
@@ -69,3 +73,15 @@ class EarlySignals:
         calls = msgspec.json.decode(message.body, type=list[UUID])
         left = await self.place.store().arun(withdrawn(calls, "its instance does not wait for it any more"))
         return Snooze(LOOK_AGAIN) if left else None
+
+    async def _resume(self, message: Message) -> Snooze | None:
+        store, is_held = self.place.store(), False
+        for id in msgspec.json.decode(message.body, type=list[str]):
+            found = await store.arun(instances.queue_of(id))
+            if found is None or found[1] != "paused":
+                continue
+            try:
+                await store.arun(resume(id, found[0], ("paused",)))
+            except Refused:  # a worker has its next message, and is about to pause it again
+                is_held = True
+        return Snooze(LOOK_AGAIN) if is_held else None

@@ -23,7 +23,7 @@ from .calling import call_headers
 from .declared import Activity
 from .failures import Failure
 from .journal import Call, Child, Row, Start, Timer, Tried, encode, message_id
-from .messages import START, TIMER, WAKE, Pen, StartBody, TimerBody, child_cancelled, written
+from .messages import START, TIMER, WAKE, Pen, StartBody, TimerBody, children_cancelled, written
 from .outcome import Ask, End, Turn
 
 APPLIER = "turns"
@@ -93,11 +93,12 @@ class Leaving:
         row, end, pen = turn.row, turn.end, self.pen
         found = [self._carried(ask, row, now) for ask in turn.asks]
         found += [self._timer(each.number, each.due, row, _again_id(each, row)) for each in turn.parked]
-        found += [
-            child_cancelled(pen, each.command, each.message_id(row.id, row.execution), row.id)
+        gone = [
+            (each.command, each.message_id(row.id, row.execution))
             for each in turn.withdrawn
             if isinstance(each.command, Child)
         ]
+        found += children_cancelled(pen, gone, row.id)
         if end is None:
             if turn.goes_on:
                 found.append(pen.message(WAKE, "null", queue=self.queue, stream=row.id))

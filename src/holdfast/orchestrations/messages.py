@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import assert_never
 from uuid import UUID, uuid5
@@ -35,6 +35,7 @@ START, TIMER, SIGNAL, CANCEL, WAKE = (
 )
 TEXT = "holdfast.text"  # the type under which texts beside messages are sealed
 EARLY = "holdfast/signals"  # the queue of signals to instances that have not started
+RESUME = "holdfast.resume"  # a message there: paused instances, by their ids, are to try again
 
 
 KNOWN = frozenset((START, TIMER, SIGNAL, CANCEL, WAKE, ANSWER))  # what may stand in the stream of an instance
@@ -165,6 +166,19 @@ def child_cancelled(pen: Pen, child: Child, start: UUID, parent: str) -> NewMess
     body = CancelBody(f"its parent {parent} does not wait for it any more", str(start))
     id = uuid5(start, "cancel")
     return pen.message(CANCEL, written(body), queue=child.name, stream=child.id, id=id)
+
+
+def resume_message(ids: Sequence[str], id: UUID | None = None) -> NewMessage:
+    """Lets instances that are paused try again: each has a cancellation, which its code may be able to take."""
+    return NewMessage(id or new_id(), RESUME, msgspec.json.encode(ids).decode(), queue=EARLY)
+
+
+def children_cancelled(pen: Pen, children: Sequence[tuple[Child, UUID]], parent: str) -> list[NewMessage]:
+    """The cancellations of children that their parent does not wait for any more; a paused one tries again."""
+    if not children:
+        return []
+    found = [child_cancelled(pen, child, start, parent) for child, start in children]
+    return [*found, resume_message([child.id for child, _ in children], uuid5(children[0][1], "resume"))]
 
 
 def progress_name(message: UUID) -> str:

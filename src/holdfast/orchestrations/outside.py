@@ -25,7 +25,7 @@ from .declared import Orchestration, Program
 from .early import KEPT_DAYS
 from .failures import OrchestrationFailed
 from .leaving import Result
-from .messages import EARLY, START, StartBody, cancel_message, signal_message, written
+from .messages import EARLY, START, StartBody, cancel_message, resume_message, signal_message, written
 from .place import Place
 
 B = TypeVar("B")
@@ -170,15 +170,18 @@ class Orchestrations:
         self._sent(id, f"signal {name!r}", sent)
 
     def cancel(self, id: str, why: str = "", *, on: object = None) -> None:
-        """Ask an instance to end. Its code sees a CancelledError, and may undo what it has done."""
+        """Ask an instance to end. Its code sees a CancelledError, and may undo what it has done.
+
+        One that is paused tries once more; if its code still cannot go on, the cancellation waits for `resume`.
+        """
         message = self._cancel(id, why)
-        sent = self._storing().store_with(lambda: instances.send(id, message, None), on)
+        sent = self._storing().store_with(lambda: instances.send(id, message, None, resume_message([id])), on)
         self._sent(id, "cancel", sent, early=False)
 
     async def acancel(self, id: str, why: str = "", *, on: object = None) -> None:
         """Like `cancel`, for async code and async connections or sessions."""
         message = self._cancel(id, why)
-        sent = await self._storing().astore_with(lambda: instances.send(id, message, None), on)
+        sent = await self._storing().astore_with(lambda: instances.send(id, message, None, resume_message([id])), on)
         self._sent(id, "cancel", sent, early=False)
 
     def _signal(self, id: str, name: str, body: object) -> NewMessage:

@@ -13,6 +13,10 @@ begin
     end if;
     perform holdfast.tell_instance(cancel_orchestration.id, v_queue, gen_random_uuid(), 'holdfast.cancel',
                                    json_build_object('why', coalesce(why, ''))::text, null);
+    if v_state = 'paused' then  -- it tries once more; a worker does that, so that no row is locked here
+        perform holdfast.tell_instance(null, 'holdfast/signals', gen_random_uuid(), 'holdfast.resume',
+                                       json_build_array(cancel_orchestration.id)::text, null);
+    end if;
     return v_state;
 end
 $$;

@@ -28,15 +28,18 @@ def suspend(id: str, why: str) -> Plan[bool]:
     return bool((yield sql("instance_suspend", id=id, why=why)))
 
 
-def resume(id: str, queue: str) -> Plan[bool]:
-    """Let an instance go on that is paused or suspended; False: it is neither. Refused while a worker has its message.
+HELD = ("paused", "suspended")
+
+
+def resume(id: str, queue: str, states: Sequence[str] = HELD) -> Plan[bool]:
+    """Let an instance go on that is in one of these states; False: it is not. Refused while a worker has its message.
 
     That worker may be about to halt the stream because it saw the old state.
     """
     first = yield from operator.hold_first(queue, id)
     if first is not None:
         yield from operator.hold(first)
-    if not (yield sql("instance_resume", id=id)):
+    if not (yield sql("instance_resume", id=id, states=list(states))):
         return False
     yield from lift(queue, id)
     return True

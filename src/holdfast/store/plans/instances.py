@@ -88,16 +88,20 @@ def begin(message: NewMessage, attributes: str | None = None) -> Plan[bool]:
     return True
 
 
-def send(id: str, message: NewMessage, elsewhere: str | None) -> Plan[str | None]:
+def send(
+    id: str, message: NewMessage, elsewhere: str | None, resume: NewMessage | None = None
+) -> Plan[str | None]:
     """Send a message to an instance; returns its state. None: there is none, and it goes to the queue `elsewhere`.
 
-    One that is paused or suspended gets it when it goes on.
+    One that is paused or suspended gets it when it goes on. `resume`: stored as well if it is paused, and lets it try.
     """
     rows = yield sql("instance_queue", id=id)
     if rows:
         queue, state = rows[0]
         if state in OPEN:  # deadlines are for `elsewhere`: here a dead letter would halt the stream
             yield from engine.append([replace(message, queue=queue, deadline=None)])
+        if state == "paused" and resume is not None:
+            yield from engine.append([resume])
         return str(state)
     if elsewhere is not None:
         yield from engine.append([replace(message, queue=elsewhere)])

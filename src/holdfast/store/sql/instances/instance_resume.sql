@@ -1,3 +1,3 @@
--- An instance that is paused or suspended may go on.
+-- An instance that is held, in one of these states, may go on.
 update holdfast.instance set state = 'running', trouble = null
- where id = :id and state in ('paused', 'suspended') returning id
+ where id = :id and state = any (:states::text[]) returning id
