@@ -56,7 +56,9 @@ def test_cancel_reaches_children_and_ends_their_pending_calls(shop: Shop) -> Non
         "p": "cancelled", "c0": "cancelled", "c1": "cancelled", "c2": "cancelled",
     }  # fmt: skip
     assert shop.of.status("c1").status == "undone"
-    assert shop.query("select queue from {message}") == [("holdfast/signals",)], "for children that are paused"
+    assert shop.query("select queue from {message}") == [("holdfast/signals",)], (
+        "for children that are paused"
+    )
     assert shop.query("select queue, outcome, why from {history} where outcome = 'cancelled'") == [
         ("double", "cancelled", "withdrawn by its orchestration")
     ]

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Context, Flow, Holdfast, UsageError
@@ -15,6 +16,7 @@ from holdfast.bodies.keys import new_key
 from holdfast.cli import drawing
 from holdfast.errors import StoreUnavailable
 from holdfast.model.progress import Progress, progress
+from holdfast.store.plans import engine
 from holdfast.worker.progress import ProgressNotes
 from tests.store import state
 
@@ -87,6 +89,30 @@ async def test_it_is_shown_while_the_activity_runs(press: Press, capsys: pytest.
         await until(lambda: operations.orchestrations.show("b").state.ended_at)
     assert operations.orchestrations.show("b").progress == {}
     assert press.app.orchestrations.result("b") == 10
+
+
+async def test_only_the_attempt_that_runs_says_how_far_it_is(press: Press) -> None:
+    """One that has lost its lease stores nothing, and a lease that is locked is passed over."""
+    press.app.orchestrations.start(press.book, 10, id="b")
+    store = press.app.store
+
+    def said() -> Any:
+        return state.query(store, "select progress from {lease} where progress is not null")
+
+    async with press.worker():
+        await until(said)
+        ((seq, epoch),) = state.query(store, "select seq, epoch from {lease} where progress is not null")
+        ((before,),) = said()
+        store.run(engine.progress({(seq, epoch - 1): "old"}))
+        assert said() == [(before,)]
+        if not press.url.startswith("sqlite"):
+            with psycopg.connect(press.url) as other:
+                other.execute("select 1 from holdfast.lease for update")
+                store.run(engine.progress({(seq, epoch): "it would wait"}))
+            assert said() == [(before,)]
+        store.run(engine.progress({(seq, epoch): "new"}))
+        assert said() == [("new",)]
+        press.go.set()
 
 
 async def test_it_is_sealed_where_there_are_keys(url: str) -> None:

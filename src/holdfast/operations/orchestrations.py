@@ -24,7 +24,14 @@ from ..orchestrations.files import SavedJournal
 from ..orchestrations.journal import Child, JournalUnreadable, Row, merged, message_id
 from ..orchestrations.leaving import Result
 from ..orchestrations.lines import JournalLine, lines_of
-from ..orchestrations.messages import EARLY, Pen, cancel_message, children_cancelled, resume_message, signal_message
+from ..orchestrations.messages import (
+    EARLY,
+    Pen,
+    cancel_message,
+    children_cancelled,
+    resume_message,
+    signal_message,
+)
 from ..orchestrations.steps import Fan, Step, fans, steps
 from ..orchestrations.waiting import Waited, open_commands
 from ..store.plans import instance_orders, instance_queries, instances

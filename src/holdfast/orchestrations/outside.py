@@ -181,7 +181,9 @@ class Orchestrations:
     async def acancel(self, id: str, why: str = "", *, on: object = None) -> None:
         """Like `cancel`, for async code and async connections or sessions."""
         message = self._cancel(id, why)
-        sent = await self._storing().astore_with(lambda: instances.send(id, message, None, resume_message([id])), on)
+        sent = await self._storing().astore_with(
+            lambda: instances.send(id, message, None, resume_message([id])), on
+        )
         self._sent(id, "cancel", sent, early=False)
 
     def _signal(self, id: str, name: str, body: object) -> NewMessage:
