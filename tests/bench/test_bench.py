@@ -15,7 +15,7 @@ from bench.peers import PINS
 from bench.report import Record, best_peer, document, fill, judge, origin, table
 
 ADAPTERS = sorted((Path(__file__).resolve().parents[2] / "bench" / "adapters").glob("*.py"))
-SHARED = {"__init__", "contest", "flows", "flows_holdfast"}
+SHARED = {"__init__", "contest", "flows"}
 
 
 @pytest.fixture
