@@ -13,7 +13,7 @@ from holdfast.clock import MovableClock
 from holdfast.rules import tick as rules
 from holdfast.schedules import ticker
 from holdfast.schedules.ticker import Ticker
-from holdfast.store.plans.schedules import FIELDS
+from holdfast.store.plans.schedules import FIELDS, FIRST
 from holdfast.store.statement import Plan, Query, Statement
 from holdfast.store.text import Text
 from tests.schedules.desk import Desk
@@ -132,8 +132,8 @@ def all_fired(dsn: str) -> int:
     return int(found)
 
 
-def test_what_is_set_for_an_earlier_time_is_found_by_the_next_look_at_everything(desk: Desk) -> None:
-    """A worker looks on from where it was. What somebody has put before that is due at the latest 5 s later."""
+def test_what_is_set_for_an_earlier_time_is_found_by_the_next_look_a_second_later(desk: Desk) -> None:
+    """A worker looks on from where it was, but at everything while that costs little."""
     desk.app.set_schedule("x", daily("06:00"), "due")
     desk.app.set_schedule("y", daily("06:00"), "due")
     desk.app.operations.schedules.pause("y")
@@ -141,8 +141,40 @@ def test_what_is_set_for_an_earlier_time_is_found_by_the_next_look_at_everything
     desk.later(hours=7)
     assert (step().did, step().did) == (1, 0)
     again(desk, "y", desk.clock.instant - timedelta(hours=1))
-    desk.later(seconds=6)
+    desk.later(seconds=1)
     assert step().did == 1
+
+
+@pytest.mark.one_postgres
+def test_looks_at_everything_rest_fifty_times_what_they_take(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But 5 s at most: so little of a worker's time goes into them while they are dear."""
+    clock = MovableClock(datetime(2026, 3, 1, tzinfo=UTC))
+    app = Holdfast(postgres_dsn, clock=clock)
+    app.migrate()
+    step = Ticker(app.store, clock, None, list)
+    step()
+    since, takes = list[object](), 0.02
+    read = app.store.read
+
+    def noted(plan: Any) -> Any:
+        since.append(step._since)
+        clock.advance(seconds=takes)
+        return read(plan)
+
+    monkeypatch.setattr(app.store, "read", noted)
+
+    def everything(after: float) -> bool:
+        clock.advance(seconds=after)
+        since.clear()
+        step()
+        return since == [FIRST]
+
+    assert [everything(each) for each in (1, 0.9, 0.2, 0.9, 0.2)] == [True, False, True, False, True]
+    takes = 3.0
+    assert [everything(each) for each in (1, 1, 1, 6)] == [True, False, False, True]
+    app.close()
 
 
 def again(desk: Desk, name: str, at: datetime) -> None:

@@ -387,6 +387,24 @@ def test_it_begins_where_it_ended_and_looks_from_the_beginning_now_and_then(box:
     assert step().did == 1
 
 
+def test_after_the_clock_was_set_back_all_that_is_due_is_brought_over(box: Box) -> None:
+    """It remembers how far it came, and that lies ahead now."""
+    step = Bringer(box.store, box.clock)
+    box.pass_time(days=2)
+    box.send("before", delay=3600.0)
+    box.pass_time(hours=1)
+    assert step().did == 1
+    box.pass_time(days=-2)
+    step()  # looks from the beginning, as every few seconds
+    box.send("behind", delay=3600.0)
+    box.pass_time(hours=1)
+    step()
+    box.send("behind, too", delay=0.5, stream="s")
+    box.pass_time(seconds=1)
+    assert step().did == 1
+    assert waiting(box) == []
+
+
 def test_timers_of_an_older_release_are_brought_over_too(box: Box) -> None:
     """It stored them in `message`, in a queue that exchanges looked at."""
     box.send("timer", delay=3600.0, stream="s")

@@ -36,6 +36,9 @@ class Bringer:
     def __call__(self) -> Ticked:
         since = self._since()
         at, now = self.store.read(scheduled.first(since))
+        if self._last is not None and self._last > now:  # the database's clock was set back
+            self._last, since = None, None
+            at, now = self.store.read(scheduled.first(None))
         if at is None or at > now:
             return Ticked(0, now, at)
         done = self.store.run(scheduled.bring(AT_ONCE, BYTES, since))

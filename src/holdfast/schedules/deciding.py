@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ..bodies.keys import Keys
 from ..model.schedule import Due, DueNow, Fired, Note, Step
@@ -18,11 +18,12 @@ from ..rules.tick import LIMIT, Last, Misfire, Tick
 from ..rules.timeline import Timeline
 from ..telemetry.logs import Log
 from .firing import Told, messages, tell
-from .setting import data_of, notes_of, timeline_of
+from .setting import data_of, note_of, notes_of, timeline_of
 
 log = Log("holdfast.schedules")
 
 SHARE_MIN = 4  # occurrences of one schedule that are looked at, if many schedules are due
+NEAR = timedelta(minutes=10)  # by so much the sequence may be missed, before nothing fires at all
 ERROR_MAX = 500
 LASTS = {None: Last.ENDED, 1: Last.WAITING, 2: Last.STARTED}
 RULE = Due._fields.index("rule")  # from here on: what a decision depends on
@@ -55,6 +56,24 @@ class Decision:
     def is_cut(self) -> bool:
         """More of it is due than was looked at."""
         return bool(self.whole.fires and self.whole.look_at and self.whole.look_at <= self.now)
+
+    def is_behind(self, horizon: datetime) -> bool:
+        """All that fires of it is later than this."""
+        return bool(self.whole.fires) and self.whole.fires[0].due > horizon
+
+    def first(self) -> Part:
+        """What they do while something older may wait: leave out what is left out, and wait for what fires first."""
+        fires = self.whole.fires[0]
+        left = tuple(each for each in self.whole.left_out if each.last.key < fires.key)
+        return Part(
+            fires.key,
+            fires.due,
+            max((each.last.key for each in left), default=self.row.last_key),
+            data_of(self.timeline.rule),
+            (),
+            tuple(note_of(each) for each in left),
+            tuple(each.sentence for each in left),
+        )
 
     def part(self, many: int) -> Part:
         """What they do if so many of the occurrences fire now; the others stay due."""
@@ -137,11 +156,18 @@ class Deciding:
         is_full = len(due.rows) >= self.at_once or sum(len(row.body) for row in due.rows) >= self.bytes / 4
         if is_full and due.until is not None:
             ends.append(due.until)
-        return min(ends, default=None)
+        horizon = min(ends, default=None)
+        if horizon is None or any(each.whole.fires and not each.is_behind(horizon) for each in found):
+            return horizon
+        # What was read fires later than what was not read may. It makes room, unless all of this is near: rules that
+        # occur again before they are looked at again would make room for ever.
+        return None if horizon > due.now - NEAR else horizon
 
     def _step(self, row: Due, decision: Decision, horizon: datetime | None, left: int) -> Step | None:
         """The part of what it does that is not later than the horizon; None: it waits for the next tick."""
         whole = decision.whole
+        if horizon is not None and decision.is_behind(horizon):
+            return _step_of(row, decision.first()) if whole.fires[0].key != row.next_key else None
         if whole.cancels:
             # The one before has not been started: it is cancelled, and when it has ended the next tick fires.
             if self.cancel(row):
@@ -160,17 +186,21 @@ class Deciding:
             fires: tuple[Fired, ...] = messages(row, part.fires, self.keys) if many else ()
         except Exception as error:
             return failed(row, f"{type(error).__name__}: {error}")
-        return Step(
-            row.name,
-            row.version,
-            part.next_key,
-            part.next_at,
-            part.last_key,
-            part.zones,
-            fires,
-            part.notes,
-            part.told,
-        )
+        return _step_of(row, part, fires)
+
+
+def _step_of(row: Due, part: Part, fires: tuple[Fired, ...] = ()) -> Step:
+    return Step(
+        row.name,
+        row.version,
+        part.next_key,
+        part.next_at,
+        part.last_key,
+        part.zones,
+        fires,
+        part.notes,
+        part.told,
+    )
 
 
 def _decision(row: Due, now: datetime, limit: int) -> Decision | str:

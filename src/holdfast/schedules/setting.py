@@ -12,7 +12,7 @@ from ..model.ids import new_id
 from ..model.schedule import Definition, Due, Note, Origin, Planned, Step, Stored
 from ..rules import recurrence, tick
 from ..rules.patterns import Rule
-from ..rules.tick import Tick, Why
+from ..rules.tick import LeftOut, Tick, Why
 from ..rules.timeline import Timeline
 from ..store.plans import schedules
 from ..store.plans.operator import moment
@@ -126,7 +126,11 @@ def step_of(row: Stored, decided: Tick) -> Step:
 
 
 def notes_of(decided: Tick) -> tuple[Note, ...]:
-    return tuple(Note(each.first.key, each.last.key, each.count, each.why.value) for each in decided.left_out)
+    return tuple(note_of(each) for each in decided.left_out)
+
+
+def note_of(left: LeftOut) -> Note:
+    return Note(left.first.key, left.last.key, left.count, left.why.value)
 
 
 def resume(name: str) -> Plan[tuple[Note, ...]]:

@@ -29,7 +29,8 @@ log = Log("holdfast.schedules")
 AT_ONCE = 500  # schedules and occurrences
 BYTES = 8 * 1024 * 1024  # of bodies
 TELLS_EVERY = 30.0  # seconds between two notes that this process runs, and with which zone data
-LOOKS_AT_ALL_EVERY = 5.0  # seconds
+ALL_MIN, ALL_MAX = 0.05, 5.0  # seconds between two looks at everything
+ALL_SHARE = 50  # a look at everything rests so many times what it took
 LIVE = 120.0  # seconds for which such a note counts
 FEW, REFUSED_MAX = 50, 3  # schedules that are fired alone in one tick; times that one may be refused
 
@@ -52,7 +53,7 @@ class Ticker:
         self._zoned = True  # whether this process may fire rules that depend on a zone
         self._since = FIRST  # where the next look begins
         self._was_due = False  # whether the last look found something due
-        self._looked_at = float("-inf")  # when everything was looked at
+        self._looks_at_all_at = float("-inf")
         self._stale = False  # whether times may have been computed with older zone data
 
     def __call__(self) -> Ticked:
@@ -78,19 +79,21 @@ class Ticker:
         """Which schedule falls due next, and the time.
 
         On PostgreSQL the index keeps what has fired as long as somebody holds an old snapshot, and a look from its
-        beginning would walk through all of that. So a look begins where the last one ended. What was set for an
-        earlier time since then is found by a look at everything: every few seconds, and before it is said that nothing
-        is due any more.
+        beginning would walk through all of that. So a look begins where the last one ended, unless a look at everything
+        costs next to nothing. What was set for an earlier time since then is found by a look at everything: after some
+        seconds at most, and before it is said that nothing is due any more.
         """
-        moment = self.clock.monotonic()
-        if self.store.has_one_writer or not 0 <= moment - self._looked_at < LOOKS_AT_ALL_EVERY:
+        begun = self.clock.monotonic()
+        if self.store.has_one_writer or not 0 <= self._looks_at_all_at - begun <= ALL_MAX:
             self._since = FIRST
         first, now = self.store.read(schedules.first(self.mine(), self._zoned, self._since))
         if self._since is not FIRST and self._was_due and (first is None or first.at > now):
             self._since = FIRST
+            begun = self.clock.monotonic()
             first, now = self.store.read(schedules.first(self.mine(), self._zoned))
         if self._since is FIRST:
-            self._looked_at = moment
+            ended = self.clock.monotonic()
+            self._looks_at_all_at = ended + min(ALL_MAX, max(ALL_MIN, ALL_SHARE * (ended - begun)))
         self._was_due = first is not None and first.at <= now
         # What is set from now on falls due later than now.
         self._since = first if first is not None and self._was_due else Place(now, "")
@@ -185,7 +188,7 @@ class Ticker:
                 newest=live,
                 what="it fires rules of zones again" if may else "it leaves rules of zones to the other",
             )
-            self._looked_at = float("-inf")  # what was left to the other may be due
+            self._looks_at_all_at = float("-inf")  # what was left to the other may be due
         self._zoned, self._stale, self._told_at = may, ever is None or ever <= ours, now
 
     def _renew(self) -> None:
