@@ -91,6 +91,9 @@ class Days:
         return 1 << 1 if not leap and self.feb29 == "mar1" else 0
 
 
+EVERY_DAY = Days()
+
+
 def nearest_weekday(day: int, length: int, first: int) -> int:
     """The Monday to Friday nearest to a day, within the month."""
     weekday = (first + day - 1) % 7
@@ -114,6 +117,8 @@ class LocalTimes:
     seconds: tuple[int, ...] = (0,)
     left_out: frozenset[int] = frozenset()
     holes: dict[tuple[int, int], int] = field(init=False, compare=False, repr=False)
+    only: int | None = field(init=False, compare=False, repr=False)  # the second of a day that has one time
+    every_day: bool = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         holes: dict[tuple[int, int], int] = {}
@@ -121,6 +126,8 @@ class LocalTimes:
             day = date.fromordinal(each + EPOCH_DAY)
             holes[day.year, day.month] = holes.get((day.year, day.month), 0) | 1 << day.day
         object.__setattr__(self, "holes", holes)
+        object.__setattr__(self, "only", self._time(0) if self.a_day == 1 else None)
+        object.__setattr__(self, "every_day", not holes and self.days == EVERY_DAY)
 
     @property
     def a_day(self) -> int:
@@ -129,6 +136,11 @@ class LocalTimes:
 
     def ceil(self, local: int, end: int = END) -> int | None:
         """The first of them at or after a local time and before `end`."""
+        if self.only is not None:
+            day = -((self.only - max(local, FIRST)) // DAY)  # the first on which it is not earlier
+            found = day if self.every_day else self._day_from(day, end)
+            at = END if found is None else found * DAY + self.only
+            return at if at < end else None
         day, second = divmod(max(local, FIRST), DAY)
         found = self._day_from(day, end)
         if found == day and (time := self._time_from(second)) is not None:
@@ -142,6 +154,11 @@ class LocalTimes:
 
     def floor(self, local: int, begin: int = FIRST) -> int | None:
         """The last of them at or before a local time, and not before `begin`."""
+        if self.only is not None:
+            day = (min(local, END - 1) - self.only) // DAY
+            found = day if self.every_day else self._day_to(day, begin)
+            at = FIRST - 1 if found is None else found * DAY + self.only
+            return at if at >= begin else None
         day, second = divmod(min(local, END - 1), DAY)
         found = self._day_to(day, begin)
         if found == day and (rank := self._rank(second + 1)):
@@ -182,9 +199,11 @@ class LocalTimes:
     def _day_from(self, day: int, end: int) -> int | None:
         """The first day of ours at or after this one, and not behind the day of `end`."""
         at = date.fromordinal(day + EPOCH_DAY)
-        last = date.fromordinal(min(END - 1, end) // DAY + EPOCH_DAY)
         year, month = at.year, at.month
         mask = self._mask(year, month) >> at.day << at.day
+        if mask >> at.day & 1:
+            return day
+        last = date.fromordinal(min(END - 1, end) // DAY + EPOCH_DAY)
         while not mask:
             month += 1
             if month > 12:
@@ -198,9 +217,11 @@ class LocalTimes:
     def _day_to(self, day: int, begin: int) -> int | None:
         """The last day of ours at or before this one, and not in a month before that of `begin`."""
         at = date.fromordinal(day + EPOCH_DAY)
-        first = date.fromordinal(max(FIRST, begin) // DAY + EPOCH_DAY)
         year, month = at.year, at.month
         mask = self._mask(year, month) & (2 << at.day) - 1
+        if mask >> at.day:
+            return day
+        first = date.fromordinal(max(FIRST, begin) // DAY + EPOCH_DAY)
         while not mask:
             month -= 1
             if month < 1:

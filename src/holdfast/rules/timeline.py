@@ -53,6 +53,7 @@ class Timeline:
     zone: Zone
     identity: str = ""
     _times: LocalTimes | None = field(init=False, repr=False, compare=False)
+    _kind: KeyKind = field(init=False, repr=False, compare=False)
     _left_out: frozenset[int] = field(init=False, repr=False, compare=False)
     _lowest: int = field(init=False, repr=False, compare=False)
     _highest: int = field(init=False, repr=False, compare=False)
@@ -64,8 +65,10 @@ class Timeline:
             )
         start, end = self.rule.start, self.rule.end
         lowest = FIRST if start is None else seconds_of(start) + (1 if start.microsecond else 0)
-        object.__setattr__(self, "_times", self.rule.local_times())
-        object.__setattr__(self, "_left_out", self.rule.left_out)
+        times = self.rule.local_times()
+        object.__setattr__(self, "_times", times)
+        object.__setattr__(self, "_kind", self.rule.key_kind)
+        object.__setattr__(self, "_left_out", self.rule.left_out if times is None else times.left_out)
         object.__setattr__(self, "_lowest", max(FIRST, lowest))
         object.__setattr__(self, "_highest", END - 1 if end is None else seconds_of(end))
 
@@ -114,7 +117,7 @@ class Timeline:
     def meant(self, occurrence: Occurrence) -> tuple[datetime, ...]:
         """The local times that this occurrence stands for: several, if the clock has left them out together."""
         at = seconds_of(occurrence.at)
-        if self._times is None or self.rule.is_elapsed:
+        if self._times is None or self._kind is KeyKind.INSTANT:
             return (wall(self.zone.local(at)),)
         found: list[datetime] = []
         local = self._times.floor(self.zone.peak(at), self.zone.peak(at - 1) + 1)
@@ -140,7 +143,7 @@ class Timeline:
         return Occurrence(key, moment, moment + timedelta(microseconds=drawn * span * 1_000_000 >> 64))
 
     def _key(self, at: int) -> str:
-        kind = self.rule.key_kind
+        kind = self._kind
         if kind is KeyKind.INSTANT or self._times is None:
             return wall(at).isoformat() + "Z"
         local = self._times.floor(self.zone.peak(at))
@@ -154,9 +157,9 @@ class Timeline:
     def _from_key(self, key: str) -> int | None:
         """The first moment whose key may be this one or greater."""
         time = _seconds_of_key(key)
-        if self.rule.is_elapsed or self._times is None:
+        if self._kind is KeyKind.INSTANT or self._times is None:
             return self._next(time - 1)
-        if self.rule.key_kind is KeyKind.DATE:
+        if self._kind is KeyKind.DATE:
             time -= time % DAY
         return self._next(self.zone.resolve(time) - 1)
 
@@ -173,7 +176,7 @@ class Timeline:
     def _search(self, t: int) -> int | None:
         if self._times is None:
             return self._next_interval(t)
-        if self.rule.is_elapsed:
+        if self._kind is KeyKind.INSTANT:
             return self._next_elapsed(self._times, t)
         local = self._times.ceil(self.zone.peak(t) + 1)
         return None if local is None else self.zone.resolve(local)
@@ -184,7 +187,7 @@ class Timeline:
             return None
         if self._times is None:
             at = self._previous_interval(t)
-        elif self.rule.is_elapsed:
+        elif self._kind is KeyKind.INSTANT:
             at = self._previous_elapsed(self._times, t)
         else:
             local = self._times.floor(self.zone.peak(t - 1))
@@ -196,7 +199,7 @@ class Timeline:
         times, zone = self._times, self.zone
         if times is None:
             return self._count_intervals(first, last)
-        if self.rule.is_elapsed:
+        if self._kind is KeyKind.INSTANT:
             number = _between(times, zone.local(first + 1), zone.local(last) + 1)
             for change in zone.changes(first + 1, last):
                 number += _between(times, change.ends, change.begins)  # left out or repeated

@@ -26,6 +26,7 @@ from ..errors import InvalidSettings
 
 DAY = 86_400
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+WALL_EPOCH = EPOCH.replace(tzinfo=None)
 EPOCH_DAY = EPOCH.toordinal()
 FIRST_YEAR, LAST_YEAR = 1900, 2199  # nothing is computed before or after
 FIRST = (date(FIRST_YEAR, 1, 1).toordinal() - EPOCH_DAY) * DAY
@@ -127,16 +128,17 @@ UTC_ZONE = of_offset("UTC", 0)
 
 def seconds_of(moment: datetime, what: str = "The moment") -> int:
     """Whole seconds since 1970, rounded down."""
-    return (aware(moment, what) - EPOCH) // timedelta(seconds=1)
+    passed = aware(moment, what) - EPOCH
+    return passed.days * DAY + passed.seconds
 
 
 def moment_of(t: int) -> datetime:
-    return EPOCH + timedelta(seconds=t)
+    return EPOCH + timedelta(0, t)
 
 
 def wall(local: int) -> datetime:
     """A local time as a datetime without a zone."""
-    return moment_of(local).replace(tzinfo=None)
+    return WALL_EPOCH + timedelta(0, local)
 
 
 def aware(moment: object, what: str) -> datetime:

@@ -25,7 +25,7 @@ class Told(NamedTuple):
 
 
 def tell(timeline: Timeline, occurrence: Occurrence) -> Told:
-    local = f"{timeline.local(occurrence.at):%Y-%m-%d %H:%M} {timeline.rule.zone}"
+    local = f"{timeline.local(occurrence.at).isoformat(' ', 'minutes')} {timeline.rule.zone}"
     headers = {KEY: occurrence.key, LOCAL: local, AT: occurrence.at.isoformat()}
     return Told(occurrence, _json.encode(headers).decode()[1:])
 
