@@ -104,6 +104,16 @@ class Bench(Shop):
             self.of.result(id)
         return raised.value
 
+    def filled(self) -> set[str]:
+        """The tables that have rows, as the catalog of the database knows them."""
+        if self.url.startswith("sqlite"):
+            found = self.query(
+                "select substr(name, 10) from sqlite_schema where type = 'table' and name glob 'holdfast_*'"
+            )
+        else:
+            found = self.query("select tablename from pg_tables where schemaname = 'holdfast'")
+        return {name for (name,) in found if self.query(f"select 1 from {self.prefix}{name} limit 1")}
+
     def journal(self, id: str) -> list[Any]:
         found = self.query(f"select turn, part, body from {{journal}} where id = '{id}' order by turn")
         return [decode(id, 0, turn, part, text) for turn, part, text in found]
@@ -219,6 +229,30 @@ def test_the_error_of_a_poisoned_turn_has_the_message_and_what_waited_behind_it(
     assert bench.query("select count(*) from {lease}") == [(0,)]
     assert bench.query("select count(*) from {message} where head") == [(0,)]
     assert bench.query("select count(*) from {dead}") == [(1,)]
+
+
+@pytest.mark.covers("D60")
+@pytest.mark.parametrize("what", ["turn", "activity"])
+def test_poison_is_kept_where_any_other_failure_is_kept(bench: Bench, what: str) -> None:
+    """First an activity raises too often and its instance fails. What is poison then fills no other table, neither
+    while its starts are counted nor at its end.
+    """
+    bench.raises = N
+    bench.of.start(bench.child, "ok", id="raised")
+    bench.drain()
+    assert bench.failed("raised").poison is None
+    usual = bench.filled() | {"message", "lease"}  # these two are empty when all has ended
+    assert "dead" in usual
+    bench.of.start(bench.child, "ok", id="kid")
+    if what == "activity":
+        bench.drain("child@1")
+    for _ in range(N):
+        bench.hand_out("child@1" if what == "turn" else "fragile", "crash")
+        assert bench.filled() <= usual
+    bench.drain()
+    assert bench.of.status("kid").state == "failed"
+    assert bench.query("select last_reason from {dead} order by 1") == [(2,), (8,)]
+    assert bench.filled() <= usual
 
 
 @pytest.mark.covers("X38", "D39", "D44")
