@@ -18,6 +18,7 @@ import psycopg
 from msgspec.structs import replace as replace_struct
 
 from holdfast.bodies.keys import SEALED
+from holdfast.clock import micros
 from holdfast.model.alert import AlertChanged, AlertOver, AlertRaised, Episode
 from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.model.message import NewMessage, Reason, Stillborn
@@ -191,12 +192,9 @@ def plain_insert(h: Hands) -> None:
 
 
 def plain_insert_scheduled(h: Hands) -> None:
-    """The same, for later."""
-    table, later = (
-        ("holdfast_message", 4_000_000_000_000_000)
-        if h.sqlite
-        else ("holdfast.message", "now() + interval '1 h'")
-    )
+    """The same, for later: after the machine's time, by which PostgreSQL goes here, and before the work is finished."""
+    due = h.contents.now + timedelta(days=3650)
+    table, later = ("holdfast_message", micros(due)) if h.sqlite else ("holdfast.message", f"'{due}'")
     ids = [h.new(name).id for name in ("new1", "new2")]
     with h.transaction() as db:
         h.business(db)
