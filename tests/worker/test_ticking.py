@@ -81,14 +81,16 @@ async def test_steps_run_in_the_turn_one_part_after_the_other(url: str) -> None:
 async def test_a_worker_rests_no_longer_than_until_the_moment_of_a_step(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, task = Holdfast(url), Task(wall_clock() + timedelta(seconds=0.3))
+    app, task = Holdfast(url), Task(wall_clock() + timedelta(hours=1))
     app.handler("due", name="due")(lambda body: None)
-    loop, rests = worker(app, {"task": task}), list[float]()
+    loop, rests, rested = worker(app, {"task": task}), list[float](), asyncio.Event()
     wait = app.store.wait
 
     async def noted(seconds: float, woken: asyncio.Event) -> bool:
         if not loop.pacing.stopping:
             rests.append(seconds)
+            if seconds >= 0.0421:
+                rested.set()
         return await wait(seconds, woken)
 
     monkeypatch.setattr(app.store, "wait", noted)
@@ -96,6 +98,9 @@ async def test_a_worker_rests_no_longer_than_until_the_moment_of_a_step(
     loop._rhythm.pause = loop._rhythm.poll_max = 5.0  # without the step it would rest longer
     running = asyncio.create_task(loop.run())
     try:
+        async with asyncio.timeout(20):
+            await rested.wait()
+        task.moments = [wall_clock()]  # not earlier: the first turn of a slow machine would find it due
         assert await asyncio.to_thread(task.over.wait, 20)
         await auntil(lambda: 0.0421 in rests)
     finally:
