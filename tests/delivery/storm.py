@@ -112,11 +112,12 @@ class Storm:
             service.start()
         for batch in range(course.batches):
             cut = self.both[batch // 2 % 2].wire if cuts[batch] else None
+            spared = 0 if cut is None else cut.spared
             if cut is not None:
                 cut.cut_after_a_publish()
             self.order(customer, batch)
-            if cut is not None:
-                until(lambda cut=cut: not cut.cuts_wanted, self.said, 60)
+            if cut is not None:  # a new connection may have sent all there was: it is cut with a later batch
+                until(lambda cut=cut, n=spared: not cut.cuts_wanted or cut.spared > n, self.said, 60)
             if broker_kills[batch] and self.broker is not None:
                 self.broker.kill9()
                 self.broker_kills += 1

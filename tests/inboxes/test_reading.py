@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,6 +162,49 @@ def test_whatever_arrives_is_read_or_kept(body: bytes, headers: dict[str, object
             reader().message(arrived)
     found.body.encode()
     assert "\x00" not in found.body + (found.headers or "") + found.type + (found.dedupe or "")
+
+
+STRUCTURED = {"content_type": "application/cloudevents+json"}
+
+
+def structured(attribute: bytes) -> bytes:
+    return b'{"specversion":"1.0","id":"1","source":"/shop","type":"order.placed",' + attribute + b"}"
+
+
+def nested(depth: int) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for _ in range(depth):
+        found = {"a": found}
+    return found
+
+
+@pytest.mark.covers("X53")
+@pytest.mark.parametrize(
+    "arrived",
+    [
+        incoming(structured(b'"x":"\xff"'), **STRUCTURED),
+        incoming(structured(b'"x":1e999'), **STRUCTURED),
+        incoming(structured(b'"data_base64":"\xff"'), **STRUCTURED),
+        incoming(structured(b'"data_base64":1e999'), **STRUCTURED),
+        incoming(structured(b'"datacontenttype":"text/plain","data":"\xff"'), **STRUCTURED),
+        incoming(structured(b'"x":' + b"[" * 5000 + b"]" * 5000), **STRUCTURED),
+        incoming(b"{", {b"\xff": 1}),  # type: ignore[dict-item]
+        incoming(b"{", {"a": {b"\xff": [1, b"x", None]}}),
+        incoming(b"{", {"a": nested(3000)}),
+        incoming(b"{", {"a": float("nan"), "b": [float("inf")], "c": 10**40, "d": Decimal("1.5")}),
+        incoming(b"{", {"a": "\ud800"}),
+        incoming(id="\ud800"),
+        incoming(type="\ud800"),
+    ],
+)
+def test_whatever_is_wrong_it_is_a_dead_letter_and_stops_nothing(arrived: Incoming) -> None:
+    """An exception here would come again with each delivery, and nothing behind the message would ever be stored."""
+    found = letter(reader().read(arrived))
+    body = json.loads(found.body, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert base64.b64decode(body["data_base64"]) == arrived.body
+    again = read_again(msgspec.json.decode(found.body))
+    assert again.body == arrived.body
+    reader().read(again)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from math import isfinite
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -46,6 +47,7 @@ from .declared import Inbox
 INBOX, SOURCE, SENDER_ID = "holdfast-inbox", "holdfast-source", "holdfast-id"  # headers of what was received
 UNREADABLE = "unreadable"  # the type of a dead letter that has none
 NAME_MAX = 300
+DEEPEST = 20  # tables in each other of which a dead letter keeps what is inside
 
 
 class Refused(Exception):
@@ -222,10 +224,10 @@ class Reader:
         """What arrived, as a dead letter with everything that is needed to read it again."""
         try:
             event = self._event(incoming)
-        except cloudevents.Unreadable:
+        except Exception:  # why it is none was said already, and the letter must come into being
             event = None
         origin = self._origin(incoming, event)
-        id = origin.id or f"sha256:{hashlib.sha256(incoming.body).hexdigest()}"
+        id = _sound(origin.id) if origin.id else f"sha256:{hashlib.sha256(incoming.body).hexdigest()}"
         scope = origin.source
         if self.inbox.dead_letters:  # the message itself may have been here before, or die again
             scope, deaths = f"{self.inbox.queue}:{origin.source}", _deaths(incoming.headers)
@@ -254,18 +256,19 @@ class Reader:
 def written(incoming: Incoming) -> str:
     """What arrived, as JSON: the body of a dead letter. `data_base64` are its bytes."""
     return json.dumps(
-        {
-            codec.BASE64: base64.b64encode(incoming.body).decode(),
-            "content_type": incoming.content_type,
-            "id": incoming.id,
-            "type": incoming.type,
-            "to": incoming.to,
-            "key": incoming.key,
-            "time": None if incoming.time is None else incoming.time.isoformat(),
-            "death": incoming.death,
-            "headers": dict(incoming.headers),
-        },
-        default=_plain,
+        _plain(
+            {
+                codec.BASE64: base64.b64encode(incoming.body).decode(),
+                "content_type": incoming.content_type,
+                "id": incoming.id,
+                "type": incoming.type,
+                "to": incoming.to,
+                "key": incoming.key,
+                "time": incoming.time,
+                "death": incoming.death,
+                "headers": incoming.headers,
+            }
+        )
     )
 
 
@@ -292,13 +295,33 @@ def read_again(told: Mapping[str, Any]) -> Incoming:
         ) from None
 
 
-def _plain(value: object) -> object:
+def _plain(value: object, depth: int = 0) -> object:
+    """A value as JSON can hold it, whatever it is: what cannot be written must not keep a letter from being stored."""
     match value:
+        case None | bool():
+            return value
+        case str():
+            return _sound(value)
+        case int() if abs(value) < 2**63:
+            return int(value)
+        case float() if isfinite(value):
+            return float(value)
         case bytes():
             return {codec.BASE64: base64.b64encode(value).decode()}
         case datetime():
             return value.isoformat()
-    return str(value)
+        case Mapping() | list() | tuple() if depth >= DEEPEST:
+            return "(nested too deep)"
+        case Mapping():
+            return {_sound(str(name)): _plain(each, depth + 1) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each, depth + 1) for each in value]
+    return _sound(str(value))
+
+
+def _sound(text: str) -> str:
+    """Without lone surrogates, which cannot be stored."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _short(text: str) -> str:

@@ -289,14 +289,22 @@ def read_structured(body: bytes) -> Event:
     encoded = content.pop("data_base64", None)
     found: dict[str, str] = {}
     for name, raw in content.items():
-        value = msgspec.json.decode(raw)
+        value = decoded(name, raw)
         if value is not None:
             found[name] = json_text(name, value)
     if encoded is not None and data is not None:
         raise Unreadable("The event has both data and data_base64.")
     if encoded is not None:
-        return event_of(found, from_base64(msgspec.json.decode(encoded)))
+        return event_of(found, from_base64(decoded("data_base64", encoded)))
     return event_of(found, None if data is None else plain_data(bytes(data), found.get("datacontenttype")))
+
+
+def decoded(name: str, raw: msgspec.Raw) -> Any:
+    """The value of an attribute. What was skipped in the event is looked at only now: it may be no JSON after all."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Unreadable(f"The attribute {name[:40]!r} is no JSON, or no UTF-8.") from None
 
 
 def json_text(name: str, value: Any) -> str:
@@ -322,7 +330,7 @@ def plain_data(data: bytes, media: str | None) -> bytes:
     """JSON stays as it was written. A string of any other type is the text that it stands for."""
     if media is None or is_json(media):
         return data
-    value = msgspec.json.decode(data)
+    value = decoded("data", msgspec.Raw(data))
     return value.encode() if isinstance(value, str) else data
 
 

@@ -132,6 +132,8 @@ class Link:
 
     async def _connect(self) -> None:
         client = pika()
+        from .frames import Connection
+
         opened: asyncio.Future[None] = self._loop.create_future()
 
         def on_open(_: Any) -> None:
@@ -143,7 +145,7 @@ class Link:
 
         self._address = Address.of(revealed(self._broker.url))
         parameters = self._parameters(client)
-        self._connection = client.adapters.asyncio_connection.AsyncioConnection(
+        self._connection = Connection(
             parameters,
             on_open_callback=on_open,
             on_open_error_callback=on_error,

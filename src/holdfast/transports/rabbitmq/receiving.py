@@ -207,10 +207,10 @@ def _incoming(channel: Any, method: Any, properties: Any, body: bytes) -> Incomi
 
 
 def _text(value: object) -> str | None:
-    """pika gives bytes for what is not UTF-8."""
+    """pika gives bytes for what is not UTF-8. Two ids that differ must not become one."""
     if isinstance(value, str):
         return value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else None
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else None
 
 
 @lru_cache(maxsize=64)  # seconds: many messages have the same
