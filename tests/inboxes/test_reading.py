@@ -18,8 +18,10 @@ from holdfast import InvalidSettings, Settings
 from holdfast.bodies import codec
 from holdfast.inboxes import INBOX, SENDER_ID, SOURCE, Reader, declared
 from holdfast.inboxes.reading import Refused, read_again
+from holdfast.model import replies
 from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
+from holdfast.rules import overrides
 from holdfast.transports import MemoryBroker
 from holdfast.transports.contract import Incoming
 
@@ -235,9 +237,20 @@ def test_headers_that_cannot_be_stored_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    "name", [overrides.HEADER, replies.HEADER, replies.ON_DEAD, "Holdfast-Call", "holdfast-x"]
+)
+def test_a_stranger_gives_no_orders_by_headers(name: str) -> None:
+    """One of these changes how often its message is tried, another is answered to an orchestration that waits."""
+    headers: dict[str, object] = {name: '{"timeout":5.0}', "holdfast-schedule": "nightly"}
+    found = message(reader().read(incoming(headers=headers)))
+    assert set(codec.decode_headers(found.headers)) == {"holdfast-schedule", INBOX, SOURCE, SENDER_ID}
+
+
+@pytest.mark.parametrize(
     "options, why",
     [
-        ({"dedupe": 10}, "300 seconds"), ({"prefetch": 0}, "prefetch"), ({"backlog": -1}, "backlog"),
+        ({"dedupe": 10}, "300 seconds"), ({"prefetch": 0}, "prefetch"), ({"prefetch": 65_536}, "prefetch"),
+        ({"backlog": -1}, "backlog"),
         ({"stream": "{nothing}"}, "nothing"), ({"queue": ""}, "queue"),
     ],
 )  # fmt: skip

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, RetryPolicy, inboxes
-from holdfast.errors import InvalidSettings
+from holdfast.errors import InvalidMessage, InvalidSettings
 from holdfast.model.message import Flag, Reason
 from holdfast.rules import reconnect
-from holdfast.transports import Fault, Limits, MemoryBroker
-from holdfast.transports.contract import Outgoing
+from holdfast.transports import CONFIRMED, Fault, Limits, MemoryBroker
+from holdfast.transports.contract import Outgoing, Rejected, Sent
 from holdfast.transports.destination import INBOX, INBOX_ID, INBOX_SOURCE, SENDING
 from holdfast.transports.memory import MemorySender
 from tests.worker.lab import Lab, auntil, settled
@@ -231,17 +231,118 @@ async def test_what_came_through_an_inbox_is_not_sent_on_unless_that_is_wanted(l
     declare(app, memory)
     app.destination("on", memory, types=["order.*"], to="shop.events", forward=True)
     assert (INBOX, INBOX_SOURCE, INBOX_ID) == (inboxes.INBOX, inboxes.SOURCE, inboxes.SENDER_ID)
-    came = {INBOX: "billing", INBOX_SOURCE: "/elsewhere", INBOX_ID: "their-1"}
-    app.publish("order.placed", {"n": 1}, headers=came)
+    memory.bind("elsewhere", "#", queue="theirs")
+    app.inbox("billing", memory, queue="theirs")
+    event = {"specversion": "1.0", "id": "their-1", "source": "/elsewhere", "type": "order.placed"}
+    headers = {f"cloudEvents:{name}": value for name, value in event.items()}
+    sender = memory.sender()
+    await sender.open()
+    await sender.send([Outgoing("elsewhere", b'{"n":1}', "1", "t", "k", headers)], lambda *_: None)
     async with lab.working(app):
-        await settled(lab)
-    (sent,) = memory.sent
+        await auntil(lambda: len(lab.rows("history")) == 2)
+    (sent,) = memory.sent[1:]
     assert (sent.id, sent.headers["cloudEvents:source"]) == ("their-1", "/elsewhere")
     assert not any("holdfast" in name for name in sent.headers)
     assert {(row.queue, row.outcome) for row in lab.rows("history")} == {
         ("orders", "cancelled"),
         ("on", "done"),
     }
+
+
+@pytest.mark.covers("X51")
+async def test_a_service_that_reads_what_it_sends_does_not_echo(lab: Lab) -> None:
+    """Its own exchange is bound to its inbox, and everything that it hears is of a type that it sends."""
+    app, memory = lab.app(), broker()
+    declare(app, memory, source="/shop")
+    app.inbox("own", memory, queue="billing")
+    seen: list[int] = []
+
+    @app.handler("order.placed", name="listen")
+    async def listen(body: dict[str, int]) -> None:
+        seen.append(body["n"])
+
+    publish(app, ["a", "b"], 5)
+    async with lab.working(app):
+        await auntil(lambda: len(seen) == 20)
+        await settled(lab)
+    assert len(memory.sent) == 10
+    assert sorted(seen) == sorted([*range(5)] * 4), "each from its own publish, and once from the broker"
+
+
+@pytest.mark.parametrize("name", [INBOX, INBOX_SOURCE, INBOX_ID])
+def test_headers_of_what_was_received_cannot_be_published(name: str) -> None:
+    """A handler that copied them all would publish what is never sent, or has the id of the received one."""
+    app = Holdfast("sqlite:///:memory:")
+    with pytest.raises(InvalidMessage, match=name):
+        app.message("order.placed", {}, headers={"tenant": "a", name: "billing"})
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured", "plain"])
+@pytest.mark.parametrize("name", ["ce-id", "CE-x", "cloudEvents_specversion"])
+async def test_a_header_that_a_receiver_would_take_for_an_attribute_is_not_sent(
+    lab: Lab, name: str, mode: str
+) -> None:
+    app, memory = lab.app(), broker()
+    declare(app, memory, mode=mode)
+    app.publish("order.placed", {"n": 1}, headers={name: "x"})
+    app.publish("order.placed", {"n": 2}, headers={"ceremony": "x"})
+    async with lab.working(app):
+        await settled(lab)
+    assert [json.loads(each.body).get("data", json.loads(each.body))["n"] for each in memory.sent] == [2]
+    (dead,) = lab.rows("dead")
+    assert name in str(dead.errors)
+
+
+async def test_what_a_transport_can_never_send_is_dead_at_once(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried again for an hour it would hold up its stream for nothing."""
+
+    async def send(self: MemorySender, batch: Sequence[Outgoing], sent: Sent) -> None:
+        for index in range(len(batch)):
+            is_bad = json.loads(batch[index].body)["n"] == 0
+            sent(index, Rejected("its type is too long", for_good=True) if is_bad else CONFIRMED)
+
+    monkeypatch.setattr(MemorySender, "send", send)
+    app = lab.app()
+    declare(app, broker())
+    publish(app, ["a"], 3)
+    async with lab.working(app):
+        await settled(lab)
+    (dead,) = lab.rows("dead")
+    assert (dead.reason, dead.attempts, "its type is too long" in str(dead.errors)) == (
+        Reason.VALIDATION_FAILURE,
+        1,
+        True,
+    )
+
+
+@pytest.mark.parametrize("streams", [["a"], [f"s{n}" for n in range(30)]])
+async def test_no_more_is_under_way_than_the_transport_allows(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, streams: list[str]
+) -> None:
+    monkeypatch.setattr(MemorySender, "limits", Limits(in_flight=10))
+    under_way, most = 0, 0
+    plain = MemorySender.send
+
+    async def send(self: MemorySender, batch: Sequence[Outgoing], sent: Sent) -> None:
+        nonlocal under_way, most
+        under_way += len(batch)
+        most = max(most, under_way)
+        try:
+            await asyncio.sleep(0)
+            await plain(self, batch, sent)
+        finally:
+            under_way -= len(batch)
+
+    monkeypatch.setattr(MemorySender, "send", send)
+    app, memory = lab.app(), broker()
+    declare(app, memory)
+    publish(app, streams, 60 // len(streams) * 2)
+    async with lab.working(app):
+        await settled(lab)
+    assert len(memory.sent) == 60 * 2 // len(streams) * len(streams)
+    assert 5 <= most <= 10
 
 
 # --- Outages ----------------------------------------------------------------------------------------------------------

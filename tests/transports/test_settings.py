@@ -107,6 +107,15 @@ def test_numbers_must_be_positive(name: str, value: Any) -> None:
         RabbitMQ("amqp://broker", **{name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("heartbeat", 65_536), ("heartbeat", 1.5), ("in_flight", 1.5), ("body_bytes", 0.5)]
+)
+def test_numbers_that_amqp_cannot_say_are_refused(name: str, value: Any) -> None:
+    """At the connection they would be an error that comes again with each try."""
+    with pytest.raises(InvalidSettings, match=name):
+        RabbitMQ("amqp://broker", **{name: value})
+
+
 # --- Topologies -------------------------------------------------------------------------------------------------------
 
 GRADING = (
@@ -182,8 +191,16 @@ def test_the_queue_of_an_inbox_is_declared_unless_it_is_known() -> None:
     calls = told(Topology().with_source(source))
     assert calls[0][1]["arguments"]["x-single-active-consumer"] is True
     assert [arguments["routing_key"] for _, arguments in calls[1:]] == ["a", "b"]
-    known = Topology((Queue("q", kind="classic"),))
-    assert known.with_source(source) == known
+
+
+def test_the_queue_of_an_inbox_that_is_declared_elsewhere_is_bound_as_both_say() -> None:
+    known = Topology((Exchange("ex"), Queue("q", {"ex": ["z", "a"]}, kind="classic")))
+    assert told(known.with_source(Source("q", ordered=True))) == told(known)
+    made = told(known.with_source(Source("q", {"ex": ["a", "b"], "other": ["c"]}, ordered=True)))
+    assert made[:2] == told(known)[:2]
+    assert [(each["exchange"], each["routing_key"]) for _, each in made[2:]] == [
+        ("ex", "z"), ("ex", "a"), ("ex", "b"), ("other", "c"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

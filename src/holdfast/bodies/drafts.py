@@ -78,7 +78,7 @@ def draft(
         body=codec.encode(body, settings),
         stream=None if stream is None else names.stream_name(stream),
         subject=None if subject is None else names.subject(subject),
-        headers=None if headers is None else codec.encode_headers(headers, settings),
+        headers=None if headers is None else codec.encode_headers(_own(headers), settings),
         dedupe=key,
         due_at=None if at is None else _aware(at, "at"),
         delay=None if delay is None else _seconds(delay),
@@ -89,6 +89,17 @@ def draft(
         id_is_given=id is not None,
         kept=kept,
     )
+
+
+def _own(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Headers of a message of this application; or InvalidMessage, if they are those of one that was received."""
+    for name in names.RECEIVED:
+        if name in headers:
+            raise InvalidMessage(
+                f"The header {name!r} cannot be published: inboxes write it, and with it a destination sends a message "
+                "under its sender's id, or not at all. Leave it out when you copy the headers of a received message."
+            )
+    return headers
 
 
 WINDOW_MIN = 300.0  # redeliveries can come late

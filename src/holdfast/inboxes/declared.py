@@ -19,6 +19,7 @@ from ..transports.templates import Template
 QUEUES = "inbox/"  # before the name of an inbox: the queue of its dead letters, which is paused with it
 PREFETCH = 2000
 PREFETCH_BYTES = 8 * 1024 * 1024
+PREFETCH_MAX = 65_535  # AMQP counts no further
 
 
 class InboxOptions(TypedDict, total=False):
@@ -84,6 +85,8 @@ def declared(
     for what, value in (("prefetch", prefetch), ("prefetch_bytes", prefetch_bytes), ("backlog", backlog)):
         if value is not None and (type(value) is not int or value < 1):
             raise InvalidSettings(f"Inbox {name!r}: {what}={value!r} must be a whole number, at least 1.")
+    if prefetch > PREFETCH_MAX:
+        raise InvalidSettings(f"Inbox {name!r}: prefetch={prefetch!r} must be {PREFETCH_MAX} at most.")
     if resolves is not None and not isinstance(resolves, RequestKind):
         raise InvalidSettings(
             f"Inbox {name!r}: resolves={resolves!r} must be a kind of request: what app.request_kind(...) returned."

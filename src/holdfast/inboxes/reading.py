@@ -10,7 +10,7 @@
 | what cannot be read | a dead letter: the bytes as base64, beside headers and properties |
 
 Headers of the wire that are texts, numbers or booleans are kept; those that cannot be stored (lists, bytes, control
-characters, names that are none) are left out.
+characters, names that are none) are left out, and so are those that begin with `holdfast-` and mean something here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from ..errors import InvalidMessage
 from ..model import names
 from ..model.ids import Namespace, new_id
 from ..model.message import NewMessage, Reason, Stillborn
+from ..model.schedule import HEADERS as SCHEDULED
 from ..requests.hooks import Pen
+from ..rules.aftermath import DIED_IN, ORIGINAL_ID
 from ..rules.fingerprint import fingerprint
 from ..settings import Settings
 from ..transports import cloudevents
@@ -44,7 +46,9 @@ from ..transports.templates import Values
 from .answers import answering
 from .declared import Inbox
 
-INBOX, SOURCE, SENDER_ID = "holdfast-inbox", "holdfast-source", "holdfast-id"  # headers of what was received
+INBOX, SOURCE, SENDER_ID = names.RECEIVED
+OURS = "holdfast-"  # begins headers that mean something here: a stranger's would be obeyed
+TOLD = frozenset({*SCHEDULED, ORIGINAL_ID, DIED_IN})  # of ours, those that only tell something
 UNREADABLE = "unreadable"  # the type of a dead letter that has none
 NAME_MAX = 300
 DEEPEST = 20  # tables in each other of which a dead letter keeps what is inside
@@ -183,13 +187,16 @@ class Reader:
         return names.stream_name(template.fill(values))
 
     def _headers(self, incoming: Incoming, event: Event | None, origin: _Origin) -> dict[str, codec.Header]:
-        """Those that can be stored, one of each name whatever its case: of two the first, and before all, ours."""
+        """Those that can be stored, one of each name whatever its case, and none that would be obeyed here."""
         found: dict[str, codec.Header] = {}
         known: dict[str, str] = {}  # names in small letters, and as they are
         prefixes = self.inbox.connector.binding.prefixes
         for name, value in incoming.headers.items():
-            if not name.startswith(prefixes) and name.lower() not in known and _can_be_stored(name, value):
-                known[name.lower()] = name
+            if name.startswith(prefixes):
+                continue
+            low = name.lower()
+            if low not in known and (not low.startswith(OURS) or low in TOLD) and _can_be_stored(name, value):
+                known[low] = name
                 found[name] = value  # type: ignore[assignment]  # it was looked at
         for name, text in (event.extensions if event is not None else {}).items():
             if name == "partitionkey":
@@ -198,9 +205,6 @@ class Reader:
                 del found[known.pop(name)]
             if _can_be_stored(name, text):
                 found[name] = text
-        if known:
-            for name in known.keys() & {INBOX, SOURCE, SENDER_ID}:
-                del found[known[name]]
         found.update(_told_of(self.inbox.name, origin.source))
         if origin.id is not None and _can_be_stored(SENDER_ID, origin.id):
             found[SENDER_ID] = origin.id

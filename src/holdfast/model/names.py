@@ -20,6 +20,9 @@ from ..errors import InvalidMessage, InvalidSettings, UsageError
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 RESERVED_PREFIX = "holdfast/"
 
+# Headers of what came through an inbox: its name, what the sender calls itself, and what it calls the message.
+RECEIVED = ("holdfast-inbox", "holdfast-source", "holdfast-id")
+
 
 def control_in(value: str) -> re.Match[str] | None:
     """The first character that no name may have. Printable ASCII has none, and is recognised faster than searched."""

@@ -16,6 +16,7 @@ SCHEDULE, KEY, LOCAL, AT = (
     "holdfast-local",
     "holdfast-at",
 )  # headers of an occurrence's message
+HEADERS = (SCHEDULE, KEY, LOCAL, AT)
 
 
 @dataclass(frozen=True, slots=True)

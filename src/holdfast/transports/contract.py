@@ -26,7 +26,8 @@ Sender
   unknown as well.
 - The fates:
     Confirmed    the broker has stored it. The only proof that it was sent.
-    Rejected     the broker refused this message (a full queue, no permission), or it cannot be sent as it is.
+    Rejected     the broker refused this message (a full queue, no permission), which may pass; or it cannot be sent
+                 as it is, and never will (`for_good`).
     TooLarge     it is larger than the broker allows, and will always be.
     Unroutable   no queue or exchange takes it at this address now; a later binding may mend that.
     Unknown      no answer, and the transport knows why. The same as not being told.
@@ -91,9 +92,10 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The broker refused the message, or it cannot be sent as it is."""
+    """The broker refused the message; `for_good`: it cannot be sent as it is, now or later."""
 
     reason: str
+    for_good: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +271,12 @@ def refusal(message: Outgoing, limits: Limits) -> Rejected | TooLarge | None:
     try:
         for what, text in (("address", message.to), ("key", message.key)):
             if (size := len(text.encode())) > limits.address_bytes:
-                return Rejected(f"its {what} has {size} bytes, and {limits.address_bytes} are allowed")
+                why = f"its {what} has {size} bytes, and {limits.address_bytes} are allowed"
+                return Rejected(why, for_good=True)
         size = sum(len(name) + len(value.encode()) + HEADER_EXTRA for name, value in headers.items())
     except UnicodeEncodeError:
-        return Rejected("its address, key or a header has a lone surrogate, which cannot be sent")
+        why = "its address, key or a header has a lone surrogate, which cannot be sent"
+        return Rejected(why, for_good=True)
     if size > limits.header_bytes:
         return TooLarge(f"its headers have {size} bytes, and {limits.header_bytes} can be sent")
     return None

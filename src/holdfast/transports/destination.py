@@ -44,8 +44,7 @@ from .templates import Template, Values
 
 Mode = Literal["binary", "structured", "plain"]
 
-INBOX = "holdfast-inbox"  # header of a stored message that came through an inbox: the inbox's name
-INBOX_SOURCE, INBOX_ID = "holdfast-source", "holdfast-id"  # what its sender called itself and the message
+INBOX, INBOX_SOURCE, INBOX_ID = names.RECEIVED  # headers of a stored message that came through an inbox
 STREAM = "partitionkey"  # the extension that a stream travels as; a header of that name stays a header
 BATCH = BATCH_MAX = 500
 SOURCE = "/holdfast"
@@ -141,6 +140,7 @@ class Destination:
         source = headers.pop(INBOX_SOURCE, self.source)
         headers.pop(INBOX, None)
         if self.mode == "plain":
+            self._check_plain(headers)
             return Outgoing(to, body, id, message.type, key, headers, time=message.created_at)
         extensions = {
             name: value
@@ -155,9 +155,19 @@ class Destination:
         )  # fmt: skip
         wire = cloudevents.write(event, self.connector.binding, self.mode)
         plain = {name: value for name, value in headers.items() if name not in extensions}
+        self._check_plain(plain)
         return Outgoing(
             to, wire.body, id, message.type, key, {**plain, **wire.headers}, wire.content_type, message.created_at
         )  # fmt: skip
+
+    def _check_plain(self, headers: Mapping[str, str]) -> None:
+        """A receiver would take a header for an attribute of the event by how it begins."""
+        prefixes = self.connector.binding.prefixes
+        for name in headers:
+            if name.startswith(prefixes) or name[:3].lower() == "ce-":
+                raise InvalidMessage(
+                    f"its header {name!r} would be read as an attribute of the CloudEvent: give it another name."
+                )
 
 
 def texts(headers: str) -> dict[str, str]:

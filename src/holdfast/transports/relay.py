@@ -128,7 +128,8 @@ class Relay:
 
     @property
     def batch(self) -> int:
-        return self._of.batch
+        """A whole call may be under way at once."""
+        return max(1, min(self._of.batch, self._line.sender.limits.in_flight))
 
     def limits(self, queue: str) -> Limits:
         return self._of.limits_with(self._line)
@@ -223,6 +224,7 @@ class _Line:
         self._failed_at: float | None = None  # when the broker could not be reached, if that was the last try
         self._why: Broken | None = None  # why it could not be opened
         self._sending = 0
+        self._under_way, self._answered = 0, asyncio.Event()  # messages of sends; set when one has ended
         self._failures = 0
         self._try_at = float("-inf")
         self._shut_at: float | None = None
@@ -251,10 +253,18 @@ class _Line:
             tell(index, fate)
 
         self._sending += 1
+        size = 0
         try:
+            while self._under_way and self._under_way + len(batch) > self.sender.limits.in_flight:
+                self._answered.clear()
+                await self._answered.wait()
+            size = len(batch)
+            self._under_way += size
             await self.sender.send(batch, told)
         finally:
             self._sending -= 1
+            self._under_way -= size
+            self._answered.set()
             if is_confirmed:
                 self._confirmed_at = self._clock.monotonic()
             if self.sender.broken() is not None:
@@ -416,6 +426,8 @@ def ending_of(fate: Fate, ran: float) -> Ending:
     match fate:
         case Confirmed():
             return Returned(0, (), ran)
+        case Rejected(reason, for_good=True):
+            return Died(f"it cannot be sent: {reason}", 0, ran)
         case Rejected(reason):
             return Raised(Refused(f"The broker refused it: {reason}."), 0, ran)
         case Unroutable(reason):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .sending import RabbitSender
 
 EXAMINE_SECONDS = 30.0
+HEARTBEAT_MAX = 65_535  # seconds; AMQP has 16 bits for them
 
 __all__ = ["DeadLetters", "Exchange", "Queue", "RabbitMQ", "Topology"]
 
@@ -39,6 +40,7 @@ class RabbitMQ:
     `certificate`  a file with the client's certificate and its key, if the broker wants one
     `declare`      exchanges and queues to declare when a connection opens: what exists must be equal
     `may_declare`  False: nothing is declared, everything is only checked to be there
+    `in_flight`    messages that are sent and not confirmed yet, by one destination of one process
     `body_bytes`   the broker's own `max_message_size`: 16 MiB unless it was changed (RabbitMQ 4; older ones allow more)
     """
 
@@ -52,7 +54,7 @@ class RabbitMQ:
     connect_seconds: float = 10.0
     confirm_seconds: float = 30.0
     body_bytes: int = 16 * 1024 * 1024
-    in_flight: int = 1000
+    in_flight: int = 4000
 
     name = "rabbitmq"
     binding = AMQP
@@ -62,6 +64,12 @@ class RabbitMQ:
             value = getattr(self, what)
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise InvalidSettings(f"RabbitMQ's setting {what}={value!r} must be a positive number.")
+            if isinstance(value, float) and what not in ("connect_seconds", "confirm_seconds"):
+                raise InvalidSettings(f"RabbitMQ's setting {what}={value!r} must be a whole number.")
+        if self.heartbeat > HEARTBEAT_MAX:
+            raise InvalidSettings(
+                f"RabbitMQ's setting heartbeat={self.heartbeat!r} must be {HEARTBEAT_MAX} at most."
+            )
         if isinstance(self.password, str):
             raise InvalidSettings(
                 "RabbitMQ's password is given as a Secret: password=Secret('RABBIT_PASSWORD')."
@@ -119,7 +127,7 @@ class RabbitMQ:
         return RabbitSender(self, Topology(tuple(self.declare), self.may_declare, tuple(addresses)))
 
     def receiver(self, source: Source) -> RabbitReceiver:
-        """For an inbox. Its queue is declared, unless `declare` has it already or nothing may be declared."""
+        """For an inbox. Its queue is declared, as `declare` says if it has it, unless nothing may be declared."""
         from .receiving import RabbitReceiver
 
         return RabbitReceiver(

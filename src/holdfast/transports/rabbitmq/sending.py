@@ -71,7 +71,8 @@ class PublishingChannel:
             except (
                 Exception
             ) as error:  # whatever pika has against it: it was not written, and the numbers are off
-                flight.answer(index, Rejected(f"it cannot be written as AMQP ({type(error).__name__})"))
+                why = f"it cannot be written as AMQP ({type(error).__name__})"
+                flight.answer(index, Rejected(why, for_good=True))
                 self.end(Closed(0, "a message could not be written"))
         if self.closed is not None:
             self._finish(done)
@@ -207,10 +208,11 @@ class RabbitSender:
             ("content type", message.content_type or ""),
         ):
             if len(text) > SHORT_BYTES // 4 and len(text.encode("utf-8", "replace")) > SHORT_BYTES:
-                return Rejected(f"its {what} has more than {SHORT_BYTES} bytes, which AMQP does not carry")
+                why = f"its {what} has more than {SHORT_BYTES} bytes, which AMQP does not carry"
+                return Rejected(why, for_good=True)
         for name in message.headers:
             if (flaw := _flaw_of(name)) is not None:
-                return Rejected(flaw)
+                return Rejected(flaw, for_good=True)
         return None
 
     async def _fly(

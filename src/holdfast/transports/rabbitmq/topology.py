@@ -89,9 +89,11 @@ class Topology:
                         )
 
     def with_source(self, source: Source) -> Topology:
-        """With the queue that an inbox reads, unless it is among ours already."""
-        if any(isinstance(each, Queue) and each.name == source.queue for each in self.things):
-            return self
+        """With the queue that an inbox reads. One that is among ours stays as it is, and gets its bindings as well."""
+        for place, each in enumerate(self.things):
+            if isinstance(each, Queue) and each.name == source.queue:
+                bound = replace(each, bind=_together(each.bind, source.bind))
+                return replace(self, things=(*self.things[:place], bound, *self.things[place + 1 :]))
         queue = Queue(source.queue, dict(source.bind), is_single_active=source.ordered)
         return replace(self, things=(*self.things, queue))
 
@@ -157,6 +159,16 @@ class Topology:
             yield self._queue(Queue(dead.queue, kind=queue.kind), server)
             if self.may_declare:
                 yield from _bindings(dead.queue, {dead.exchange: [dead.routing_key]})
+
+
+def _together(
+    one: Mapping[str, Sequence[str]], other: Mapping[str, Sequence[str]]
+) -> dict[str, Sequence[str]]:
+    """Bindings of both, each once."""
+    return {
+        exchange: tuple(dict.fromkeys([*one.get(exchange, ()), *other.get(exchange, ())]))
+        for exchange in dict.fromkeys([*one, *other])
+    }
 
 
 def _bindings(queue: str, bind: Mapping[str, Sequence[str]]) -> Iterator[Call]:
