@@ -94,7 +94,7 @@ PARTS = {
     ),
     "downtime": Part(
         "schedules after outages: lengths, numbers, policies and lateness, each with each, their workers killed",
-        ("tests/schedules/test_outage.py", "tests/schedules/test_floods.py"),
+        ("tests/schedules/test_outage.py", "tests/schedules/test_floods.py", "tests/worker/test_ticking.py"),
         postgres=("mixed",),
     ),
     "models": Part("the TLA+ models, intact and broken"),
