@@ -152,7 +152,7 @@ class Day:
 ALIKE = [
     (r"\s+", " "),
     (
-        r"connection failed: .*?(?= Nothing is to be done| Is the server)",
+        r"connection failed: .*?(?= Nothing needs to be done| Is the server)",
         "ERROR",
     ),  # who asks when, hears another
     (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),

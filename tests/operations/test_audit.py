@@ -38,7 +38,7 @@ def test_who_when_what_and_why(world: World) -> None:
     world.operations.by("anna").messages.park(id, why="  the printer\nburns ")
     (line,) = world.operations.audit()
     assert (line.at, line.who, line.action) == (NOON, "anna", "messages.park")
-    assert (line.queue, line.target, line.count, line.why) == ("q", str(id), 1, "the printer burns")
+    assert (line.queue, line.target, line.count, line.why) == ("q", str(id), 1, "the printer is broken")
     world.operations.messages.retry(id)
     assert last(world).who == names.operator()
     assert "@" in last(world).who
@@ -113,10 +113,10 @@ def test_queues_before_and_after(world: World) -> None:
     world.subscribe("old", "order.placed")
     world.subscribe("new", "other")
     do = world.operations.queues
-    do.pause("old", "the printer burns")
-    assert changes(last(world))["paused_why"] == (None, "the printer burns")
+    do.pause("old", "the printer is broken")
+    assert changes(last(world))["paused_why"] == (None, "the printer is broken")
     do.resume("old")
-    assert changes(last(world))["paused_why"] == ("the printer burns", None)
+    assert changes(last(world))["paused_why"] == ("the printer is broken", None)
     for _ in range(3):
         world.publish()
     do.move("old", "new", why="renamed")

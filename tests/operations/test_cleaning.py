@@ -215,7 +215,7 @@ def test_the_lag_is_measured(world: World, days: float) -> None:
     found = [each for each in world.operations.doctor() if each.name == "housekeeping-behind"]
     assert [each.severity for each in found] == (["warning"] if days > 7 else [])
     if days == 7.5:
-        assert "12.0 h behind: the oldest lines of history" in found[0].text
+        assert "12.0 h behind: the oldest rows of the history" in found[0].text
     samples = {each.labels: each.values for each in survey(world.operations)
                if each.name == "holdfast_housekeeping_lag_seconds"}  # fmt: skip
     assert samples == {("history",): (lag,), ("dedupe",): (0.0,)}

@@ -187,7 +187,7 @@ def test_a_clock_that_was_set_back(world: World) -> None:
     assert "clock-set-back" not in names(world)
     world.clock.advance(seconds=-55)
     found = next(each for each in world.operations.doctor() if each.name == "clock-set-back")
-    assert found.text.startswith("Something has happened 60 s from now")
+    assert found.text.startswith("Something is recorded 60 s in the future")
 
 
 def test_the_settings_of_the_server_are_really_asked_for(world: World, place: str) -> None:
@@ -333,7 +333,7 @@ def test_a_backlog_that_grows_faster_than_it_drains(world: World) -> None:
         world.done(leased)
     found = next(each for each in world.operations.doctor() if each.name == "growing-backlog")
     assert found.text == (
-        "Queue q got 90 messages in the last 5 minutes and ended 10: 100 wait, and they become more."
+        "Queue q got 90 messages in the last 5 minutes and ended 10: 100 wait, and their number grows."
     )
     world.operations.queues.pause("q")
     assert "growing-backlog" not in names(world)  # that is no wonder

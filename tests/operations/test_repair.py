@@ -255,7 +255,7 @@ def behind(postgres_dsn: str) -> Iterator[tuple[World, list[Any]]]:
 def test_messages_before_the_head_are_shown_and_go_behind(behind: Any) -> None:
     world, ids = behind
     (found,) = [each for each in world.operations.doctor() if each.name == "stream-order"]
-    assert "3 messages of stream s of queue q stand before its head" in found.text
+    assert "3 messages of stream s of queue q are before its head" in found.text
     assert "sequence-behind" in names(world)
     assert world.order() == [*ids[3:], *ids[:3]]
     done = world.operations.repair()

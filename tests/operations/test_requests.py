@@ -259,7 +259,7 @@ async def test_why_a_request_is_where_it_is(made: Desk) -> None:
     waits = made.app.request(made.grading, 1, variant="writing", send="grading.request").id
     told = operations(made).why(waits)
     assert told[0] == (
-        f"Request {waits} (grading, writing) waits for its first result until 00:20:00 UTC. It was sent as a "
+        f"Request {waits} (grading, writing) waits for a result until 00:20:00 UTC. It was sent as a "
         "message of type grading.request, with the same id."
     )
     assert told[1].startswith("In queue grade: ")
@@ -267,7 +267,7 @@ async def test_why_a_request_is_where_it_is(made: Desk) -> None:
     await drained(made)
     assert "; it is delayed since 00:16:00" in why(made, waits)
     made.clock.advance(minutes=6)
-    assert "No worker has written that down yet" in why(made, waits)
+    assert "No worker has recorded that yet" in why(made, waits)
     made.app.resolve(waits, 7)
     assert "no result had come by its deadline" in why(made, waits)
     assert f"1 result came late: `holdfast requests show {waits}`" in why(made, waits)

@@ -56,8 +56,8 @@ def test_no_worker_and_a_paused_queue_come_before_ready(world: World) -> None:
     id = world.publish()
     assert why(world, id) == "In queue q: no live worker takes from queue q."
     world.worker("w1")
-    world.operations.by("anna").queues.pause("q", "the printer burns")
-    assert why(world, id) == "In queue q: queue q is paused since 12:00:00 UTC by anna (the printer burns)."
+    world.operations.by("anna").queues.pause("q", "the printer is broken")
+    assert why(world, id) == "In queue q: queue q is paused since 12:00:00 UTC by anna (the printer is broken)."
 
 
 def test_a_closer_cause_comes_before_the_queue(world: World) -> None:
@@ -252,7 +252,7 @@ def test_an_open_breaker_its_trials_and_an_operators_hand(busy: World) -> None:
     busy.worker("w2")
     assert why(known, id) == (
         "In queue q: ready since 12:00:00 UTC: it is the next one of its queue. Breaker llm has closed 6 s ago: "
-        "what has piled up begins slowly, 40 a second now for all workers."
+        "the backlog is started slowly, 40 a second now for all workers."
     )
     busy.clock.advance(seconds=24)
     busy.worker("w3")
@@ -264,7 +264,7 @@ def test_a_breaker_of_which_only_the_application_knows_whose_it_is(busy: World) 
     fail_calls(busy, "llm")
     assert why(busy, id) == (
         "In queue q: ready since 12:00:00 UTC: it is the next one of its queue. Breakers: llm is open until "
-        "12:00:30 UTC. Whether queue q needs one, its application knows: ask with -a MODULE:APP."
+        "12:00:30 UTC. Only the application knows if queue q needs one: ask with -a MODULE:APP."
     )
     known = handled(busy)
     assert "llm" not in why(known, id)

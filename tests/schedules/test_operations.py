@@ -13,14 +13,14 @@ from tests.schedules.desk import Desk, at
 def test_paused_ones_fire_nothing_and_what_they_missed_is_noted(desk: Desk) -> None:
     plans = desk.app.operations.schedules
     desk.app.set_schedule("x", daily("06:00"), "due")
-    plans.pause("x", why="the printer burns")
+    plans.pause("x", why="the printer is broken")
     with pytest.raises(Refused, match="paused already"):
         plans.pause("x")
     desk.later(days=3)
     desk.run()
     assert desk.seen == []
     assert plans.list()[0].state == "paused"
-    assert "the printer burns" in plans.why("x")[0]
+    assert "the printer is broken" in plans.why("x")[0]
     (left,) = plans.resume("x")
     assert (left.first, left.last, left.count) == ("2026-03-01", "2026-03-03", 3)
     with pytest.raises(Refused, match="not paused"):

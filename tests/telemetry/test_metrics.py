@@ -149,7 +149,7 @@ async def test_gauges_that_tell_trouble(lab: Lab) -> None:
     app.publish("blocked", {}, stream="s")
     app.prepare()
     await app.worker(until_idle=True).run()
-    app.operations.queues.pause("blocked", "the printer burns")
+    app.operations.queues.pause("blocked", "the printer is broken")
     app.breaker("llm")
     app.operations.breakers.trip("llm", why="by hand")
     numbers = read(app.metrics_text())

@@ -382,7 +382,7 @@ async def test_leases_that_a_dead_worker_left_are_taken_over(
     async with lab.working(app):
         await settled(lab)
     assert sorted(seen) == [(0, 2), (1, 2), (2, 2)]
-    assert "3 leases had lapsed" in caplog.text
+    assert "3 leases had expired" in caplog.text
 
 
 def test_a_process_that_is_stopped_and_goes_on_finds_its_lease_gone(lab: Lab) -> None:

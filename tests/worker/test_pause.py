@@ -41,7 +41,7 @@ async def test_a_pause_gives_back_what_has_not_begun(lab: Lab, kind: str, stream
     app.publish_many(app.message("a", {"n": n}, stream=stream) for n in range(40))
     async with lab.working(app):
         await auntil(lambda: 3 in seen, lab.describe)
-        await asyncio.to_thread(lab.operations.queues.pause, "work", "the printer burns")
+        await asyncio.to_thread(lab.operations.queues.pause, "work", "the printer is broken")
         await auntil(lambda: len(lab.rows("lease")) == 1, lab.describe)  # only what runs is still leased
         await app.apublish("b", {})
         await auntil(lambda: "other" in seen, lab.describe)

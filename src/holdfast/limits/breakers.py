@@ -244,7 +244,7 @@ class Breakers:
     def __contains__(self, name: str) -> bool:
         return name in self._breakers
 
-    def order(self, name: str, decide: DecideSwitch, note: Note) -> Change:
+    def command(self, name: str, decide: DecideSwitch, note: Note) -> Change:
         """Change a breaker on an operator's command. What `note` writes is in the same transaction."""
         change = self._circuits.change(name, Policy(), decide, note)
         if not change.done:

@@ -3,7 +3,7 @@
     operations = Operations(store)
     operations.status()                      operations.why(id)
     operations.messages.retry(id)            operations.dead.redrive(id)
-    operations.streams.blocked()             operations.queues.pause("send_receipt", "the printer burns")
+    operations.streams.blocked()             operations.queues.pause("send_receipt", "the printer is broken")
 
 Answers are frozen dataclasses without presentation. A command that would break a guarantee raises `Refused`.
 """
@@ -174,7 +174,7 @@ __all__ = [
 
 RATE_SECONDS = 60.0
 SHOWN = 100
-ADOPTED_MAX = 1000  # messages in one round
+ADOPTED_MAX = 1000  # messages in one batch
 ARCHIVED_FILES = 10
 CLEAN_SECONDS = 6.0  # a tenth of a minute
 
@@ -183,7 +183,7 @@ class Operations:
     """Questions that an operator may ask of a store, and commands that change it.
 
     `handlers` are those of the application, if one is known; `sinks` receive its alerts; `who` gives the commands;
-    `breakers` are those that its code calls through, `inboxes` its inboxes by name.
+    `breakers` are those that its code calls through, `inboxes` are its inboxes by name.
     """
 
     def __init__(
@@ -312,11 +312,11 @@ class Operations:
         return [Unrouted(row["type"], row["count"], row["oldest_at"]) for row in rows]
 
     def reveal(self, id: UUID | str, type: str, body: str) -> str:
-        """A stored body as it was published; BodySealed if it is encrypted and the keys here do not open it."""
+        """A stored body as it was published; BodySealed if it is encrypted and these keys do not open it."""
         return self.keys.reveal(as_id(id), type, body)
 
     def named(self, text: str) -> UUID:
-        """The message or request that a person means: its id may be given in part."""
+        """The id of the message or request that a person means; it may be given in part."""
         return named(self._desk, text, "message or request")
 
     def why(self, id: UUID | str) -> list[str]:
@@ -341,9 +341,9 @@ class Operations:
         return [each.traceback for each in contents if each.traceback is not None]
 
     def doctor(self, *, deep: bool = False) -> list[Finding]:
-        """What is wrong or will be, and what to do about it. Changes nothing.
+        """What is wrong or will go wrong, and what to do about it. Changes nothing.
 
-        `deep`: everything that is stored is read and checked, in small parts, while workers go on.
+        `deep`: everything that is stored is read and checked, in small parts, while workers keep running.
         """
         brokers = (self.destinations.examine, self.inboxes.examine)
         return doctor.examine(self._desk, self.status, self.stuck, brokers, deep=deep)
@@ -352,7 +352,7 @@ class Operations:
         """Raise the sequences that are behind the stored numbers after a switch-over or a restore. Never lowers one.
 
         `leap`: raise all sequences, also those that are not behind. Use it after a failover that may have lost
-        commits: then no number is used twice.
+        commits, so that no number is used twice.
         """
         return repair(self._desk, leap=leap, why=why)
 
@@ -364,7 +364,7 @@ class Operations:
         return [from_rows.delivery(row) for row in rows]
 
     def poison_count(self, *, attempts: int = POISON_ATTEMPTS) -> int:
-        """How many pending messages have failed and have at least so many attempts, parked ones too."""
+        """How many pending messages have failed and have at least so many attempts, including parked ones."""
         return self._desk.ask(queries.poison_count(attempts))
 
     def retry_distribution(self) -> dict[int, int]:
@@ -378,7 +378,7 @@ class Operations:
         return [ReasonCount(reason, pending, dead) for reason, pending, dead in found if reason is not None]
 
     def retry_backlog(self) -> RetryBacklog:
-        """How many messages wait for a retry, when the next one is due, and when the last."""
+        """How many messages wait for a retry, when the first is due, and when the last."""
         row = self._desk.ask(queries.retry_backlog())
         return RetryBacklog(row["count"], row["next_at"], row["latest_at"])
 
@@ -396,9 +396,9 @@ class Operations:
     # -- housekeeping
 
     def housekeeping(self, *, seconds: float = CLEAN_SECONDS) -> Housekept:
-        """One round: end lapsed leases, adopt what waited for a subscriber, remove what has expired. No handler runs.
+        """One round: end expired leases, adopt messages that waited for a subscriber, remove old rows. No handler runs.
 
-        It removes rows for so many seconds; `more` says that some are left.
+        It removes rows for at most so many seconds; `more` says that some are left.
         """
         counts, rest = Cleaning().run(self._desk, seconds)
         recovered, adopted, redriven, archived = self.chores()  # a failing archive does not stop the rest
@@ -428,5 +428,5 @@ class Operations:
         return cleaning.in_turn(self._desk)
 
     def overdue(self) -> dict[str, float]:
-        """How many seconds housekeeping is behind with lines of history and dedupe keys."""
+        """How many seconds housekeeping is behind with rows of the history and dedupe keys."""
         return overdue(self._desk)

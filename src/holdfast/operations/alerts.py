@@ -1,10 +1,10 @@
 """Alerts: what is measured, when an alert is raised, and how it is sent.
 
-Any process may check: workers do in their housekeeping, `holdfast alerts check` does from anywhere. One process checks
-at a time, not more often than the setting says. A slow check is followed by a longer pause, so checks stay a small
-part of the database's load. The decision and its news are stored in one transaction; the news is sent after that.
+Any process may check: workers do in their housekeeping, and so does `holdfast alerts check` on any machine. One process
+checks at a time, not more often than the setting says. A slow check is followed by a longer pause, so checks stay a
+small part of the database's load. The decision and its news are stored in one transaction; the news is sent after that.
 
-Workers cannot notice that all workers are silent. To get that alert, run `holdfast alerts check` on another machine.
+If no worker runs, no worker can notice it. To get that alert, run `holdfast alerts check` on another machine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ERROR_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """News of an alert. `told`: the sinks that have it; `ended_at`: when all had it, or it was given up."""
+    """News of an alert. `told`: the sinks that have received it; `ended_at`: when all had, or it was given up."""
 
     alert: Alert
     tries: int
@@ -78,7 +78,7 @@ class Alerts:
     # -- deciding
 
     def look(self, *, now: bool = False) -> list[AlertRaised | AlertOver]:
-        """Measure and decide, if it is time to; with `now` at once. Returns the news to send."""
+        """Measure and decide, if a check is due; with `now` in any case. Returns the news to send."""
         desk, every = self._desk, self._desk.settings.alert_every
         mine = desk.command("The turn to look at alerts", alerts.take_turn, TURN, every)
         if not mine and not now:
@@ -98,7 +98,7 @@ class Alerts:
         for name, measure in MEASURES.items():
             try:
                 found[name] = measure(desk, at)
-            except Exception as error:  # the others are still measured, and this one the next time
+            except Exception as error:  # the others are measured, and this one the next time
                 log.warning(
                     "alert.not_measured", "%(alert)s was not measured: %(error)s", alert=name, error=error
                 )
@@ -127,10 +127,10 @@ class Alerts:
         return ended
 
     def try_sinks(self) -> dict[str, str | None]:
-        """Send a test to every sink, once; returns what came of each. Nothing is stored."""
+        """Send a test alert to every sink, once; returns the outcome for each. Nothing is stored."""
         desk = self._desk
         now = desk.ask(moment())
-        trial = Alert(0, 0, "trial", "", "raised", now, now, 0.0, 0.0, "A trial: nothing is wrong.", {})
+        trial = Alert(0, 0, "trial", "", "raised", now, now, 0.0, 0.0, "A test: nothing is wrong.", {})
         answers: dict[str, str | None] = {}
         for sink in (LogSink(), *self.sinks):
             try:
@@ -148,7 +148,7 @@ class Alerts:
             try:
                 sink.send(alert)
                 told.append(sink.name)
-            except Exception as error:  # it is sent to this sink again, later
+            except Exception as error:  # it is sent to this sink again later
                 errors.append(f"{sink.name}: {describe(error, ERROR_CHARS)}")
         failed = storable("; ".join(errors), ERROR_CHARS) or None
         pause = None if failed is None else self._put_off(alert, failed, row["tries"])
@@ -231,7 +231,7 @@ def dead_letters(desk: Desk, _: datetime) -> list[Measure]:
 def deaths(desk: Desk, _: datetime) -> list[Measure]:
     """By queue: deaths within the hour where the handler asks for an alert (`after_death="alert"`).
 
-    Another application may have other handlers. An alert of theirs is kept raised here, but never raised here.
+    Other applications may have other handlers. An alert of theirs is kept raised here, but never raised here.
     """
     found: dict[str, int] = {}
     for queue, _reason, many in desk.ask(alerts.dead(HOUR)):
@@ -248,7 +248,7 @@ def deaths(desk: Desk, _: datetime) -> list[Measure]:
 
 
 def late(desk: Desk, at: datetime) -> list[Measure]:
-    """Messages that began late in the last minute, or already wait longer than allowed."""
+    """Messages that began late in the last minute, or have already waited longer than allowed."""
     seconds = desk.settings.late
     began, most = desk.ask(alerts.began_late(seconds, LATE_WINDOW))
     waiting = desk.ask(alerts.backlog(seconds))
@@ -281,7 +281,7 @@ def workers_silent(desk: Desk, at: datetime) -> list[Measure]:
 
 
 def scheduler_silent(desk: Desk, at: datetime) -> list[Measure]:
-    """While something is due: how long ago anybody last looked for it. Every worker does, all the time.
+    """While something is due: how long ago a worker last looked for due work. Every worker does so all the time.
 
     Unlike `workers_silent` it also counts when the rows of the workers are gone, because they were stopped.
     """
@@ -295,7 +295,7 @@ def scheduler_silent(desk: Desk, at: datetime) -> list[Measure]:
 
 
 def breaker_open(desk: Desk, _: datetime) -> list[Measure]:
-    """1 for each breaker that is not closed. The time does not count: every failed trial opens it again."""
+    """1 for each breaker that is not closed, however long it has been open: each failed trial opens it again."""
     found = []
     for row, _now in desk.ask(breakers.known(BREAKERS_MAX)):
         if row.state == "closed":

@@ -1,4 +1,4 @@
-"""Why a request is where it is, in sentences, and what is wrong with requests as a whole."""
+"""Why a request is in its state, in sentences, and what is wrong with requests as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..store.plans.requests import Whole
 from .desk import Desk
 from .results import Finding, clock
 
-OVERDUE_SECONDS = 60.0  # a worker that runs sweeps within a second
+OVERDUE_SECONDS = 60.0  # a running worker sweeps within a second
 
 
 def why_request(desk: Desk, id: UUID) -> list[str]:
@@ -53,10 +53,10 @@ def _open(whole: Whole, name: str, at: datetime) -> list[str]:
     until = clock(held.deadline, at)
     if at > held.deadline:
         return [
-            f"{name} has no result, and its deadline passed at {until}. No worker has written that down yet: it is "
+            f"{name} has no result, and its deadline passed at {until}. No worker has recorded that yet: it is "
             "failed as soon as one runs."
         ]
-    told = f"{name} waits for its first result until {until}"
+    told = f"{name} waits for a result until {until}"
     delayed = "" if held.told_at is None else f"; it is delayed since {clock(held.told_at, at)}"
     sent = "" if held.type is None else f" It was sent as a message of type {held.type}, with the same id."
     return [f"{told}{delayed}.{sent}"]
@@ -71,7 +71,7 @@ def _others(whole: Whole) -> list[str]:
 
 
 def problems(overdue: int, following: datetime | None, at: datetime) -> list[Finding]:
-    """Deadlines that have passed for a while and that nobody has swept."""
+    """Deadlines that passed some time ago and that no worker has swept."""
     if not overdue or following is None or (at - following).total_seconds() < OVERDUE_SECONDS:
         return []
     text = f"{counted(overdue, 'request')} should have timed out, the first at {clock(following, at)}."

@@ -60,7 +60,7 @@ class Breakers:
         return _state(row, now)
 
     def trip(self, name: str, *, why: str | None = None, seconds: float | None = None) -> BreakerState:
-        """Open a breaker for some seconds, after which trials begin; without a time until it is closed or reset."""
+        """Open a breaker for some seconds, after which trials begin; without a time, until it is closed or reset."""
         if seconds is not None and not seconds > 0:
             raise UsageError(
                 f"Breaker {name} cannot be opened for {seconds!r} s: give a positive time, or none."
@@ -74,7 +74,7 @@ class Breakers:
         return self._order(name, "close", text, lambda switch, _: switch.force_closed(text))
 
     def reset(self, name: str, *, why: str | None = None) -> BreakerState:
-        """Close it, set its counters to 0, and let it decide by itself again."""
+        """Close it, set its counters to 0, and return it to automatic operation."""
         return self._order(name, "reset", said(why, limits.WHY_CHARS), lambda switch, _: switch.reset())
 
     def _order(self, name: str, what: str, why: str | None, decide: DecideSwitch) -> BreakerState:
@@ -85,7 +85,7 @@ class Breakers:
             entry = Entry(f"breakers.{what}", target=name, why=why)
             yield from self._desk.note(entry, _facts(change.before), _facts(change.after))
 
-        change = self.here.order(name, decide, note)
+        change = self.here.command(name, decide, note)
         log.info(
             "breaker.ordered",
             "breaker %(breaker)s: %(what)s, by %(who)s",

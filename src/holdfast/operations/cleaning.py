@@ -1,4 +1,4 @@
-"""Removes what has been kept long enough: lines of history, dedupe keys, rows that are not needed any more.
+"""Removes what has been kept long enough: rows of the history, dedupe keys, rows that are not needed any more.
 
 One process at a time does it, for a share of its time (`rules/housekeeping.py`). Each batch is a transaction of
 its own. The kinds take turns, batch by batch, so no kind waits until another one is done.
@@ -20,7 +20,9 @@ BATCH = 1000
 ROUNDS_MAX = 100_000  # a limit even if the clock is wrong
 WORKER_KEPT = 86_400.0
 TURN, TURN_SECONDS = "cleaning", 5.0
-NEXT_SECONDS = 45.0  # until another process may begin when there is nothing left: workers come once a minute
+NEXT_SECONDS = (
+    45.0  # when there is nothing left, another process may begin after this time: workers come once a minute
+)
 
 
 def kept(settings: Settings) -> dict[str, float | None]:
@@ -42,7 +44,7 @@ def kept(settings: Settings) -> dict[str, float | None]:
 
 @dataclass
 class Cleaning:
-    """Removes old rows, and remembers where it stopped, so the next call need not search for it."""
+    """Removes old rows, and remembers where it stopped, so that the next call need not search for it."""
 
     marks: dict[str, Any] = field(default_factory=dict)
 
@@ -57,7 +59,7 @@ class Cleaning:
             for what, age in list(left.items()):
                 try:
                     done = self._batch(desk, what, age)
-                except Exception as error:  # raised after the others had their turn
+                except Exception as error:  # raised after the others have had their turn
                     failure = failure or error
                     del left[what]
                     continue
@@ -79,7 +81,7 @@ class Cleaning:
         return done
 
     def in_turn(self, desk: Desk) -> Rest:
-        """Clean for a while, unless another process does."""
+        """Clean for a while, unless another process is cleaning."""
         name = "The turn to clean up"
         if not desk.command(name, alerts.take_turn, TURN, TURN_SECONDS):
             return Rest(0.0, more=False)
@@ -90,7 +92,7 @@ class Cleaning:
 
 
 def overdue(desk: Desk) -> dict[str, float]:
-    """How many seconds cleaning is behind, for what grows with every message."""
+    """How many seconds cleaning is behind, for the tables that grow with every message."""
     settings = desk.settings
 
     def late(what: str, age: float) -> float:

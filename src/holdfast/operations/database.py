@@ -17,7 +17,7 @@ SQLITE_SAFE = (3, 51, 3)
 OPEN_SECONDS = 600.0
 SLOT_TRANSACTIONS = 1_000_000
 SHOWN = 5
-WAL_BYTES = 256 * 1024 * 1024  # four times what the writer leaves of it
+WAL_BYTES = 256 * 1024 * 1024  # four times what the writer lets it grow to
 SKEW_SECONDS = 5.0
 REMOTE = {
     "nfs",
@@ -135,7 +135,7 @@ def sqlite(server: dict[str, Any]) -> Iterator[Finding]:
             "error",
             "synchronous",
             "SQLite commits without waiting for the disk: what was committed just before a crash can be lost.",
-            "Holdfast sets synchronous=FULL on its own connections; find out what sets it otherwise.",
+            "Holdfast sets synchronous=FULL on its own connections; find out what changes it.",
         )
     weak = [each for each in server["options"] if each in WEAK]
     if weak:
@@ -165,8 +165,8 @@ def file(path: str, kind: str | None, wal_bytes: int) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "wal-size",
-            f"The WAL file of {path} has {wal_bytes / 1024 / 1024:.0f} MiB: somebody has been reading in one "
-            "transaction for long, so that it cannot be written back.",
+            f"The WAL file of {path} has {wal_bytes / 1024 / 1024:.0f} MiB: a read transaction has been open for so "
+            "long that the file cannot be written back.",
             "End long read transactions; a cursor that is not read to its end is one.",
         )
 
@@ -200,7 +200,7 @@ def _size(path: str) -> int:
 
 
 def clocks(desk: Desk, here: datetime) -> Iterator[Finding]:
-    """No guarantee depends on clocks, but they measure delays, deadlines and leases. `here`: this machine's time."""
+    """Delays, deadlines and leases use clocks; no guarantee depends on them. `here`: this machine's time."""
     there, latest = desk.ask(plans.times())
     skew = (here - there).total_seconds()
     if abs(skew) > SKEW_SECONDS:
@@ -216,7 +216,7 @@ def clocks(desk: Desk, here: datetime) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "clock-set-back",
-            f"Something has happened {ahead:.0f} s from now, by the clock of the database: it was set back, or another "
-            "machine's is ahead. What is due waits so much longer, and the leases of dead workers last so much longer.",
+            f"Something is recorded {ahead:.0f} s in the future, by the database's clock: that clock was set back, or "
+            "another machine's is ahead. Due messages and the leases of dead workers wait that much longer.",
             "Let all machines keep time with NTP or chrony, which slow a clock down instead of setting it back.",
         )

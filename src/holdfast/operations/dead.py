@@ -79,7 +79,7 @@ class DeadLetters:
         ]
 
     def _meant(self, id: UUID, queue: str | None, number: int | None) -> Sequence[tuple[Letter, Content]]:
-        """The letters that a command is about; refused if several messages with one id are dead and none is named."""
+        """The letters that a command is about; refused if several messages with one id are dead and none is chosen."""
         found = self._of(id, queue, number)
         if not found:
             raise self._missing(id, queue, number)
@@ -92,7 +92,7 @@ class DeadLetters:
     def redrive(
         self, id: UUID | str, *, queue: str | None = None, number: int | None = None, now: bool = False
     ) -> Sequence[Changed]:
-        """Make it pending again: at the front of a stream that it halts, else at the end; with `now` out of the order.
+        """Make it pending again: at the front of a stream that it halts, else at the end; with `now` outside the order.
 
         Here and below: `number` says which letter is meant, if several have the id.
         """
@@ -139,7 +139,7 @@ class DeadLetters:
         delays: dict[dead.Key, float] | None = None,
         tally: Tally | None = None,
     ) -> Sequence[dead.Key]:
-        """`tally` writes the audit line of an operator's command; a recovery policy has none."""
+        """`tally` writes the audit line of an operator's command; a recovery policy has no audit line."""
         desk = self._desk
         if tally is None:
             return desk.command("Dead letters", dead.redrive, keys, out, delays)
@@ -225,7 +225,7 @@ class DeadLetters:
         )
 
     def _watch(self, tried: Sequence[dead.Key], patience: float, since: Any) -> Canary:
-        """Wait until all have ended, or one has died again since a moment, or the patience is used up."""
+        """Wait until all have ended, or one has died again, or the patience is used up."""
         desk, clock = self._desk, self._desk.store.clock
         end = clock.monotonic() + patience
         while True:
@@ -276,7 +276,7 @@ class DeadLetters:
         redrive: bool = False,
         now: bool = False,
     ) -> Sequence[Changed]:
-        """Replace its body by this JSON text; the body it died with is kept. `redrive`: also redrive it."""
+        """Replace its body by this JSON text; the body with which it died is kept. `redrive`: also redrive it."""
         id, desk = as_id(id), self._desk
         found = self._meant(id, queue, number)
         if len(found) > 1:
@@ -299,7 +299,7 @@ class DeadLetters:
 
         if not desk.command(f"Message {id}", self._edit, letter, text, redrive, now):
             raise Refused(
-                f"Dead letter {id} of queue {letter.queue} was changed meanwhile: look at it again."
+                f"Dead letter {id} of queue {letter.queue} was changed in the meantime: look at it again."
             )
         told = "edited dead letter %(message_id)s of queue %(queue)s"
         log.info("dead.edited", told, message_id=id, queue=letter.queue)

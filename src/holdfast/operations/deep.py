@@ -1,7 +1,7 @@
 """`holdfast doctor --deep`: reads and checks everything that is stored. It changes nothing.
 
-The engine's own statements cannot cause what it finds: somebody wrote into the tables, a disk or a restore lost
-data, or it is a bug.
+The engine's own statements cannot cause what it finds. The causes are foreign writes to the tables, data that a disk or
+a restore has lost, or a bug.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ T = TypeVar("T")
 PIECES_MAX = 10_000_000
 SHOWN = 5
 
-BUG = (
-    "Unless you know who wrote into the tables, report it as a bug, with `holdfast messages show ID --json`."
-)
+BUG = "Unless you know who wrote to the tables, report it as a bug, with `holdfast messages show ID --json`."
 CANCEL = "Retry, cancel or poison each with `holdfast messages`, or correct the row. " + BUG
 
 # Impossible states: the name of the finding, its text, what to do.
 MESSAGES = {
-    "marked": ("message-marked", "are heads and still wait for a place in their stream", CANCEL),
+    "marked": ("message-marked", "are heads and still have no place in their stream", CANCEL),
     "misplaced": ("message-misplaced", "have a place in an order and no stream or no queue", CANCEL),
     "unplaced": ("message-unplaced", "have no place in their stream and are not heads: no worker claims them", CANCEL),
     "streamless": ("message-streamless", "are in the order of a stream that has no row", "`holdfast repair`. " + BUG),
@@ -48,7 +46,7 @@ LEASES = {
         "belong to no message",
         "They end by themselves when they lapse, if a worker runs. " + BUG,
     ),
-    "headless": ("lease-headless", "stand on a message that is not the head of its stream", BUG),
+    "headless": ("lease-headless", "are on a message that is not the head of its stream", BUG),
     "fenced": ("lease-epoch", "have another epoch than their message: their workers can settle nothing", BUG),
     "ended": ("lease-run", "cover a run that ends before it begins", BUG),
 }
@@ -151,7 +149,7 @@ def _streams(rows: Iterable[Order]) -> Iterator[Finding]:
             "error",
             name,
             f"{found.count} streams have wrong counts or places: {_listed(found)}.",
-            remedies.get(name, "Pause the queue until it is understood. " + BUG),
+            remedies.get(name, "Pause the queue until the cause is known. " + BUG),
         )
 
 
@@ -174,13 +172,13 @@ def _functions(is_super: bool, open_to_all: list[str]) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "superuser-functions",
-            "Functions for producers run with the rights of their owner, and that is a superuser.",
-            "Give the tables and functions an owner without other rights: `holdfast grants --owner ROLE`.",
+            "Functions for producers run with the rights of their owner, who is a superuser.",
+            "Make a role without other rights the owner of the tables and functions: `holdfast grants --owner ROLE`.",
         )
     if open_to_all:
         yield Finding(
             "warning",
             "public-functions",
-            f"Everybody who may use the schema may call {', '.join(open_to_all[:SHOWN])}.",
+            f"Every role that may use the schema may call {', '.join(open_to_all[:SHOWN])}.",
             "Run the script of `holdfast grants`.",
         )

@@ -30,16 +30,16 @@ P = ParamSpec("P")
 Counted: TypeAlias = Callable[[T], tuple[int, Sequence[str]]]  # how many were changed, and which
 After: TypeAlias = Callable[[T], Mapping[str, Any]]  # the state after the change, for the audit
 
-TRIES = 20  # of a command whose stream changes at the same time
-AGAIN = {"40001", "40P01"}  # PostgreSQL chose us as the victim: nothing was done
+TRIES = 20  # for a command whose stream changes at the same time
+AGAIN = {"40001", "40P01"}  # PostgreSQL ended our transaction because of a conflict: nothing was done
 
 log = Log("holdfast.operations")
 
 
 class Desk:
-    """Runs queries and commands, and tries a command again when its target has changed meanwhile.
+    """Runs queries and commands, and tries a command again when its target has changed in the meantime.
 
-    `handlers` are those of the application, if one is known; `who` gives the commands, and stands in the audit.
+    `handlers` are those of the application, if one is known; `who` gives the commands and is named in the audit.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Desk:
     ) -> list[Changed]:
         """Run a command on each pending delivery of a message, one transaction for each.
 
-        Each gets its own audit line, or is counted in the `tally` of a command about many. Of several messages with
+        Each gets its own audit line, or is counted in the `tally` of a command about many. If several messages have
         one id, `number` says which is meant.
         """
         why = said(why, self.settings.error_chars)
@@ -121,7 +121,7 @@ class Desk:
                         what=done[seq].what,
                     )
                 except OrderMoved:
-                    continue  # it ended, fired or was adopted meanwhile: look again
+                    continue  # it ended, fired or was adopted in the meantime: look again
                 except Refused as error:
                     refused[seq] = error
                 except Exception as error:
@@ -151,7 +151,7 @@ class Desk:
     def _noted(
         self, verb: Callable[[int], Runnable[T]], seq: int, tell: Callable[[T], str], entry: Entry
     ) -> Plan[str]:
-        # It is locked before it is read: the command then finds what was read.
+        # The row is locked before it is read, so the command finds it as it was read.
         yield from hold(seq, leased=True)
         before = yield from audit.message_facts(seq)
         told = tell((yield from verb(seq)))
@@ -192,9 +192,9 @@ class Tally:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """Run one transaction. `counted` says how many it changed and which, `after` the result of the command so far.
+        """Run one transaction. `counted` returns how many were changed and which, `after` the result of the command.
 
-        As long as nothing was changed nothing is written, unless there is an `after`.
+        As long as nothing was changed, no audit line is written, unless there is an `after`.
         """
         answer: T
         answer, self.number, self.entry = run(self._noted(verb(*args, **options), counted, after))
@@ -219,7 +219,7 @@ class Tally:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """The first transaction of a command. It writes the audit line although nothing is counted yet."""
+        """The first transaction of a command. It writes the audit line even if nothing is counted yet."""
         return self._command(what, lambda _: (0, ()), after, verb, *args, **options)
 
     def _command(
@@ -259,7 +259,7 @@ class Tally:
 
 
 def refuse_several(id: UUID, rows: Sequence[Row], state: str) -> None:
-    """Raises Refused if these are several messages with one id, and not the deliveries of one message."""
+    """Raise Refused if these are several messages with one id, and not the deliveries of one message."""
     messages = {row["due_at"] or row["created_at"] for row in rows}
     if len(messages) > 1 or len({row["queue"] for row in rows}) < len(rows):
         found = "; ".join(_candidate(row, state) for row in rows)

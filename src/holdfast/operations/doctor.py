@@ -1,4 +1,4 @@
-"""What is wrong or will be, and what to do about it. The doctor only reports; it changes nothing."""
+"""What is wrong or will go wrong, and what to do about it. The doctor only reports; it changes nothing."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _schema(desk: Desk) -> Iterator[Finding]:
             yield Finding(
                 "note",
                 "schema",
-                f"{has}; this process is of an older release ({words(ours)}), which still works with it.",
+                f"{has}; this process is an older release ({words(ours)}), which still works with it.",
                 "Install the newer release here as well.",
             )
         case "other":
@@ -105,7 +105,7 @@ def _order(desk: Desk) -> Iterator[Finding]:
             "error",
             "stream-count",
             f"Stream {row['stream']} of queue {row['queue']} counts {row['open']} in its order and has {row['found']}.",
-            "Please report it as a bug, with what wrote to the tables; pause the queue until it is understood.",
+            "Please report it as a bug, and say what wrote to the tables; pause the queue until the cause is known.",
         )
     for row in desk.ask(plans.stranded(SHOWN)):
         text = (
@@ -144,7 +144,7 @@ def _work(status: Status) -> Iterator[Finding]:
 
 
 def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
-    """Dead letters are kept until they are archived: too many or too old ones are reported, never deleted."""
+    """Dead letters are kept until they are archived: if there are too many or too old ones, that is reported."""
     if not status.dead:
         return
     settings = desk.settings
@@ -156,7 +156,9 @@ def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
     limits = f"{settings.dead_count:,} and {settings.dead_age / 86_400:g} days are the limits"
     if not too_much:
         archive = (
-            f"they go to {settings.archive} by and by" if settings.archive else "no archive is configured"
+            f"housekeeping moves them to {settings.archive}"
+            if settings.archive
+            else "no archive is configured"
         )
         yield Finding(
             "note",
@@ -168,7 +170,7 @@ def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "dead-letters",
-            f"{kept}; {limits}, and no archive is configured: none is ever deleted by itself.",
+            f"{kept}; {limits}, and no archive is configured: none is ever deleted automatically.",
             "Redrive or discard them (`holdfast dead groups`), or configure an archive: the setting `archive`.",
         )
     elif (
@@ -178,7 +180,7 @@ def _letters(desk: Desk, status: Status) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "dead-letters",
-            f"{kept}; {limits}, and they do not get into the archive {settings.archive}: held, or it fails.",
+            f"{kept}; {limits}, and they do not get into the archive {settings.archive}: held, or archiving fails.",
             "`holdfast dead archive` says why; `holdfast dead list --held` lists what is held.",
         )
 
@@ -215,8 +217,8 @@ def _flow(desk: Desk, status: Status) -> Iterator[Finding]:
             "warning",
             "growing-backlog",
             f"Queue {queue.name} got {came} messages in the last {FLOW_SECONDS / 60:.0f} minutes and ended "
-            f"{row['ended']}: {waiting} wait, and they become more.",
-            "More worker processes, a quicker handler, a higher concurrency or rate.",
+            f"{row['ended']}: {waiting} wait, and their number grows.",
+            "Start more worker processes, make the handler faster, or raise its concurrency or rate.",
         )
 
 
@@ -227,7 +229,7 @@ def _numbers(row: dict[str, Any]) -> dict[str, int]:
 def is_growing(waiting: int, *, arrived: int, ended: int, older: int) -> bool:
     """Whether a backlog of some size grows faster than it drains.
 
-    `arrived`: came and is still there. `ended`: left; `older` of those were there before.
+    `arrived`: came and are still there. `ended`: have left; `older` of those were there before.
     """
     came = arrived + ended - older
     return waiting >= WAITING_MIN and arrived > older and came > GROWS * ended
@@ -239,7 +241,7 @@ def _leases(desk: Desk) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "lapsed-leases",
-            f"{row['count']} leases lapsed more than {LAPSED_SECONDS / 60:.0f} minutes ago and nobody has ended them.",
+            f"{row['count']} leases expired more than {LAPSED_SECONDS / 60:.0f} minutes ago and nobody has ended them.",
             "A running worker ends them by itself: start one.",
         )
     longest = ENDLESS_LEASES * max(desk.settings.lease, 60.0)
@@ -250,12 +252,12 @@ def _leases(desk: Desk) -> Iterator[Finding]:
             "endless-lease",
             f"The lease of {row['worker']} on message {id} in queue {row['queue']} ends only at "
             f"{row['until']:%Y-%m-%d %H:%M:%S} UTC.",
-            "If that worker is gone nobody takes over before; ask for shorter leases and renew them.",
+            "If that worker is gone, no other worker takes over before; ask for shorter leases and renew them.",
         )
 
 
 def _troubles(desk: Desk) -> Iterator[Finding]:
-    """Trouble that known workers had with their database within a day. A worker that stopped cleanly is not known."""
+    """Trouble that known workers had with their database within a day. Workers that stopped cleanly are not known."""
     for row in desk.ask(plans.troubled(TROUBLE_SECONDS, SHOWN)):
         said = f"at {row['trouble_at']:%Y-%m-%d %H:%M:%S} UTC: {row['trouble']}"
         if row["timeouts"]:
@@ -278,14 +280,14 @@ def _troubles(desk: Desk) -> Iterator[Finding]:
                 "note",
                 "worker-waited",
                 f"Worker {row['name']} reported {said}",
-                "Nothing is to be done: it has gone on by itself. Look at the database if you do not know of this.",
+                "Nothing needs to be done: it has continued by itself. If you did not expect it, look at the database.",
             )
 
 
 def _cleaning(desk: Desk) -> Iterator[Finding]:
     """Housekeeping that does not keep up, or that no worker does."""
     kept = {"history": desk.settings.history, "dedupe": desk.settings.dedupe}
-    words = {"history": "lines of history", "dedupe": "dedupe keys"}
+    words = {"history": "rows of the history", "dedupe": "dedupe keys"}
     for what, seconds in overdue(desk).items():
         if seconds > LATE_CLEANING:
             yield Finding(
@@ -293,7 +295,7 @@ def _cleaning(desk: Desk) -> Iterator[Finding]:
                 "housekeeping-behind",
                 f"Housekeeping is {seconds / 3600:.1f} h behind: the oldest {words[what]} should have gone "
                 f"{kept[what] / 86_400:g} days after the end of their message, and the table grows.",
-                "Workers clean for a tenth of the time of one process: let one run. If it does not catch up, "
+                "One worker process cleans for a tenth of its time: keep one running. If it does not catch up, "
                 "`app.operations.housekeeping(seconds=600)` cleans for longer.",
             )
 

@@ -1,4 +1,4 @@
-"""Destinations and inboxes for operators: which workers are connected, why not, what waits; try, pause, resume them."""
+"""Destinations and inboxes for operators: which workers are connected, what waits; test, pause and resume them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EndpointCondition = Literal["connected", "partly connected", "broken", "held", "
 
 @dataclass(frozen=True, slots=True)
 class ConnectionState:
-    """How the connection of one live worker stands, as it has told."""
+    """The connection of one live worker, as that worker last reported it."""
 
     worker: str
     state: Connected
@@ -70,19 +70,19 @@ class EndpointState:
 
     @property
     def why(self) -> str | None:
-        """The first reason why something does not go through."""
+        """The first reason why nothing can be sent or received."""
         told = [each.why for each in self.connections if each.state != "open" and each.why]
         return next((each for each in (self.paused_why, *told, self.breaker_why) if each), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a try showed. Nothing was sent."""
+    """The result of a test. Nothing was sent."""
 
     name: str
     kind: EndpointKind
     is_usable: bool
-    why: str | None  # it is not
+    why: str | None  # the reason why it cannot be used
     findings: tuple[Finding, ...]
 
 
@@ -100,7 +100,7 @@ class Endpoints:
         return {each.queue: each for each in self._desk.handlers if isinstance(each, Destination)}
 
     def list(self) -> Sequence[EndpointState]:
-        """Those that the application declares and those that a worker has had, by name."""
+        """Those that the application declares and those that any worker has had, by name."""
         return self._states(None)
 
     def connections(self) -> Mapping[str, Counter[str]]:
@@ -129,12 +129,12 @@ class Endpoints:
         return found[0]
 
     def pause(self, name: str, why: str | None = None) -> EndpointState:
-        """Send nothing, or receive nothing, from now on; in all processes, within a second or so."""
+        """Send nothing, or receive nothing, from now on; in all processes, within about a second."""
         self._queues.pause(self.show(name).queue, why, action=f"{self._group}.pause")
         return self.show(name)
 
     def resume(self, name: str, *, why: str | None = None) -> bool:
-        """Go on. False: it was not paused."""
+        """Send or receive again. False: it was not paused."""
         return self._queues.resume(self.show(name).queue, why=why, action=f"{self._group}.resume")
 
     def test(self, name: str) -> Tried:
@@ -142,11 +142,11 @@ class Endpoints:
         found = self.declared.get(name)
         if found is None:
             self.show(name)
-            raise UsageError(f"To try {self.kind} {name} its application is needed: give -a MODULE:APP.")
+            raise UsageError(f"To test {self.kind} {name}, its application is needed: give -a MODULE:APP.")
         return _alone(tried(name, found))
 
     def examine(self) -> Sequence[Finding]:
-        """What is wrong with connections, as workers told; and at the brokers of the application, as seen from here."""
+        """What is wrong with connections, as workers reported it; and at the brokers, as seen from this process."""
         told = [finding for each in self._states(None) for finding in _broken(each)]
         declared = self.declared
         if not declared:
@@ -193,7 +193,7 @@ class Endpoints:
         return found
 
     def _facts(self, queue: str) -> Plan[dict[str, Any]]:
-        """What the queue and the breaker say."""
+        """The state of the queue and of the breaker."""
         facts = yield from endpoints.facts(queue)
         row, _ = yield from breakers.look(self._breaker(queue))
         return {**facts, "breaker": row if row.version else None}
@@ -276,7 +276,7 @@ async def tried(name: str, found: Destination | Inbox) -> Tried:
 
 
 def _wanted(found: Destination | Inbox) -> tuple[list[str], Source | None, SendingConnector]:
-    """What must be at the broker."""
+    """What must exist at the broker."""
     if isinstance(found, Inbox):
         return list(found.source.bind), found.source, found.connector
     return [found.to.fill(Values(""))] if found.to.is_fixed else [], None, found.connector
@@ -292,12 +292,12 @@ async def _opened(sender: Sender) -> str | None:
 
 
 async def _all_tried(declared: Mapping[str, Destination | Inbox]) -> list[Tried]:
-    """At once: a broker that does not answer keeps nobody else waiting."""
+    """All at the same time, so that a broker that does not answer delays no other."""
     return await asyncio.gather(*(tried(name, each) for name, each in declared.items()))
 
 
 def _broken(each: EndpointState) -> Iterator[Finding]:
-    """Connections that workers have told to be broken."""
+    """Connections that workers have reported as broken."""
     broken = [
         connection for connection in each.connections if connection.state == "broken" and connection.tries
     ]
@@ -309,7 +309,7 @@ def _broken(each: EndpointState) -> Iterator[Finding]:
             f"{each.kind}-broken",
             f"{each.kind.capitalize()} {each.name}: {len(broken)} of {counted(len(each.connections), 'worker')} "
             f"cannot connect to {each.transport}, the first since {first.since:%Y-%m-%d %H:%M:%S} UTC: {first.why}",
-            f"Nothing is {what} there, and nothing is lost. They try again by themselves; repair what they say.",
+            f"Nothing is {what} there, and nothing is lost. They keep trying; repair the cause that they report.",
         )
 
 

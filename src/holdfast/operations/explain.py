@@ -1,4 +1,4 @@
-"""Why a message is where it is, in sentences: one for each delivery, the most exact cause first."""
+"""Why a message is in its state, in sentences: one for each delivery, the most specific cause first."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _pending(desk: Desk, each: Delivery, at: datetime) -> str:
     if queue is not None:
         broken, perhaps = gates.broken(desk, each, at)
         outer = _of_queue(desk, queue, at) + broken
-        # A message that is ready waits only for its queue: that is the most exact cause.
+        # A message that is ready waits only for its queue, so the queue's cause comes first.
         if each.state == "ready":
             causes = outer or causes + gates.busy(desk, queue, at)
         else:

@@ -36,7 +36,7 @@ from .results import Filter
 
 BATCH, BATCH_BYTES = 200, 4 * 1024 * 1024
 FILE_LETTERS = 1000
-KEYS = 5000  # of letters to export that are read at once; each read sorts all of them
+KEYS = 5000  # keys of letters to export that are read at once; each read sorts all of them
 FILES_MAX = 1000  # in one command
 BATCHES_MAX = 100_000
 NAME = re.compile(r"dead-\d{8}T\d{6}Z-(?P<count>\d+)-(?P<digest>[0-9a-f]{64})\.jsonl\.gz")
@@ -59,7 +59,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What was archived and deleted, and in which files. `kept`: changed meanwhile, so it stayed."""
+    """What was archived and deleted, and in which files. `kept`: changed in the meantime, so it stayed."""
 
     count: int
     files: tuple[str, ...]
@@ -110,7 +110,7 @@ class LetterFiles:
         return desk.ask(letters.whole(keys))
 
     def load(self, file: BinaryIO, *, force: bool = False, progress: Progress | None = None) -> Imported:
-        """Store the letters of a file, plain or gzipped. After a bad line, reported by its number, nothing is stored.
+        """Store the letters of a file, plain or gzipped. If a line is bad, nothing is stored; the error has its number.
 
         Letters that are here already are left as they are, so a file may be imported twice. Those that have ended since
         are left out; `force` brings them back, too.
@@ -224,7 +224,7 @@ class LetterFiles:
         return open_archive(where)
 
     def _leaving(self) -> list[dict[str, Any]]:
-        """The oldest letters to archive; never one that is held, halts its stream, or that an instance waits for."""
+        """The oldest letters to archive; never one that is held, halts its stream, or is awaited by an instance."""
         desk, settings = self._desk, self._desk.settings
         total = desk.ask(letters.count())
         rows = self._keys({"held": False, "halts": False, "awaited": False}, None, letters.AGE, FILE_LETTERS)
@@ -310,7 +310,7 @@ def _verify(place: Archive, name: str, digest: str, count: int) -> None:
     if (found.hexdigest(), lines) != (digest, count):
         raise ArchiveFailed(
             f"{name} in {place.where} does not read back as it was written ({lines} letters of {count}): "
-            "no dead letter was deleted. Look at the place, remove that file, and archive again."
+            "no dead letter was deleted. Check that storage, remove that file, and archive again."
         )
 
 
@@ -327,7 +327,7 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
     except zlib.error as error:
         raise ArchiveFailed(f"The file cannot be unzipped: {error}. Nothing was stored or deleted.") from None
     if not reader.eof:
-        raise ArchiveFailed("The file ends too early: it is not whole. Nothing was stored or deleted.")
+        raise ArchiveFailed("The file ends too early: it is not complete. Nothing was stored or deleted.")
 
 
 def _unzipped(file: BinaryIO) -> Iterator[bytes]:

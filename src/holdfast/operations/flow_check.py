@@ -1,4 +1,4 @@
-"""`holdfast orchestrations check`: would the code here go on with the instances of a database? It changes nothing."""
+"""`holdfast orchestrations check`: could the code here continue the instances of a database? It changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """An instance that the code here could not go on with. `diff`: `-` is the journal, `+` the code."""
+    """An instance that the code here cannot continue. `diff`: `-` is the journal, `+` the code."""
 
     id: str
     queue: str

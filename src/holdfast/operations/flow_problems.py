@@ -13,7 +13,7 @@ from .states import QueueState
 
 
 def flow_problems(desk: Desk, queues: Sequence[QueueState]) -> list[Finding]:
-    """Versions that no live worker has, instances that are paused, and journals that come near their limit."""
+    """Versions that no live worker has, instances that are paused, and journals that are near their limit."""
     rows = desk.ask(instance_queries.counts())
     served = {each.name for each in queues if each.workers}
     return [*_unserved(rows, served), *_paused(rows), *_long(desk)] if rows else []
@@ -60,5 +60,5 @@ def _long(desk: Desk) -> Iterator[Finding]:
             "long-journals",
             f"{counted(count, 'instance')} {'has' if count == 1 else 'have'} a journal of more than a fifth of what is "
             f"allowed ({events:,} events, {size:,} bytes): {one} for one. At the limit it is paused.",
-            "Let what runs for ever continue as new (flow.again), or give large fan-outs to children.",
+            "Let orchestrations that run for ever continue as new (flow.again), or give large fan-outs to children.",
         )

@@ -54,7 +54,7 @@ def group(row: Mapping[str, Any]) -> Group:
 
 
 def failure(letter: Letter, content: Content) -> FailureDescription:
-    """What went wrong with a dead letter, as hooks and programs get it."""
+    """The errors of a dead letter, as hooks and programs get them."""
     message = {field.name: getattr(letter, field.name) for field in fields(letter)}
     message |= {"body": content.body, "headers": content.headers, "dedupe": content.dedupe}
     return of_letter(
@@ -99,7 +99,7 @@ def ended_message(row: Mapping[str, Any]) -> EndedMessage:
 
 
 def origin(id: UUID, stored: str | None) -> str | None:
-    """Who sent what came through an inbox: `4711 of /shop`. A dedupe key that callers gave is nobody's origin."""
+    """Who sent a message that came through an inbox: `4711 of /shop`. A dedupe key that callers gave has no origin."""
     if stored is None:
         return None
     source, _, theirs = stored.removeprefix(SCOPED).partition(SCOPED)

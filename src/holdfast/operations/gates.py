@@ -1,7 +1,7 @@
 """What holds back a queue that is not paused: its handler's breaker, rate, slots, catch-up and concurrency.
 
-Which handler needs which breaker is known to the application, not to the database. With a URL alone, the answer can
-only name the breakers that are not closed.
+The application knows which handler needs which breaker; the database does not. With only a URL, the answer names all
+breakers that are not closed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def broken(desk: Desk, each: Delivery, at: datetime) -> tuple[list[str], list[st
     told = "; ".join(f"{row.name} is {_state(row)}{_until(row, at)}" for row in shut.values())
     if shut and handler is None:
         return [], [
-            f"Breakers: {told}. Whether queue {each.queue} needs one, its application knows: ask with -a MODULE:APP."
+            f"Breakers: {told}. Only the application knows if queue {each.queue} needs one: ask with -a MODULE:APP."
         ]
     if shut and each.refunds:
         return [], [f"It was given back before, perhaps because of a breaker: {told}."]
@@ -108,7 +108,7 @@ def _catch_up(desk: Desk, limits: Limits) -> list[str]:
     if rate is None:
         return []
     return [
-        f"Breaker {row.name} has closed {passed:.0f} s ago: what has piled up begins slowly, "
+        f"Breaker {row.name} has closed {passed:.0f} s ago: the backlog is started slowly, "
         f"{rate.per_second:.0f} a second now for all workers."
     ]
 

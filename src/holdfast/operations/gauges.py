@@ -1,7 +1,7 @@
-"""Metrics that come from the database: read now and then, and kept in between.
+"""Metrics that are read from the database from time to time, and kept in between.
 
-Counting scans the pending messages. So it takes at most a fiftieth of the time, however deep the backlog is and
-however often metrics are scraped. `holdfast_survey_age_seconds` says how old the numbers are.
+Counting scans the pending messages. It takes at most a fiftieth of the time, however deep the backlog is and however
+often metrics are scraped. `holdfast_survey_age_seconds` says how old the numbers are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCKED_MAX = 1000
 
 
 class Gauges:
-    """The last numbers from the database, for any number of scrapes."""
+    """The last numbers read from the database, for any number of scrapes."""
 
     def __init__(self, operations: Callable[[], Any], clock: Clock) -> None:
         self._operations, self._clock = operations, clock

@@ -1,4 +1,4 @@
-"""What is wrong now and what to do next: the problems that `status` shows, `doctor` repeats and exit codes follow.
+"""What is wrong now and what to do next: the problems in `status` and `doctor`, which also set exit codes.
 
 Everything here comes from a bounded number of statements, so the page stays fast in an incident.
 """
@@ -27,15 +27,15 @@ from .streams import POISON_ATTEMPTS
 
 LATE_SECONDS = 300.0
 BLOCKED_SECONDS = 3600.0
-STUCK_ATTEMPTS = 3  # of a head: fewer are normal
-MANY_RETRIES = 100  # messages that wait after one error: fewer are shown, and are no problem yet
+STUCK_ATTEMPTS = 3  # of a head; fewer are normal
+MANY_RETRIES = 100  # messages that wait after one error; fewer are shown, and are not yet a problem
 ERROR_CHARS = 200
 CAUSES_SHOWN, SAMPLE, QUEUES_SAMPLED, PAUSED_SHOWN = 5, 1000, 5, 20
 
 
 @dataclass(frozen=True, slots=True)
 class Tripped:
-    """A breaker that is open or half open. `queues`: whose handlers need it; None: only the application knows.
+    """A breaker that is open or half open. `queues`: whose handlers need it; None: only the application knows that.
 
     `held` is how many messages wait in those queues.
     """
@@ -66,7 +66,7 @@ class Cause:
     """An error that is frequent now, in dead letters or in messages that wait for a retry.
 
     `fingerprint` is that of dead letters; messages that wait for a retry have none yet.
-    `is_exact` is false where `count` is an estimate from the next messages of a queue that are retried.
+    `is_exact` is false where `count` is an estimate from the messages of a queue that are retried next.
     """
 
     fingerprint: str | None
@@ -81,7 +81,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """Dead letters that died within a day and are still there, and from how many on that is a problem."""
+    """Dead letters that died within a day and are still there, and the number from which that is a problem."""
 
     count: int
     limit: float
@@ -138,7 +138,7 @@ def _tripped(each: BreakerState, needed_by: set[str] | None, depth: Mapping[str,
 
 
 def paused(desk: Desk, queues: Sequence[QueueState]) -> list[Paused]:
-    """Queues that are paused, with who did it, as far as the audit knows."""
+    """Queues that are paused, and who paused them, if the audit still has it."""
     found = []
     for queue in [each for each in queues if each.paused_at is not None][:PAUSED_SHOWN]:
         assert queue.paused_at is not None
@@ -148,7 +148,7 @@ def paused(desk: Desk, queues: Sequence[QueueState]) -> list[Paused]:
 
 
 def paused_by(desk: Desk, queue: str) -> str | None:
-    """Who paused a queue last, as far as the audit knows."""
+    """Who paused a queue last, if the audit still has it."""
     rows = desk.ask(
         audit.find(who=None, action="queues.pause", queue=queue, target=None, since=None, limit=1)
     )
@@ -236,7 +236,7 @@ def problems(
     flows: Sequence[Finding],
     is_app_known: bool,
 ) -> list[Finding]:
-    """The problems, the most urgent first. Some dead letters are not a problem: that is where failures should end."""
+    """The problems, the most urgent first. A few dead letters are not a problem: failures are meant to end there."""
     anybody = any(each.is_alive for each in workers)
     return [
         *(_breaker(each, at) for each in breakers),
@@ -265,16 +265,18 @@ def _breaker(each: Tripped, at: datetime) -> Finding:
     because = f" ({each.why})" if each.why else ""
     since = f" since {clock(each.since, at)}" if each.since is not None else ""
     if each.queues is None:
-        holds = "which queues need it, only the application knows: ask with -a MODULE:APP"
+        holds = "only the application knows which queues need it: ask with -a MODULE:APP"
     elif not each.queues:
         holds = "no handler names it, so it only refuses calls"
     else:
         names = f"queue{'s' if len(each.queues) > 1 else ''} {', '.join(each.queues)}"
         holds = f"it holds back {names}, in which {waiting(each.held or 0)}"
     if each.is_forced:
-        remedy = f"An operator opened it: `holdfast breakers reset {each.name}` leaves it to itself again."
+        remedy = (
+            f"An operator opened it: `holdfast breakers reset {each.name}` returns it to automatic operation."
+        )
     else:
-        remedy = "It tries again by itself; repair what it protects. `holdfast breakers list` says when."
+        remedy = "It tries again by itself; repair the dependency. `holdfast breakers list` says when."
     state = each.state.replace("_", " ")
     return _warning("breaker-open", f"Breaker {each.name} is {state}{since}{because}: {holds}.", remedy)
 
@@ -333,7 +335,7 @@ def _first(each: Cause) -> str:
 
 
 def _orphaned(queue: QueueState, is_app_known: bool) -> Iterator[Finding]:
-    """An empty queue is reported only with an application: with a URL alone its handlers are not known."""
+    """An empty queue is reported only with an application: with only a URL its handlers are not known."""
     if not queue.is_orphaned or not (queue.depth or is_app_known):
         return
     if "@" in queue.name:  # a version of an orchestration: `flow_problems` says what to do
@@ -343,9 +345,9 @@ def _orphaned(queue: QueueState, is_app_known: bool) -> Iterator[Finding]:
         yield _warning(
             "orphaned-queue",
             f"Queue {queue.name} is subscribed to {', '.join(queue.subscriptions)}, and no handler and no live worker "
-            f"has it: {waits}, and whatever is published goes there too.",
+            f"has it: {waits}, and new messages are still stored there.",
             f"Renamed: `holdfast queues move {queue.name} TO`. Removed: `holdfast queues drop {queue.name}`. "
-            "Else start the worker that has it.",
+            "Otherwise start the worker that has it.",
         )
     elif queue.depth:
         yield _warning(

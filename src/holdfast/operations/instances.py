@@ -1,4 +1,4 @@
-"""Why an instance of an orchestration is where it is: the chain of what it waits for, the most exact cause first."""
+"""Why an instance of an orchestration is in its state: the chain of what it waits for, most specific cause first."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _ended(state: str) -> str:
 
 
 def _held(shown: Shown) -> list[str]:
-    """Why it is held, if it is: the first line is the reason, the others are the difference."""
+    """Why it is held, if it is: the first line is the reason, the other lines are the difference."""
     first = (shown.trouble or "").partition("\n")[0].rstrip(".")
     if shown.state == "paused":
         return [f"Paused: {first}. After a fix, `holdfast orchestrations resume {shown.id}` lets it go on."]
@@ -75,13 +75,13 @@ def _held(shown: Shown) -> list[str]:
 
 
 def _poison(desk: Desk, shown: Shown, trouble: str) -> list[str]:
-    """Why an instance failed although its code did not fail."""
+    """Why an instance failed although its code raised no error."""
     told = [trouble.splitlines()[0]]
     found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
     if found and found[0].halted_by is not None:
         told.append(
             f"Message {found[0].halted_by} is a dead letter. After a fix, `holdfast dead redrive {found[0].halted_by}` "
-            "opens the instance again; whoever waited for its end has been told that it failed."
+            "opens the instance again; its parent or caller has already received the failure."
         )
     return told
 
@@ -126,7 +126,7 @@ def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
 
 
 def _inline(name: str, tried: Tried | None, at: datetime) -> str:
-    """An inline activity has no message that could be asked."""
+    """An inline activity has no message that could be looked up."""
     if tried is None:
         return f"It runs {name} inline, inside its turn."
     failed = f"has failed {counted(tried.attempts, 'time')}"
@@ -154,7 +154,7 @@ def _wait(desk: Desk, shown: Shown, number: int, command: Waited, at: datetime, 
 
 
 def progress_of(desk: Desk, shown: Shown, waited: Mapping[int, Waited]) -> dict[int, Progress]:
-    """How far the calls that run now have come, by their numbers. What these keys do not open is left out."""
+    """The progress of the calls that run now, by their numbers. Sealed progress without a key is left out."""
     calls = [number for number, command in waited.items() if isinstance(command, Call)][:LOOKED_AT]
     by_id = {message_id(shown.id, shown.execution, number): number for number in calls}
     pen, found = Pen(desk.keys), {}

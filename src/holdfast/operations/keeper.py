@@ -1,4 +1,4 @@
-"""What workers do once a minute, beside their work: cleaning, and looking for outages and alerts."""
+"""What workers do once a minute besides their work: cleaning, and looking for outages and alerts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .cleaning import Cleaning
 
 log = Log("holdfast.alerts")
 
-STRETCHES = 12  # rounds of cleaning alone, each with its rest: about a minute
+STRETCHES = 12  # rounds of cleaning alone, each with a rest: about a minute
 
 
 class Keeper:
-    """Housekeeping of one process. Alerts are decided here and sent by a thread that is not waited for.
+    """Housekeeping of one process. Alerts are decided here and sent by a thread that nobody waits for.
 
-    A sink that hangs must not delay a worker that stops. What was not sent, another process sends.
+    A sink that hangs must not delay a worker that stops. News that this process does not send is sent by another.
     """
 
     def __init__(self, operations: Callable[[], Operations]) -> None:
         self._operations = operations
         self._telling: threading.Thread | None = None
         self._cleaning = Cleaning()
-        self._stretches = 0  # of cleaning alone, since the last whole round
+        self._stretches = 0  # of cleaning alone, since the last complete round
 
     def __call__(self) -> Rest:
         """One round. Returns how long to rest at least, and whether there is more to clean.

@@ -31,7 +31,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class SealedWith:
-    """How many bodies of which kind are sealed with a key. `key` is None: not sealed."""
+    """How many bodies of each kind are sealed with a key. `key` is None: not sealed."""
 
     key: str | None
     kind: str
@@ -40,7 +40,7 @@ class SealedWith:
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """What a rotation did. `unopened`: bodies whose key is not here, or that do not open; they are unchanged."""
+    """What a rotation did. `unopened`: bodies whose key is missing here, or that do not open; they are unchanged."""
 
     changed: int
     unopened: int
@@ -69,7 +69,7 @@ class Keyring:
         return [SealedWith(key, KINDS[place], count) for place, key, count in rows]
 
     def rotate(self, *, plain: bool = False, progress: Callable[[int], None] | None = None) -> Rotated:
-        """Seal with the first key what is sealed with another; with `plain` also what is not sealed."""
+        """Seal with the first key the bodies that are sealed with another; with `plain` also unsealed ones."""
         ours, desk = self._keys("sealed again"), self._desk
         marks = {"mark": ours.mark, "sealed": SEALED}
 

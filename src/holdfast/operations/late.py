@@ -1,4 +1,4 @@
-"""Messages that were late, and messages that are stuck: what an operator asks about lateness."""
+"""Messages that were late, and messages that are stuck."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ended(
 
 
 def _outage_of(known: Sequence[Outage], due: datetime, started: datetime | None) -> int | None:
-    """The outage in which nobody handled it: it was due before somebody was back, and began after that."""
+    """The outage during which it was due: it was due before a worker was back, and began after that."""
     for each in known:
         if started is None or each.back_at is None or not due < each.back_at <= started:
             continue
@@ -64,7 +64,7 @@ def _outage_of(known: Sequence[Outage], due: datetime, started: datetime | None)
 
 
 def stuck(desk: Desk, *, older: float, queue: str | None, limit: int) -> list[StuckMessage]:
-    """Pending messages that were due longer ago than that and are not in hand, the oldest first."""
+    """Pending messages that were due longer ago than that and are not leased, the oldest first."""
     _checked_length("older", older)
     now = desk.ask(moment())
     rows = desk.ask(queries.stuck(now - timedelta(seconds=older), now, queue, limit))

@@ -1,8 +1,8 @@
-"""The application's hook for dead letters, `@app.on_dead_letter`: what it gets, and how it is called.
+"""The application's hook for dead letters, `@app.on_dead_letter`: what it receives, and how it is called.
 
 A death stores a message for the hook in the same transaction (rules/aftermath.py), in a queue of the engine. So the
-hook is called at least once for each death, even if processes die. The message holds what the worker knew; the error
-history and who held it are looked up when the hook is called.
+hook is called at least once for each death, even if processes die. The message holds what the worker knew; the
+history of errors and the operator who held it are looked up when the hook is called.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEAR = timedelta(minutes=1)  # between the moment of a death by a worker's clock
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter, as a hook gets it. `body` and `headers` are JSON text; `data` is the body as Python has it.
+    """A dead letter, as a hook receives it. `body` and `headers` are JSON text; `data` is the body as a Python value.
 
     `errors` and `deaths` are empty if the letter was discarded before the hook was called.
     """
@@ -60,7 +60,7 @@ class DeadLetter:
 
     @property
     def failure(self) -> FailureDescription:
-        """Category, retryability and counts, with a text that shows no payload."""
+        """Category, whether a retry can help, and counts, with a text that shows no payload."""
         names = (
             "id",
             "queue",
@@ -110,7 +110,7 @@ def hook(app: Application, function: Callable[..., Any], operations: Callable[[]
         )
 
     own = replace(made.own, run=awaited if takes.is_async else blocking)
-    # Its own messages are not sealed: what is sealed is the letter inside.
+    # The hook's own messages are not sealed; the letter inside is.
     return replace(made, queue=HOOK_QUEUE, signature=replace(takes, decode=_read), own=own, keys=None)
 
 
@@ -121,7 +121,7 @@ def _opened(letter: DeadLetter, keys: Keys | None) -> DeadLetter:
 
 
 def _completed(operations: Operations, letter: DeadLetter) -> DeadLetter:
-    """The letter with what only the store knows, if the message is still dead or pending again."""
+    """The letter with the details from the store, if the message is still dead or is pending again."""
     for content in _known(operations, letter):
         for death in content.deaths:
             if death.error == letter.error and abs(death.died_at - letter.died_at) < NEAR:

@@ -13,10 +13,10 @@ from ..errors import InvalidMessage
 from ..rules.delivery import NUMBER_MAX
 
 VERSION = 1
-DEPTH_MAX = 16  # levels of nesting in an error history: the engine writes two
-LINE_MAX = 64 * 1024 * 1024  # bytes: a body of 1 MiB with its copies in earlier deaths is far below
+DEPTH_MAX = 16  # levels of nesting in an error history; the engine writes two
+LINE_MAX = 64 * 1024 * 1024  # bytes; a body of 1 MiB with its copies in earlier deaths is far smaller
 
-# The range of a counter, a status and a place. Beyond it a worker could not raise the counter or restore the place.
+# The range of a counter, a status and a place. A worker could not raise a counter or restore a place above it.
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Status = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Large = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
@@ -43,7 +43,7 @@ class _Death(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    """Everything that is known of a dead letter, except which database it is in."""
+    """Everything that is known of a dead letter, except the database in which it is."""
 
     holdfast: int
     id: UUID
@@ -105,13 +105,13 @@ def read_line(line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         raise InvalidMessage(
             f"it has version {version}, and this release reads {VERSION}: use the newer release."
             if newer
-            else 'it has no "holdfast": 1, which begins each dead letter.'
+            else 'every dead letter must begin with "holdfast": 1.'
         )
     found = _reader.decode(line)
     if not _is_shallow(found.errors or [], DEPTH_MAX):
         raise InvalidMessage("its error history is nested too deep.")
     msgspec.convert(found.errors or [], list[_Trouble], strict=False)
-    # What a plain INSERT could store must be importable, so names are not checked. But no database keeps NUL.
+    # All that a plain INSERT can store must be importable, so names are not checked. But no database stores NUL.
     if b"\\u0000" in line and any("\x00" in each for each in _texts(msgspec.to_builtins(found))):
         raise InvalidMessage("a text in it holds the character NUL.")
     if not (found.queue and found.type):

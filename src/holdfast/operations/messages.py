@@ -23,7 +23,7 @@ from .naming import named
 from .results import Changed, Delivery, Dossier, EndedMessage, Filter, Many
 
 BATCH = 500
-MANY_MAX = 1_000_000  # messages in one command: every loop has a limit
+MANY_MAX = 1_000_000  # messages in one command
 
 
 class Messages:

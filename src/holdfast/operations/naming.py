@@ -1,7 +1,7 @@
-"""The message that a person means: an id may be given whole, by its last eight characters, or by its beginning.
+"""The message that a person means: its id may be given whole, by its last eight characters, or by its beginning.
 
-Ids are ordered by time, so those of one minute begin alike; their last characters are random, which is why tables show
-those. Nothing extra is stored: the newest ids are read from an existing index (store/plans/ids.py).
+Ids are ordered by time, so those of one minute begin alike. Their last characters are random, so tables show those.
+Nothing extra is stored: the newest ids are read from an existing index (store/plans/ids.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LISTS = {
     "request": "`holdfast requests list` shows them",
     "message or request": "`holdfast messages list`, `holdfast dead list` and `holdfast requests list` show them",
 }
-DASHES = (12, 16, 20, 24)  # a dash stands before so many digits from the end
+DASHES = (12, 16, 20, 24)  # a dash comes before so many digits from the end
 
 
 def named(
@@ -64,7 +64,7 @@ def named(
 def _look(digits: str) -> Plan[list[Row]]:
     rows = yield from ids.begins(UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
     known = {row["id"] for row in rows}
-    # Eight characters may be the beginning or the end. Longer ones that begin an id are not searched as endings.
+    # Eight characters may be the beginning or the end. Longer beginnings of an id are not searched as endings.
     if len(digits) == SHORT or (len(digits) > SHORT and not rows):
         for id in sorted((yield from ids.ends(tail(digits))) - known):
             rows += yield from ids.begins(id, id)

@@ -1,4 +1,4 @@
-"""Instances of orchestrations: find them, look into them, signal, hold and end them. `operations.orchestrations`."""
+"""Instances of orchestrations: list, show, signal, suspend, resume and end them. `operations.orchestrations`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ..orchestrations.messages import (
 )
 from ..orchestrations.steps import Fan, Step, fans, steps
 from ..orchestrations.waiting import Waited, open_commands
-from ..store.plans import instance_orders, instance_queries, instances
+from ..store.plans import instance_commands, instance_queries, instances
 from ..store.plans.audit import Entry
 from ..store.plans.instance_queries import Listed
 from ..store.plans.instances import Shown
@@ -47,17 +47,17 @@ from .rewind import RewindPoint, RewoundInstance, rewind
 
 STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
 LOOKS_EVERY = 0.1  # seconds, for a result
-RESUMES = 20  # tries, while a worker has the next message of an instance
-SCANNED = 10_000  # instances that a search in what they say about themselves reads at most
+RESUMES = 20  # while a worker has the next message of an instance
+SCANNED = 10_000  # instances whose status text a search reads at most
 CANDIDATES = 10
 SHORT = 8  # characters of the end of an id that name it
 BEGINNING = 4
-FAN = 5  # calls of one activity that are also shown as one number
+FAN = 5  # from so many calls of one activity on, a number is shown for them as well
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceState:
-    """An instance in a list. `status` is what its code says about itself; None also where it cannot be opened."""
+    """An instance in a list. `status` is what its code reports about itself; None if it cannot be opened."""
 
     id: str
     orchestration: str
@@ -73,7 +73,7 @@ class InstanceState:
     started_at: datetime
     turned_at: datetime | None
     ended_at: datetime | None
-    is_sealed: bool = False  # it says something that these keys do not open
+    is_sealed: bool = False  # a part of it cannot be opened with these keys
 
     @property
     def queue(self) -> str:
@@ -84,7 +84,7 @@ class InstanceState:
 class InstanceDossier:
     """An instance with the steps of its current execution, and what it waits for. `unread`: why there are none.
 
-    `progress`: how far calls say that they have come, by their labels: `convert#3`.
+    `progress`: the reported progress of calls, by their labels: `convert#3`.
     """
 
     state: InstanceState
@@ -124,10 +124,10 @@ class Orchestrations:
         is_open: bool | None = None,
         limit: int = 50,
     ) -> Sequence[InstanceState]:
-        """Instances, those that moved last first.
+        """Instances, those that had a turn last first.
 
-        `status`: only those whose flow.status has this text in it, of the newest 10,000; it may be sealed, so the
-        database cannot look for it.
+        `status`: only those whose flow.status contains this text, among the newest 10,000. It may be sealed, so the
+        database cannot search for it.
         """
         if state is not None and state not in STATES:
             raise UsageError(f"There is no state {state!r} of an instance; there are: {', '.join(STATES)}.")
@@ -147,7 +147,7 @@ class Orchestrations:
         return found[:limit]
 
     def show(self, id: str, *, execution: int | None = None) -> InstanceDossier:
-        """An instance with the steps of an execution, the current one unless told otherwise."""
+        """An instance with the steps of an execution; the current one by default."""
         shown = self._found(id)
         chosen = shown.execution if execution is None else execution
         kept = self._desk.ask(instance_queries.executions(shown.id))
@@ -175,7 +175,7 @@ class Orchestrations:
         return journal_rows(self._desk, shown.id, shown.execution if execution is None else execution)
 
     def saved(self, id: str, *, execution: int | None = None, reveal: bool = False) -> SavedJournal:
-        """The journal of an execution as a file holds it; sealed rows stay sealed unless they are to be revealed."""
+        """The journal of an execution as it is written to a file; sealed rows stay sealed unless `reveal` is set."""
         shown = self._found(id)
         chosen = shown.execution if execution is None else execution
         rows = self._desk.ask(instances.journal(shown.id, chosen))
@@ -199,7 +199,7 @@ class Orchestrations:
         return sorted({row.queue.rpartition("@")[0] for row in rows})
 
     def result(self, id: str, *, timeout: float = 0.0) -> Any:
-        """What an instance returned, as JSON values, waiting for its end so many seconds: then NotEnded.
+        """What an instance returned, as JSON values. Waits so many seconds for its end and then raises NotEnded.
 
         OrchestrationFailed if it failed, was cancelled or was terminated.
         """
@@ -219,8 +219,8 @@ class Orchestrations:
     def check(self, *, name: str | None = None, progress: Callable[[int], None] | None = None) -> FlowCheck:
         """Replay the instances that have not ended against the application's code, in memory. Changes nothing.
 
-        For a deploy: run it with the new code and the database in production. It says which instances would be paused,
-        and why, and which versions the new code lacks.
+        For a deploy: run it with the new code and the production database. It says which instances would be paused
+        and why, and which versions are missing in the new code.
         """
         return check(self._desk, name, progress)
 
@@ -281,7 +281,7 @@ class Orchestrations:
         self._open(id, state, "a cancellation")
         if state == "running":
             return self._told(id, "asked to end", state)
-        # Only its code can undo what it did. A paused one tries once more: the code may have been mended meanwhile.
+        # Only its code can undo its effects. A paused one tries once more: the code may have been repaired since.
         when = {
             "paused": "its code is tried once more, and if it still cannot go on, it stays paused until it is resumed",
             "suspended": "its code sees that when it is resumed",
@@ -291,11 +291,11 @@ class Orchestrations:
         return self._told(id, held, state)
 
     def suspend(self, id: str, why: str) -> Told:
-        """Hold an instance: a turn that runs now is stored, then nothing more until `resume`."""
+        """Hold an instance: a turn that is running is stored; after it there is none until `resume`."""
         text = needed(why, self._desk.settings.error_chars)
 
         def plan() -> Plan[bool]:
-            done = yield from instance_orders.suspend(id, text)
+            done = yield from instance_commands.suspend(id, text)
             if done:
                 yield from self._desk.note(Entry("orchestrations.suspend", target=id, why=text))
             return done
@@ -306,11 +306,11 @@ class Orchestrations:
         return self._told(shown.id, "suspended", "suspended")
 
     def resume(self, id: str, *, why: str | None = None) -> Told:
-        """Let an instance go on that is paused or suspended. Nothing is lost meanwhile: its messages wait in order."""
+        """Let a paused or suspended instance continue. Nothing is lost meanwhile: its messages wait in order."""
         shown = self._found(id)
 
         def plan() -> Plan[bool]:
-            done = yield from instance_orders.resume(id, shown.queue)
+            done = yield from instance_commands.resume(id, shown.queue)
             if done:
                 entry = Entry("orchestrations.resume", target=id, why=self._said(why))
                 yield from self._desk.note(entry, {"state": shown.state}, {"state": "running"})
@@ -321,7 +321,7 @@ class Orchestrations:
         return self._told(id, "goes on", "running")
 
     def _patiently(self, what: str, plan: Callable[[], Plan[bool]]) -> bool:
-        """Run a command again while a worker has the instance's next message: mostly for milliseconds."""
+        """Try a command again while a worker has the instance's next message, which mostly takes milliseconds."""
         for _ in range(RESUMES):
             try:
                 return self._desk.command(what, plan)
@@ -346,7 +346,9 @@ class Orchestrations:
             waited = self._waited(shown, rows)
             calls = [message_id(id, shown.execution, n) for n in waited]
             at = shown.execution, shown.turn
-            reply = reply_of((yield from instance_orders.terminate(id, shown.queue, at, result, text, calls)))
+            reply = reply_of(
+                (yield from instance_commands.terminate(id, shown.queue, at, result, text, calls))
+            )
             children = [
                 (command, message_id(id, shown.execution, number))
                 for number, command in waited.items()
@@ -355,7 +357,7 @@ class Orchestrations:
             told = children_cancelled(pen, children, id)
             if reply is not None:
                 told.append(pen.into(reply, None, failure))
-            yield from instance_orders.tell(told)
+            yield from instance_commands.tell(told)
             entry = Entry("orchestrations.terminate", target=id, why=text)
             yield from self._desk.note(entry, {"state": shown.state}, {"state": "terminated"})
 
@@ -372,10 +374,10 @@ class Orchestrations:
         self, id: str, why: str, *, to: str | None = None, after: str | None = None, keeps_signals: bool = True,
         at: tuple[int, int] | None = None,
     ) -> RewoundInstance:  # fmt: skip
-        """Let an instance go on from an earlier point of its journal, as its next execution. It may have ended.
+        """Let an instance continue from an earlier point of its journal, as its next execution. It may have ended.
 
-        `to="charge#3"` asks for that step again; `after="charge#3"` keeps its answer. What the code waits for there is
-        asked again, and answers to the execution before come late. `at`: only if it stands at (execution, turn).
+        `to="charge#3"` asks for that step again; `after="charge#3"` keeps its answer. Calls that the code awaits there
+        are made again, and answers to the old execution are late. `at`: only if it is at (execution, turn).
         """
         text = needed(why, self._desk.settings.error_chars)
         done = rewind(self._desk, self._found(id).id, RewindPoint(to, after, keeps_signals, at), text)
@@ -383,7 +385,7 @@ class Orchestrations:
         return done
 
     def _waited(self, shown: Shown, rows: Sequence[tuple[int, int, str]]) -> dict[int, Waited]:
-        """What an instance waits for; nothing if its journal cannot be read here: what it asked for comes late then."""
+        """The calls that an instance waits for. None if its journal cannot be read: their answers will be late."""
         try:
             return open_commands(merged(read_rows(self._pen, shown.id, shown.execution, rows)))
         except (BodySealed, JournalUnreadable):

@@ -1,8 +1,8 @@
-"""Outages: when nobody worked while something was due, or many messages were late, and what was caught up then.
+"""Outages: times without a worker while something was due, or with many late messages, and what was caught up then.
 
-A worker that starts begins an outage if nobody worked before it (`store.plans.outages.arrive`). Everything else is
-decided by a look: workers do that in their housekeeping, one process at a time, and `holdfast alerts check` from
-anywhere. `--until-idle` looks once more before it ends.
+A worker that starts begins an outage if no worker ran before it (`store.plans.outages.arrive`). Everything else is
+decided by a check: workers make it in their housekeeping, one process at a time, and so does `holdfast alerts check`.
+`--until-idle` checks once more before it ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..telemetry.told import tell_began, tell_ended
 from .desk import Desk
 
 TURN = "outages"
-SHARE = 50  # a look that took a second is followed by so many seconds of rest
+SHARE = 50  # a check that took a second is followed by so many seconds of rest
 
 
 class Outages:
@@ -33,7 +33,7 @@ class Outages:
     # -- asking
 
     def list(self, *, limit: int = 20) -> list[Outage]:
-        """Outages, the newest first. The summary of one that goes on is as of now."""
+        """Outages, the newest first. The summary of an open one is as of now."""
         return [self._summed(each) for each in self._desk.ask(outages.listed(limit))]
 
     def show(self, number: int) -> Outage:
@@ -70,7 +70,7 @@ class Outages:
     # -- deciding
 
     def look(self, *, now: bool = False) -> Verdict | None:
-        """Look whether an outage begins, goes on or is over, if it is time to; with `now` at once."""
+        """Check whether an outage begins, goes on or is over, if a check is due; with `now` in any case."""
         desk, every = self._desk, self._desk.settings.alert_every
         mine = desk.command("The turn to look for outages", alerts.take_turn, TURN, every)
         if not mine and not now:
@@ -83,7 +83,7 @@ class Outages:
         return verdict
 
     def end(self) -> Outage | None:
-        """The worker that looks found nothing due and goes: an outage that is calm is over at once.
+        """For a worker that found nothing due and ends: an outage without late messages is over at once.
 
         Returns the outage that was open before.
         """

@@ -48,7 +48,7 @@ class Queues:
         return sorted({pattern for _, pattern in found})
 
     def workers(self) -> Sequence[WorkerState]:
-        """Workers, those seen last first."""
+        """Workers, those seen most recently first."""
         return self.survey()[2]
 
     def survey(self) -> tuple[datetime, Sequence[QueueState], Sequence[WorkerState]]:
@@ -57,7 +57,7 @@ class Queues:
         return at, queues, workers
 
     def quick_survey(self) -> tuple[datetime, Sequence[QueueState], Sequence[WorkerState], int | None]:
-        """The same at once: what is more than a limit is counted up to it (`QueueState.more`).
+        """The same without a full count: numbers above a limit are only counted up to it (`QueueState.more`).
 
         The last is how many may be poison; None: count them, they are few enough.
         """
@@ -84,7 +84,7 @@ class Queues:
         return moment, queues, workers, numbers.loops
 
     def pause(self, name: str, why: str | None = None, *, action: str = "queues.pause") -> None:
-        """Stop claiming from it. What runs is settled; what has not started is given back."""
+        """Stop claiming from it. Running messages are settled; those that have not started are given back."""
         self._known(name)
         text = said(why, self._desk.settings.error_chars)
         self._desk.command(f"Queue {name}", self._pause, name, text, action)
@@ -121,7 +121,7 @@ class Queues:
         why: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Emptied:
-        """Move all pending messages to another queue, each stream in its order, behind what is there.
+        """Move all pending messages to another queue, each stream in its order, after the messages that are there.
 
         The source loses its subscriptions. A message that the target has, or has ended, ends in the source. If
         another message has its id in the target, it becomes a dead letter there.
@@ -248,7 +248,7 @@ class Queues:
         return found
 
     def _idle(self, name: str) -> None:
-        """Raises Refused while workers take from the queue: they would go on while it is emptied."""
+        """Raise Refused while workers take from the queue: they would continue while it is emptied."""
         state = self._known(name)
         if name.startswith(INTERNAL):
             raise Refused(f"Queue {name} is the engine's own: its messages are cancelled one by one.")
@@ -260,7 +260,7 @@ class Queues:
             )
 
     def _spare_instances(self, name: str) -> None:
-        """Raises Refused while instances of this version have not ended: they would wait for ever."""
+        """Raise Refused while instances of this version have not ended: they would wait for ever."""
         found = sum(each.many for each in self._desk.ask(instance_queries.counts()) if each.queue == name)
         if not found:
             return

@@ -1,4 +1,4 @@
-"""Repairs what a switch-over, a restore or a failover can leave: sequences below the numbers that are stored."""
+"""Repairs sequences that are below the stored numbers after a switch-over, a restore or a failover."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def examine(desk: Desk) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "sequence-behind",
-                f"The sequence of {each.name} has drawn {each.last}, and {each.stored} is stored, as after a "
-                "switch-over or a restore: numbers would be given twice, publishing fails, and new messages stand "
+                f"The sequence of {each.name} has drawn {each.last}, and {each.stored} is already stored, as after a "
+                "switch-over or a restore: numbers would be given twice, publishing fails, and new messages are placed "
                 "before older ones.",
                 "Run `holdfast repair` before anybody publishes.",
             )
@@ -77,7 +77,7 @@ def examine(desk: Desk) -> Iterator[Finding]:
         yield Finding(
             "error",
             "stream-order",
-            f"{row['count']} messages of stream {row['stream']} of queue {row['queue']} stand before its head, where "
-            "they would wait for ever: they were placed by a sequence that was behind.",
+            f"{row['count']} messages of stream {row['stream']} of queue {row['queue']} are before its head, where "
+            "they would wait for ever: a sequence that was behind gave them their places.",
             "`holdfast repair` puts them behind the others.",
         )

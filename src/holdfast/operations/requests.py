@@ -1,4 +1,4 @@
-"""Requests with deadlines: what an operator asks about them, and may do about them."""
+"""Requests with deadlines: questions and commands of operators about them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class RequestDossier:
 
 @dataclass(frozen=True, slots=True)
 class RequestCounts:
-    """How many requests need somebody. `overdue`: the deadline has passed, and no worker has swept them. `late`: a late
+    """How many requests need attention. `overdue`: the deadline has passed and no worker has swept them. `late`: a late
     result came that nobody has accepted. `next_deadline`: of the open one that must be looked at next."""
 
     overdue: int = 0
@@ -106,7 +106,7 @@ class RequestsDesk:
         late: bool = False,
         limit: int = 50,
     ) -> list[RequestLine]:
-        """Requests: those that must be answered next first, then those that ended last.
+        """Requests: open ones by their next deadline, then ended ones, the latest first.
 
         `late`: those with a late result that nobody has accepted.
         """
@@ -122,9 +122,9 @@ class RequestsDesk:
         return named(self._desk, text, "request")
 
     def show(self, id: UUID | str, *, reveal: bool = False) -> RequestDossier:
-        """A request with its results, the first to come first; NotFound if there is none.
+        """A request with its results, the earliest first; NotFound if there is none.
 
-        `reveal`: bodies that are encrypted are opened, with the keys here; else they are as they are stored.
+        `reveal`: encrypted bodies are opened with the keys here; otherwise they are returned as stored.
         """
         own = request_id(id)
 
@@ -143,7 +143,7 @@ class RequestsDesk:
         return RequestResult(each.id, each.received_at, standing, each.failed, body, each.source, decided)
 
     def counts(self) -> RequestCounts:
-        """How many need somebody."""
+        """How many need attention."""
         return RequestCounts(*self._desk.ask(requests.counts()))
 
     def open(self) -> dict[str, int]:
@@ -155,7 +155,7 @@ class RequestsDesk:
     def resolve(
         self, id: UUID | str, result: object = None, *, failed: str | None = None, why: str | None = None
     ) -> Standing:
-        """Give a result by hand. What it means is decided as for any other."""
+        """Give a result by hand. It is decided like any other."""
         desk, own, pen = self._desk, new_id(), self._pen
         told = None if failed is None else failure(failed, desk.settings.error_chars)
         body = pen.sealed(own, RESULT, codec.encode(result, desk.settings))
@@ -168,7 +168,7 @@ class RequestsDesk:
         return self._noted("resolve", arrival.request, why, verb, lambda standing: {"result": str(standing)})
 
     def extend(self, id: UUID | str, by: float | timedelta, *, why: str) -> datetime:
-        """Give an open request more time; its new deadline. Refused if its deadline has passed."""
+        """Give an open request more time; returns its new deadline. Refused if its deadline has passed."""
         longer = duration(by, "The time", UsageError)
         return self._noted(
             "extend", request_id(id), needed(why, self._chars), lambda: verbs.extend(request_id(id), longer)
@@ -180,9 +180,9 @@ class RequestsDesk:
         self._noted("cancel", request_id(id), told, lambda: verbs.cancel(request_id(id), told, self._pen))
 
     def accept(self, id: UUID | str, result: UUID | str | None = None, *, why: str) -> UUID:
-        """Complete a request that has timed out with a late result: the first good one, unless another is named.
+        """Complete a request that has timed out with a late result: the first good one, unless another one is given.
 
-        Refused unless there is one, and once it has been done. The hook for completed requests is called.
+        Refused if there is none, and if one was accepted before. The hook for completed requests is called.
         """
         own, chosen = request_id(id), None if result is None else request_id(result)
         return self._noted(

@@ -20,7 +20,7 @@ State = Literal[
 STATES: tuple[State, ...] = (
     "ready", "leased", "waiting", "blocked", "scheduled", "retrying", "parked", "suspect", "unrouted",
 )  # fmt: skip
-BLOCKING = ("parked", "suspect", "retrying", "scheduled")  # states of a head that hold up its stream
+BLOCKING = ("parked", "suspect", "retrying", "scheduled")  # states of a head that block its stream
 OPERATOR = "operator: "  # begins `halted_by` of a stream that was halted by hand
 
 
@@ -28,8 +28,8 @@ OPERATOR = "operator: "  # begins `halted_by` of a stream that was halted by han
 class Filter:
     """Which messages or dead letters; a field that is None does not filter. `reason` is that of the last failure.
 
-    The fields from `died_of` on are for dead letters: the reason of the death itself, the cause, when it died, what
-    stands in one of its errors, whether it was redriven before, and whether it is held.
+    The fields from `died_of` on are for dead letters: the reason of the death itself, the cause, when it died, a text
+    in one of its errors, whether it was redriven before, and whether it is held.
     """
 
     queue: str | None = None
@@ -46,7 +46,7 @@ class Filter:
     redriven: bool | None = None
     held: bool | None = None
     ids: tuple[UUID, ...] | None = None
-    subject: str | None = None  # the whole, or how it begins: Submission/*
+    subject: str | None = None  # the whole subject, or its beginning: Submission/*
 
     def __post_init__(self) -> None:
         for name, value in (("died_before", self.died_before), ("died_after", self.died_after)):
@@ -85,7 +85,7 @@ class Delivery:
     due_at: datetime | None
     deadline: datetime | None
     claimable_at: datetime | None
-    target: str | None  # of a timer
+    target: str | None  # of a scheduled message
     worker: str | None
     until: datetime | None  # of the lease that covers it
     error: str | None
@@ -99,7 +99,7 @@ class Delivery:
 class Letter:
     """A dead letter. `seq` is its number, which tells it from others with its id in its queue.
 
-    `halts`: its stream stands still until it is redriven or the stream resumed.
+    `halts`: its stream is halted until it is redriven or the stream is resumed.
     """
 
     id: UUID
@@ -132,7 +132,7 @@ class Letter:
 
     @property
     def starts(self) -> int:
-        """How often its handler may have begun: without the attempt that only gave it up."""
+        """How often its handler may have started: not counting the attempt that only gave it up."""
         return self.attempts - (self.error or "").startswith(STARTS_SPENT)
 
 
@@ -154,7 +154,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """How many messages of a queue died within a time, also those redriven or discarded since."""
+    """How many messages of a queue died within a time, including those redriven or discarded since."""
 
     queue: str
     count: int
@@ -172,7 +172,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """What became of the canary: the few that were redriven first."""
+    """The outcome of the canary: the few that were redriven first."""
 
     tried: int
     ended: int
@@ -220,7 +220,7 @@ class Content:
     dedupe: str | None
     errors: tuple[Trouble, ...]
     deaths: tuple[Death, ...] = ()
-    traceback: str | None = None  # the last one
+    traceback: str | None = None  # of the last failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class EndedMessage:
     """A line of history, with the message that it is about.
 
     `lateness`: seconds between due and the start of its last attempt; None: it was never started. `outage`: the number
-    of the one in which it was late, if it was due before somebody was back.
+    of the outage in which it was late, if it was due before a worker was back.
     """
 
     id: UUID
@@ -269,7 +269,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """What a command about many did: how many it changed, and which were refused and why."""
+    """The result of a command about many: how many it changed, and which were refused and why."""
 
     changed: int
     refused: tuple[Changed, ...] = ()
@@ -277,9 +277,9 @@ class Many:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """What became of the messages of a queue. `ended`: discarded, or the other queue has them anyway.
+    """The result of moving or dropping a queue. `ended`: discarded, or the other queue has them already.
 
-    `over`: how many of those had ended in the other queue already. `taken`: how many became dead letters there,
+    `over`: how many of those had already ended in the other queue. `taken`: how many became dead letters there,
     because another message has their id.
     """
 
@@ -335,7 +335,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an operator did. `target`: a message's id, a stream, a breaker; None: what matches `filter`, or the queue.
+    """A command of an operator. `target`: a message's id, a stream, a breaker; None: what matches `filter`, or a queue.
 
     `count` is how many were changed, `ids` the first of them.
     """
@@ -356,7 +356,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Housekept:
-    """What a round of housekeeping did."""
+    """The result of a round of housekeeping."""
 
     recovered: int
     adopted: int
@@ -378,7 +378,7 @@ class Housekept:
 
 @dataclass(frozen=True, slots=True)
 class RaisedSequence:
-    """A sequence that was raised: of messages, positions, workers, orders or news."""
+    """A sequence that was raised: of messages, positions, workers, the audit or news."""
 
     name: str
     before: int

@@ -1,4 +1,4 @@
-"""Rewind an instance: what it would do, told first, and then the change. `operations.orchestrations.rewind`."""
+"""Rewind an instance: first what it would do, then the change. `operations.orchestrations.rewind`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..orchestrations.leaving import Result, journal_text
 from ..orchestrations.messages import WAKE, Pen, children_cancelled
 from ..orchestrations.rewind import Ended, Rewinding, point_of, rewinding
 from ..orchestrations.steps import Step
-from ..store.plans import instance_orders, instances
+from ..store.plans import instance_commands, instances
 from ..store.plans.audit import Entry
-from ..store.plans.instance_orders import Adoption, Rewind
+from ..store.plans.instance_commands import Adoption, Rewind
 from ..store.plans.instances import Shown
 from ..store.statement import Plan
 from .desk import Desk
@@ -30,7 +30,7 @@ TOLD = ("completed", "failed", "cancelled", "terminated")
 
 @dataclass(frozen=True, slots=True)
 class RewindPoint:
-    """Where to go back to: `to` asks for that step again, `after` keeps its answer. `at`: only if it stands there."""
+    """The point to go back to: `to` asks for that step again, `after` keeps its answer. `at`: only if it is there."""
 
     to: str | None = None
     after: str | None = None
@@ -40,7 +40,7 @@ class RewindPoint:
 
 @dataclass(frozen=True, slots=True)
 class RewoundInstance:
-    """What a rewind did, or would do. `repeats`: effects that may happen a second time."""
+    """The result of a rewind, or of its rehearsal. `repeats`: effects that may happen a second time."""
 
     id: str
     queue: str
@@ -58,7 +58,7 @@ class RewoundInstance:
 
 
 def rewind(desk: Desk, id: str, point: RewindPoint, why: str | None) -> RewoundInstance:
-    """Rewind an instance, or without `why` only say what that would do."""
+    """Rewind an instance, or without `why` only return what that would do."""
     if (point.to is None) == (point.after is None):
         raise UsageError(
             "Say where to go back to: `to` a step, which is asked again, or `after` one, whose answer is kept."
@@ -69,7 +69,7 @@ def rewind(desk: Desk, id: str, point: RewindPoint, why: str | None) -> RewoundI
         if shown is None:
             raise NotFound(f"There is no instance {id!r}: `holdfast orchestrations list` shows them.")
         if point.at is not None and point.at != (shown.execution, shown.turn):
-            raise UsageError(f"Instance {id!r} was not rewound: it has moved on. Look at it again.")
+            raise UsageError(f"Instance {id!r} was not rewound: it has had a turn since. Look at it again.")
         pen = Pen(desk.keys)
         rows = read_rows(pen, id, shown.execution, (yield from instances.journal(id, shown.execution)))
         if not any(row.entries for row in rows):
@@ -88,8 +88,8 @@ def rewind(desk: Desk, id: str, point: RewindPoint, why: str | None) -> RewoundI
         told = _told(shown, found, children)
         if why is None:
             return told
-        yield from instance_orders.rewind(_order(pen, shown, found))
-        yield from instance_orders.tell(_messages(pen, shown, found))
+        yield from instance_commands.rewind(_order(pen, shown, found))
+        yield from instance_commands.tell(_messages(pen, shown, found))
         before = {"state": shown.state, "execution": shown.execution, "turn": shown.turn}
         after = {"state": "running", "execution": shown.execution + 1, "point": told.point}
         yield from desk.note(Entry("orchestrations.rewind", target=id, why=why), before, after)
@@ -99,7 +99,7 @@ def rewind(desk: Desk, id: str, point: RewindPoint, why: str | None) -> RewoundI
 
 
 def _children(found: Rewinding) -> Plan[dict[str, Shown]]:
-    """The children that go on, as they stand."""
+    """The children that are not rewound, with their current states."""
     children: dict[str, Shown] = {}
     for each in found.adopted.values():
         shown = yield from instances.show(each.id)
@@ -131,10 +131,10 @@ def _order(pen: Pen, shown: Shown, found: Rewinding) -> Rewind:
 
 
 def _messages(pen: Pen, shown: Shown, found: Rewinding) -> list[NewMessage]:
-    """What wakes the next execution; and the end of children that nobody waits for any more."""
+    """The message that starts the next execution; and the end of children that nobody waits for any more."""
     id, old = shown.id, shown.execution
     sent = [pen.message(WAKE, "null", queue=shown.queue, stream=id, id=message_id(id, old + 1, 0))]
-    if shown.ended_at is None:  # else they were told at its end
+    if shown.ended_at is None:  # else they were informed at its end
         given_up = found.given_up.items()
         children = [(each, message_id(id, old, n)) for n, each in given_up if isinstance(each, Child)]
         sent += children_cancelled(pen, children, id)

@@ -26,7 +26,7 @@ def examine(desk: Desk) -> Iterator[Finding]:
             "error",
             "schedules-failed",
             f"{counted(found.failed, 'schedule')} cannot fire: {names}.",
-            "`holdfast schedules why NAME` tells why; set it again, or `holdfast schedules resume NAME`.",
+            "`holdfast schedules why NAME` shows the reason; set it again, or `holdfast schedules resume NAME`.",
         )
     orphans = plans.list(state="orphaned", limit=SHOWN)
     if orphans:
@@ -50,6 +50,6 @@ def examine(desk: Desk) -> Iterator[Finding]:
             "note",
             "tzdata-differs",
             f"Workers have different zone data: {', '.join(live)}; here it is {zones.version()}. Those with the oldest "
-            "leave schedules of zones to the others.",
+            "do not fire schedules that use a time zone.",
             "Install the same version of the tzdata package everywhere.",
         )

@@ -1,4 +1,4 @@
-"""Schedules: what is next, what was left out and why, and what an operator may do about it."""
+"""Schedules: what is next, what was left out and why, and the commands of an operator."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .results import clock
 
 ScheduleWord = Literal["waiting", "due", "paused", "failed", "over", "orphaned"]
 WORDS = ("waiting", "due", "paused", "failed", "over", "orphaned")
-LATE = timedelta(seconds=60)  # a tick that has not come for so long is late
-UNDECLARED = timedelta(minutes=5)  # since a process that has it in its code was last seen
-LIVE = timedelta(seconds=60)  # a worker that was seen within this time runs
+LATE = timedelta(seconds=60)  # a tick is late after this time
+UNDECLARED = timedelta(minutes=5)  # this long after the last process with it in its code was seen
+LIVE = timedelta(seconds=60)  # a worker that was seen within this time is running
 BATCH, BACKFILL_MAX = 500, 100_000
 KINDS = ("every", "cron", "daily", "weekly", "monthly", "yearly")
 BYTES = 8 * 1024 * 1024  # of bodies that are published at once
 ALL = 100_000  # schedules in one command
-STATED = {"paused": "paused", "failed": "failed", "due": "late", "orphaned": "code"}  # looked for by an index
+STATED = {"paused": "paused", "failed": "failed", "due": "late", "orphaned": "code"}  # found through an index
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Schedules:
     def show(self, name: str, *, next: int = 5, notes: int = 20) -> ScheduleDossier:
         """One schedule, what comes next with notes on clock changes, and what was left out.
 
-        Nothing comes next of one that has failed: its rule may be what cannot be read.
+        A failed schedule has no next occurrences: its rule may be unreadable.
         """
         row = self._get(name)
         told = self._desk.ask(schedules.notes(name, notes))
@@ -227,7 +227,7 @@ class Schedules:
         log.info("schedule.paused", "paused schedule %(schedule)s", schedule=name)
 
     def resume(self, name: str, *, why: str | None = None) -> Sequence[LeftOut]:
-        """Let it go on with the next occurrence; also one that had an error. Returns what was left out."""
+        """Let it continue with the next occurrence; also one that had an error. Returns what was left out."""
         text = said(why, self._desk.settings.error_chars)
 
         def plan() -> Plan[tuple[Note, ...]]:
@@ -286,8 +286,8 @@ class Schedules:
     ) -> Backfilled:
         """Publish the past occurrences from one moment to another, with the ids that they have or would have had.
 
-        Where a message with the id is pending or dead that delivery is left out. What has ended is published again: its
-        receiver knows it by its idempotency key. `rehearse`: only say what would be done.
+        A delivery is left out while a message with its id is pending or dead. One that has ended is published again:
+        its receiver recognises it by its idempotency key. `rehearse`: only return what would be done.
         """
         row = self._get(name)
         found = self._range(row, begin, end)
@@ -321,7 +321,7 @@ class Schedules:
         return Backfilled(name, len(found), first, last, len(found) - in_use, in_use, is_rehearsal=False)
 
     def drop(self, name: str, *, why: str | None = None) -> None:
-        """End a schedule for good. What it has published stays. If it is in code, the next start stores it anew."""
+        """End a schedule for good. Messages that it has published stay. If it is in code, the next start stores it."""
         text = said(why, self._desk.settings.error_chars)
 
         def plan() -> Plan[None]:
@@ -425,7 +425,7 @@ def _word(row: Stored, now: datetime, live: bool) -> ScheduleWord:
 def _words(rule: str) -> str:
     try:
         return describe(recurrence.parse(rule))
-    except Exception:  # a rule of a later release, or one that somebody wrote: the schedule shows its error
+    except Exception:  # a rule of a later release or of a manual change: the schedule shows its error
         return rule
 
 
@@ -445,7 +445,7 @@ def _sentence(state: ScheduleState, now: datetime) -> str:
             return f"{lead} has no next occurrence: its rule has ended."
         case "orphaned":
             return (
-                f"{lead} is orphaned: no worker that runs has it in its code, and nobody else fires it. "
+                f"{lead} is orphaned: no worker that runs has it in its code, so it is not fired. "
                 f"`holdfast schedules drop {state.name}` ends it."
             )
         case "due":

@@ -1,4 +1,4 @@
-"""How streams, queues, workers and subscriptions stand, as an operator sees it."""
+"""The state of streams, queues, workers and subscriptions, as an operator sees it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .results import BLOCKING, Delivery, Letter, State
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream with what stands at its front. `head` is None while it is halted."""
+    """A stream and its head. `head` is None while it is halted."""
 
     queue: str
     stream: str
@@ -31,7 +31,7 @@ class StreamState:
     failed_at: datetime | None
     worker: str | None
     until: datetime | None
-    newest_at: datetime | None  # when the last one of its order was stored
+    newest_at: datetime | None  # when the newest message in its order was stored
     created_at: datetime | None  # of the head
 
     @property
@@ -40,19 +40,19 @@ class StreamState:
 
     @property
     def waiting(self) -> int:
-        """How many stand behind the head, or behind the halt."""
+        """How many wait behind the head, or behind the halt."""
         return self.open - (self.head is not None)
 
     @property
     def since(self) -> datetime | None:
-        """Since when it is blocked, as far as it is known."""
+        """Since when it is blocked, if that is known."""
         if not self.is_blocked:
             return None
         return self.halted_at or self.failed_at or self.created_at
 
     @property
     def is_growing(self) -> bool:
-        """Messages have arrived since it is blocked."""
+        """Whether messages have arrived since it is blocked."""
         return self.since is not None and self.newest_at is not None and self.newest_at > self.since
 
 
@@ -66,7 +66,7 @@ class StreamOrder:
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """What blocks a stream: its head, or the dead letter that halts it. `is_poison`: tried so often that it may be."""
+    """What blocks a stream: its head, or the dead letter that halts it. `is_poison`: many attempts have failed."""
 
     stream: StreamState
     delivery: Delivery | None
@@ -76,7 +76,7 @@ class Blocking:
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A worker. `is_alive`: seen within a lease."""
+    """A worker. `is_alive`: it was seen within the time of a lease."""
 
     id: int
     name: str
@@ -92,22 +92,22 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue. `is_orphaned`: no live worker takes from it, and no handler of the application has it.
+    """A queue. `is_orphaned`: no live worker takes from it, and the application has no handler for it.
 
-    Without an application: workers are alive but none takes from it, or no subscription leads to it either.
+    Without an application: some worker is alive but none takes from it, or no subscription leads to it either.
     """
 
     name: str
     states: Mapping[str, int]
     depth: int
-    oldest_at: datetime | None  # of what is due, since when it waits
+    oldest_at: datetime | None  # since when the oldest due message waits
     dead: int
     paused_at: datetime | None
     paused_why: str | None
     subscriptions: tuple[str, ...]
     workers: tuple[str, ...]
     is_orphaned: bool
-    renamed_to: str | None = None  # the queue to which workers move what is here
+    renamed_to: str | None = None  # the queue to which workers move its messages
     more: tuple[str, ...] = ()  # states that were counted up to a limit: there are at least so many
 
 

@@ -1,4 +1,4 @@
-"""Streams: what blocks them, and what an operator may do about it."""
+"""Streams: what blocks them, and the commands of an operator."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Streams:
         return [from_rows.delivery(row) for row in rows]
 
     def blocking_message(self, queue: str, stream: str, *, attempts: int = POISON_ATTEMPTS) -> Blocking:
-        """The first message of a stream, and whether it was tried so often that it may be poison."""
+        """The first message of a stream, and whether it failed so often that it may be poison."""
         order = self.show(queue, stream, limit=1)
         if order.state is None:
             raise NotFound(f"Nothing is in the order of stream {stream} of queue {queue}: nothing blocks it.")
@@ -81,10 +81,10 @@ class Streams:
         found = [from_rows.letter(row) for row in dead if row["queue"] == state.queue]
         return max(
             found, key=lambda each: each.halts, default=None
-        )  # of several letters with this id, the one that halts the stream
+        )  # if several letters have this id, the one that halts the stream
 
     def set_aside(self, queue: str, stream: str, *, why: str | None = None) -> Changed:
-        """Take the head out of the order; what was behind it goes on in its order."""
+        """Take the head out of the order; the messages behind it continue in order."""
         text = said(why, self._desk.settings.error_chars)
         id = self._desk.command(f"Stream {stream}", self._set_aside, queue, stream, text)
         log.info(
@@ -131,7 +131,7 @@ class Streams:
         yield from self._desk.note(Entry("streams.halt", queue, stream, why=why), before, after)
 
     def resume(self, queue: str, stream: str, *, why: str | None = None) -> bool:
-        """Let a halted stream go on with the first message of its order. False: it was not halted."""
+        """Let a halted stream continue with the first message of its order. False: it was not halted."""
         text = said(why, self._desk.settings.error_chars)
         lifted = self._desk.command(f"Stream {stream}", self._resume, queue, stream, text)
         if lifted:
@@ -147,7 +147,8 @@ class Streams:
         if names.is_versioned(queue):
             raise Refused(
                 f"Stream {stream} of queue {queue} is an instance of an orchestration. It was not resumed: "
-                f"`holdfast orchestrations resume {stream}` lets it go on; one that is poison, `holdfast dead redrive`."
+                f"`holdfast orchestrations resume {stream}` lets it go on; if it became a dead letter, "
+                "`holdfast dead redrive` does."
             )
         before = yield from audit.stream_facts(queue, stream)
         lifted = yield from operator.resume(queue, stream)

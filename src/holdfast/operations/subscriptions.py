@@ -42,14 +42,14 @@ class Subscriptions:
         return found
 
     def orphaned(self) -> Sequence[Subscription]:
-        """Those whose queue is not served: neither a live worker nor a handler of the application has it.
+        """Those whose queue is not served: no live worker takes from it and the application has no handler for it.
 
-        Without an application (`--url` alone) a queue whose workers are all stopped looks like one.
+        Without an application (only `--url`), a queue whose workers are all stopped looks the same.
         """
         return [each for each in self.list() if each.is_orphaned]
 
     def drop(self, queue: str, *, why: str | None = None) -> Dropped:
-        """Send no new messages to this queue; what is in it stays. Its renaming is removed, too.
+        """Send no new messages to this queue; the messages in it stay. Its renaming is removed, too.
 
         Refused while a live worker takes from it. A process that declares its handler subscribes it again.
         """
@@ -85,7 +85,7 @@ class Subscriptions:
                 continue
             try:
                 done = self._queues.move(old, new, why=f"handler {old} was renamed to {new}")
-            except Refused:  # a worker has come, or holds something: the next round
+            except Refused:  # a worker has come, or holds something: it is tried in the next round
                 continue
             moved += done.moved
         return moved

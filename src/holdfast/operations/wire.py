@@ -1,4 +1,4 @@
-"""What `why` says about brokers: what was sent and confirmed, what waits for a connection, who sent what came in."""
+"""What `why` reports about brokers: what was sent and confirmed, what waits for a connection, who sent a message."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sent(desk: Desk, each: Ended, at: datetime) -> str | None:
 
 
 def waits(desk: Desk, queue: str, error: str | None, at: datetime) -> list[str]:
-    """Why what waits in a destination's queue is not sent, as far as it is the connection."""
+    """Why messages in a destination's queue are not sent, if the cause is the connection."""
     to = destination(desk, queue)
     if to is None:
         return []
@@ -66,7 +66,7 @@ def waits(desk: Desk, queue: str, error: str | None, at: datetime) -> list[str]:
 
 
 def received(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which inbox a message came through, and what its sender calls it. Once, whatever the number of its deliveries."""
+    """Which inbox a message came through, and its sender's id for it. Once, whatever the number of its deliveries."""
     for row in rows:
         try:
             headers = decode_headers(row["headers"])

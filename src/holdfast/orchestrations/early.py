@@ -21,7 +21,7 @@ from ..model.work import Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..store.plans import instances
-from ..store.plans.instance_orders import LOOK_AGAIN, WITHDRAW, resume, withdrawn
+from ..store.plans.instance_commands import LOOK_AGAIN, WITHDRAW, resume, withdrawn
 from .messages import EARLY, RESUME
 from .place import Place
 

@@ -1,4 +1,4 @@
-"""What a death leaves behind beside the dead letter: a copy for a backup handler, news for the application's hook,
+"""What a death stores besides the dead letter: a copy for a backup handler, a message for the application's hook,
 an answer for the orchestration that waits for it.
 
 They are messages, stored in the transaction of the death. No death is stored without them, and if a process ends before
@@ -74,7 +74,7 @@ def aftermath(
     fingerprint: str,
     poison: FailureDescription | None = None,
 ) -> tuple[UUID | None, tuple[NewMessage, ...]]:
-    """The messages that this death leaves behind, and which of them is a copy: its body is that of the original."""
+    """The messages that this death stores, and which of them is a copy: its body is that of the original."""
     left = []
     death = f"{leased.message.queue}/{leased.message.seq}/{leased.epoch}/{now.isoformat()}"
     copied = None if wish.copy is None else _copy(leased, wish.copy, death)
@@ -115,7 +115,7 @@ def news(id: UUID, death: str, told: dict[str, Any]) -> NewMessage:
 
 
 def _copy(leased: Leased, to: CopyTo, death: str) -> NewMessage | None:
-    """None: it has died there already. A copy must not be copied in an endless loop."""
+    """None if it has already died there: a copy must not be copied in an endless loop."""
     message = leased.message
     headers = _read(message.headers, dict)
     died_in = [*_read(headers.get(DIED_IN), list), message.queue]

@@ -6,8 +6,7 @@
     calm    ── for long enough ──────────────────────────────────────►  quiet: the all-clear is reported once
 
 So a value that swings around its threshold is reported once, not every time. An alert that was not measured (its query
-failed) stays as it is. Time (`now`) is the database's and an argument. Storing and sending the verdicts is not done
-here.
+failed) stays as it is. Time (`now`) is the database's and an argument. This module stores and sends nothing.
 """
 
 from __future__ import annotations

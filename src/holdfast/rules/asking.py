@@ -49,7 +49,7 @@ class Asking:
         self.families: dict[str, Family] = {}
         self.names: list[str] = []  # the queues that are always asked
         self._first = 0  # where the next report begins in the list of queues, so that all get their turn
-        self._lately: dict[str, float] = {}  # messages that came from queues; what is old counts less
+        self._lately: dict[str, float] = {}  # messages that came from queues lately; older ones count less
 
     # -- what is served
 
@@ -95,7 +95,7 @@ class Asking:
             if len(more) < ASKED_MAX and (anew or family.wants_look(now)):
                 looks.append(Look(name) if anew else Look(name, family.after, PASSED_MAX))
         if self._lately and len(wants) > 1:
-            # Where one queue has enough for all of the room, what comes seldom in another must not wait for its turn.
+            # If one queue can fill all of the room, queues with few messages must not wait for their turn.
             wants.sort(key=self._came_lately)
         return wants, total, looks
 
@@ -145,7 +145,7 @@ class Asking:
         heads = min(most, max(ceil(most / min(pace.run, SHARE)), pace.useful_lanes))
         allowed = self._allowed(queue, now)
         if allowed is not None:
-            allowed -= pace.held - pace.running  # what waits here already begins first
+            allowed -= pace.held - pace.running  # messages of this queue that wait here begin first
             if allowed <= 0:
                 return None
             heads = min(heads, allowed)

@@ -1,6 +1,6 @@
-"""For circuit breakers: whether an exception is a failure of the dependency, of something else, or of nothing.
+"""For circuit breakers: whether an exception is a failure of the dependency, of something else, or says nothing.
 
-Failures of a dependency are transport errors, timeouts and HTTP statuses that say so (reasons 1, 4 and 6), unless
+Failures of a dependency are transport errors, timeouts and the HTTP statuses that mean it (reasons 1, 4 and 6), unless
 declared otherwise. Any other error counts as a success: the dependency answered. Exceptions of the engine itself and
 cancellations say nothing about the dependency.
 """

@@ -28,7 +28,7 @@ from .catchup import catch_up
 
 GOOD, BAD, VOID = ".", "x", "-"
 WAIT_MAX = 3600.0  # of a Retry-After
-TRIAL_WAIT = 1.0  # when all trials are running: one of them may end at any moment
+TRIAL_WAIT = 1.0  # when all trials are running: one of them may end soon
 TIMES_MAX = 366 * 86_400.0
 
 
@@ -58,7 +58,7 @@ class Policy:
     """When a breaker opens and closes. Rates are shares of 1, times are in seconds."""
 
     window: int = 20
-    calls_min: int = 10  # fewer say nothing
+    calls_min: int = 10  # fewer calls decide nothing
     opens_above: float = 0.5
     cooldown: float = 30.0
     trials: int = 3
@@ -158,7 +158,7 @@ class Switch:
         return replace(switch, trials_left=max(0, switch.trials_left - 1), until=self._later(now))
 
     def after(self, calls: str, now: datetime, era: int | None = None, why: str | None = None) -> Switch:
-        """Record how calls that were let through in `era` (default: this one) ended, oldest first."""
+        """Record the results of calls that were let through in `era` (default: this one), oldest first."""
         era = self.era if era is None else era
         if self.state is State.CLOSED:
             return self._after_calls(calls.replace(VOID, ""), now, why) if era == self.era else self
@@ -214,7 +214,10 @@ class Switch:
     # -- relays
 
     def mended(self, now: datetime, opened_for: str) -> Switch | None:
-        """Close it: the reason it was opened for is over. None: it is closed, or was opened for another reason."""
+        """Close it if the reason for which it was opened is over.
+
+        None: it is closed, or was opened for another reason.
+        """
         if self.state is State.CLOSED or self.forced or not (self.why or "").startswith(opened_for):
             return None
         return self._become(State.CLOSED, closed_at=now)

@@ -1,4 +1,4 @@
-"""Bounded catch-up: after an outage a backlog begins at a low rate that rises.
+"""Slow start: after an outage a backlog is started at a low rate that rises.
 
 When a dependency is back after an outage, a backlog waits for it. It gets `start` messages a second at first, twice as
 many every few seconds, until there is no limit:
@@ -49,7 +49,7 @@ class CatchUp:
 
 
 def catch_up(text: object, doubles: float = 3.0) -> CatchUp | None:
-    """`10/s` and how soon it doubles; None: no bound.
+    """`10/s` and the seconds in which it doubles; None: no limit.
 
     >>> catch_up("10/s").rate(6.0)
     Rate(per_second=40.0, burst=40)

@@ -8,7 +8,7 @@ day), L-3 (three days before), LW (the last Monday to Friday), 15W (the Monday t
 week also TUE#2 (the second Tuesday), FRI#L or FRIL (the last Friday); ? in a field of days is *. Sunday is 0 or 7.
 @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually.
 
-As in every cron, a day must be in both fields of days if one of them begins with *, else it is enough to be in one.
+As in every cron, a day must be in both fields of days if one of them begins with *; otherwise one of them is enough.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WEEK = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a field counts, from where to where, and the names that its numbers have."""
+    """What a field counts, its range, and the names of its numbers."""
 
     what: str
     low: int
@@ -56,7 +56,7 @@ KINDS = (SECOND, MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY)
 class Cron:
     """A parsed expression. `text` is its canonical form, always the same for the same rule.
 
-    `elapsed`: a * stands in its time of day, so it goes by elapsed time and not by the clock on the wall.
+    `elapsed`: its time of day has a *, so it counts elapsed time instead of local time.
     """
 
     text: str

@@ -32,8 +32,8 @@ def length_of(year: int, month: int) -> int:
 class Days:
     """Some days of some months.
 
-    `both` decides between the two ways of naming days: a day must be in both, or it is enough to be in one (cron, when
-    day of month and day of week are both restricted).
+    `both` combines the two ways of naming days: a day must be in both, or one is enough (cron, when day of month and
+    day of week are both restricted).
     """
 
     months: int = ALL_MONTHS

@@ -1,8 +1,8 @@
-"""Deadlines of requests: what a result means that comes at a given moment, and what falls due when none comes.
+"""Deadlines of requests: the meaning of a result that comes at a given time, and what falls due when none comes.
 
-The moment is one that was read while the request's row was locked, so whatever is done at the same time, the first
-result that came in time decides, and after the deadline nothing does. A result that comes exactly at the deadline is in
-time. A request whose deadline has passed has failed even if nobody has written that down yet.
+The time was read while the request's row was locked. So of concurrent results, the first that came in time decides,
+and after the deadline none does. A result that comes exactly at the deadline is in time. A request whose deadline has
+passed has failed even if no worker has recorded that yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WITHIN_MIN, WITHIN_MAX = timedelta(milliseconds=1), timedelta(days=3660)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """When a request must be answered, and when its delay is told. `soft_at` is None: it is not told."""
+    """When a request must be answered, and when its delay is reported. `soft_at` None: it is not reported."""
 
     deadline: datetime
     soft_at: datetime | None
@@ -26,7 +26,7 @@ class Terms:
 def terms(
     created_at: datetime, within: timedelta | None, deadline: datetime | None, soft: float | None
 ) -> Terms | None:
-    """Those of a new request: an own deadline, or so long after its creation. None: that is not in the future."""
+    """The terms of a new request: a given deadline, or a time after its creation. None: it is not in the future."""
     until = deadline if deadline is not None else created_at + (within or timedelta())
     if until - created_at < WITHIN_MIN:
         return None
@@ -36,7 +36,7 @@ def terms(
 def judge(
     state: RequestState, deadline: datetime, timed_out_at: datetime | None, received_at: datetime
 ) -> Standing:
-    """What a result means that is received now."""
+    """The meaning of a result that is received now."""
     if state is RequestState.OPEN:
         return Standing.DECISIVE if received_at <= deadline else Standing.LATE
     if state is RequestState.FAILED and timed_out_at is not None:
@@ -54,7 +54,7 @@ class Due:
 
 
 def due(deadline: datetime, soft_at: datetime | None, told_at: datetime | None, now: datetime) -> Due:
-    """What the clock does to an open request. Of one that has timed out nobody is told that it is delayed."""
+    """What the clock does to an open request. If it has timed out, its delay is not reported any more."""
     if now > deadline:
         return Due(True, False, None)
     waits_to_tell = soft_at is not None and told_at is None
@@ -71,7 +71,7 @@ def next_look(deadline: datetime, soft_at: datetime | None, told_at: datetime | 
 
 
 def extended(terms: Terms, told_at: datetime | None, longer: timedelta, now: datetime) -> Terms | None:
-    """The terms with a later deadline. The delay is told as much later. None: the deadline has passed already."""
+    """The terms with a later deadline. The delay is reported that much later. None: the deadline has passed already."""
     if now > terms.deadline:
         return None
     soft_at = terms.soft_at

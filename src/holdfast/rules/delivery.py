@@ -5,10 +5,10 @@ settlement. Three things hold for all of them:
 
 - Flags are only added. What a failed attempt emitted is dropped; the flags of its completed steps stay.
 - `attempts` counts hand-overs and decides poison, `failures` counts reported failures and decides the delay.
-- A hand-over that is not the message's fault is refunded: never started, refused by a breaker, a failed trial, one
-  of a batch that failed (made by the engine, 100 of them, then they count: nothing goes round for ever), and a snooze
-  (the handler's own wish, not limited; a deadline limits it). A pause counts nothing.
-- A send without a known outcome (`Unsent`) is neither counted nor refunded: no outage of a broker ends a message.
+- A hand-over for which the message is not to blame is refunded: never started, refused by a breaker, a failed trial,
+  one of a batch that failed (at most 100 of these; then they count, so that no message is retried for ever), and a
+  snooze (the handler's own wish, limited only by a deadline). A pause counts nothing.
+- A send without a known outcome (`Unsent`) is neither counted nor refunded: no outage of a broker makes a dead letter.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ from .policy import HandlerPolicy
 from .redact import ROOM
 from .traces import Place
 
-NUMBER_MAX = 2_000_000_000  # no counter of ours gets there, and from there on it cannot rise any more
+NUMBER_MAX = 2_000_000_000  # no counter of ours gets there; at this number it could not rise
 PLACE_MAX = 2**62  # the same for the place in a stream
-PAUSE_SECONDS = (
-    60.0  # until a message is tried again that cannot go on and is in no stream that could be halted
-)
+PAUSE_SECONDS = 60.0  # until a message that cannot continue and is in no stream is tried again
 PUBLISHED = int(Flag.PUBLISHED)
 
 
@@ -53,9 +51,9 @@ class Raised:
     error: BaseException
     flags: int = 0
     ran: float = 0.0
-    text: str | None = None  # instead of what the error says of itself: masked by the application
+    text: str | None = None  # used in place of the error's own text: masked by the application
     place: Place | None = None  # in the user's code
-    reason: Reason | None = None  # told by a worker written by hand, instead of what the error means
+    reason: Reason | None = None  # given by a worker written by hand, in place of the error's meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,9 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """It cannot be handled now and keeps its place: nothing of its stream is handed out until somebody resumes it."""
+    """It cannot be handled now and keeps its place: its stream is halted until an operator resumes it."""
 
-    why: str  # stands as the reason for the halt of its stream
+    why: str  # stored as the reason for the halt of its stream
     ran: float = 0.0
     delta: Delta | None = None
 
@@ -94,9 +92,7 @@ class TimedOut:
     limit: float
     flags: int = 0
     ran: float = 0.0
-    error: BaseException | None = (
-        None  # the cancellation, where it came through: it says what the handler waited for
-    )
+    error: BaseException | None = None  # the cancellation, with the traceback of what the handler waited for
     place: Place | None = None
 
 
@@ -114,7 +110,7 @@ class TrialFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """A call with several messages ended like this; nobody knows which of them is to blame."""
+    """A call with several messages ended like this; it is not known which of them is to blame."""
 
     ending: Raised | TimedOut
 
@@ -129,7 +125,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The worker stopped and its grace was over while the handler ran: it has started, and has not failed."""
+    """The worker stopped and its grace ended while the handler ran: it has started, and has not failed."""
 
     flags: int = 0
     ran: float = 0.0
@@ -139,8 +135,8 @@ class Interrupted:
 class Unsent:
     """A send that did not go out, or whose outcome is unknown: no connection, no confirm, a time-out, an interruption.
 
-    The message is not to blame. So this is neither a start that counts nor one of the refunds, which are limited: an
-    outage of any length makes no dead letter. Only a worker that vanishes counts (X39).
+    The message is not to blame. So this is neither a start that counts nor a refund, which are limited: an outage of
+    any length makes no dead letter. Only a worker that vanishes counts (X39).
     """
 
     why: str
@@ -198,12 +194,12 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class StartsSpent:
-    """Handed out once more than the policy allows; see `verdict`."""
+    """Handed out once more often than the policy allows; see `verdict`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The lease is another worker's."""
+    """Another worker has the lease now."""
 
 
 Ending = (
@@ -233,8 +229,8 @@ Ending = (
 def conclude(
     leased: Leased, ending: Ending, policy: HandlerPolicy, now: datetime, roll: float
 ) -> Settlement | None:
-    """What becomes of the message: the one table of the engine. None only when the lease is lost."""
-    if isinstance(ending, Returned):  # first, and without a judge: nearly all of them
+    """The settlement of an attempt: the one table of the engine. None only when the lease is lost."""
+    if isinstance(ending, Returned):  # first, and without a judge: nearly all attempts
         flags = ending.flags & PROGRESS | PUBLISHED
         return Settlement(
             leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta
@@ -305,12 +301,12 @@ def verdict(leased: Leased, policy: HandlerPolicy) -> Settlement | None:
 
 
 def is_doubtful(leased: Leased) -> bool:
-    """Whether `unfit` must look at it: it was handed out before, or its numbers cannot be right."""
+    """Whether `unfit` must check it: it was handed out before, or its numbers are impossible."""
     return leased.attempt != 1 or leased.epoch > NUMBER_MAX or (leased.message.position or 0) >= PLACE_MAX
 
 
 def unfit(leased: Leased, policy: HandlerPolicy) -> StartsSpent | Died | None:
-    """Why this message must not be started, decided before any code of the user runs; None: it may be."""
+    """Why this message must not be started, decided before any code of the user runs; None: it may be started."""
     if (why := impossible(leased)) is not None:
         text = f"its row cannot be read as a message, so it was set aside: {why}."
         return Died(text, reason=Reason.SERIALIZATION_ERROR)
@@ -318,7 +314,7 @@ def unfit(leased: Leased, policy: HandlerPolicy) -> StartsSpent | Died | None:
 
 
 def impossible(leased: Leased) -> str | None:
-    """What of a stored row cannot be, wherever it came from: an older release, an import, somebody's SQL."""
+    """What is impossible in a stored row, whatever wrote it: an older release, an import, or SQL by hand."""
     if isinstance(leased, Unfit):
         return leased.why
     for name, value in (("attempts", leased.attempt - 1), ("epoch", leased.epoch - 1)):
@@ -331,7 +327,7 @@ def impossible(leased: Leased) -> str | None:
 
 
 def goes_alone(leased: Leased) -> bool:
-    """Whether a batch handler is called with this message alone: it has failed before, by itself or with others."""
+    """Whether a batch handler is called with this message alone: it has failed before, alone or in a batch."""
     return bool(leased.message.status & Flag.FAILED)
 
 
@@ -348,7 +344,7 @@ def release(leased: Leased) -> Settlement:
 
 
 def failure_of(settlement: Settlement, policy: HandlerPolicy) -> FailureDescription | None:
-    """What went wrong, for whoever must decide about it; None if nothing did. The whole message is in it."""
+    """The failure, for whoever must decide about the message, with the whole message; None if there was none."""
     leased, reason = settlement.leased, settlement.reason
     if reason is None:
         return None
@@ -376,7 +372,7 @@ def _place(ending: Ending) -> str | None:
 def _timeless(
     leased: Leased, ending: NeverStarted | Released | StartsSpent, policy: HandlerPolicy
 ) -> Settlement:
-    # These endings look at neither time nor chance, so any instant will do.
+    # These endings depend on neither time nor chance, so any instant will do.
     settlement = conclude(leased, ending, policy, leased.message.created_at, 0.0)
     assert settlement is not None
     return settlement

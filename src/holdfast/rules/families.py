@@ -1,7 +1,7 @@
 """A family of queues, as one worker knows it: which of them have work, which is next, and which may be forgotten.
 
 There may be many thousands, most of them empty. A look at the store finds those that have work; they are *awake* and
-asked like any other queue, until nothing is left. Then they are *quiet*: remembered for a while, and not asked.
+asked like any other queue, until they are empty. Then they are *quiet*: remembered for a while, and not asked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import inf
 
 ASKED_MAX = 100  # queues of one family in one exchange
 AWAKE_MAX = 2000  # with this many awake, the worker looks for no more
-PASSED_MAX = 500  # awake queues that one exchange considers, and queues that one look walks past
+PASSED_MAX = 500  # awake queues that one exchange considers, and empty queues that one look passes
 QUIET_KEPT = 200
 LOOK_SHARE, LOOK_PAUSE_MAX = 0.05, 5.0  # a slow look is made less often
 
@@ -27,7 +27,7 @@ class Family:
     awake: dict[str, None] = field(default_factory=dict)
     quiet: dict[str, None] = field(default_factory=dict)  # the one that was asked longest ago comes first
     turns: deque[str] = field(default_factory=deque)  # queues with something that waits for a handler
-    after: str | None = None  # where the next look goes on; None: at the beginning
+    after: str | None = None  # where the next look begins; None: at the first queue
     looked_at: float = -inf
     took: float = 0.0  # seconds that the last look took
 
@@ -52,7 +52,7 @@ class Family:
         self.quiet[queue] = None
 
     def next_awake(self) -> list[str]:
-        """The queues to consider for the next exchange. Each comes first once in a while."""
+        """The queues to consider for the next exchange. Each one comes first at some time."""
         found = list(islice(self.awake, PASSED_MAX))
         for queue in found if len(self.awake) > PASSED_MAX else found[:1]:
             del self.awake[queue]

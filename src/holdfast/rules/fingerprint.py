@@ -35,7 +35,7 @@ _VARYING = (
 
 
 def cause(error: str) -> str:
-    """The error without what differs from message to message."""
+    """The error without the parts that differ from message to message."""
     kind, separator, text = error[:CHARS_READ].partition(": ")
     if not (separator and _KIND.fullmatch(kind)):
         kind, text = "", error[:CHARS_READ]

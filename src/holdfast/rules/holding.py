@@ -1,4 +1,4 @@
-"""Which leases a worker still has: what its heartbeat renews, and where they stand after an answer that never came."""
+"""Which leases a worker still has: those its heartbeat renews, and their state after an answer that never came."""
 
 from __future__ import annotations
 

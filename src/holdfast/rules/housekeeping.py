@@ -14,7 +14,7 @@ PAUSE_MIN = 0.5
 
 
 class Rest(NamedTuple):
-    """The least seconds to rest, and whether there is more to do after that."""
+    """How many seconds to rest at least, and whether there is more to do after that."""
 
     seconds: float
     more: bool
@@ -26,6 +26,6 @@ def goes_on(spent: float, allowed: float) -> bool:
 
 
 def rest(spent: float, more: bool) -> Rest:
-    """The rest after cleaning for this long. A long look that found nothing counts as well."""
+    """The rest after cleaning for this long. A long search that found nothing counts as well."""
     seconds = max(0.0, spent) * (1 / SHARE - 1)
     return Rest(max(PAUSE_MIN, seconds) if more else seconds, more)

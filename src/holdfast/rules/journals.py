@@ -10,7 +10,7 @@ Length = Literal["short", "long", "full"]
 
 
 def length(events: int, size: int, events_max: int, size_max: int) -> Length:
-    """What is to be thought of a journal with so many events and bytes.
+    """How long a journal with so many events and bytes is, compared with its limits.
 
     >>> length(10_239, 0, 51_200, 1), length(10_240, 0, 51_200, 1), length(51_200, 0, 51_200, 1)
     ('short', 'long', 'full')

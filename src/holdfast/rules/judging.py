@@ -1,4 +1,4 @@
-"""What one attempt comes to: retried after a delay, given back, or dead. Used by `delivery.conclude` alone."""
+"""The result of one attempt: retried after a delay, given back, or dead. Used by `delivery.conclude` alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .policy import HandlerPolicy
 from .redact import kept
 from .retry import RETRY_AFTER_MAX
 
-SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until a body is tried to be opened again
+SEALED_MIN, SEALED_MAX = 15.0, 3600.0  # seconds until the next try to open a sealed body
 DELAY_MAX = 10 * 366 * 86_400.0
 PROGRESS = int(Flag.FAILED) - 1
 CANCELLED = "Cancelled: the message was cancelled while it was handled."
@@ -24,7 +24,7 @@ CANCELLED = "Cancelled: the message was cancelled while it was handled."
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """One attempt with all that a decision about it may look at."""
+    """One attempt with everything that decides about it."""
 
     leased: Leased
     policy: HandlerPolicy
@@ -71,14 +71,14 @@ class Judge:
         )
 
     def sealed(self, error: str) -> Settlement:
-        """It waits longer each time and nothing is counted, for about four days; then it fails as others do."""
+        """It waits longer each time and no attempt is counted, for about four days; then it fails like others."""
         wait = min(SEALED_MIN * 2.0 ** min(self.leased.message.refunds, 20), SEALED_MAX)
         return self.trial_failed(Failure(Reason.DEPENDENCY_FAILURE), error, wait, 0, 0.0, started=False)
 
     def trial_failed(
         self, failure: Failure, error: str, retry_in: float, flags: int, ran: float, *, started: bool = True
     ) -> Settlement:
-        """Refunded, or an hour's outage would kill the oldest messages; the error is kept all the same."""
+        """Refunded, or an outage of an hour would make dead letters of the oldest messages; the error is kept."""
         if not self.refundable or self.policy.retry.hopeless(failure.reason):
             return self.failed(failure, error, flags, ran, at_least=retry_in, started=started)
         return Settlement(
@@ -95,10 +95,10 @@ class Judge:
         )
 
     def batch_failed(self, alone: Settlement) -> Settlement:
-        """Refunded and at once again, alone, or a neighbour could condemn it. `alone`: what it would be by itself.
+        """Refunded and tried again at once, alone. `alone`: its settlement if it had been alone.
 
-        When the network, a dependency or the time was the matter nobody in the batch is, so it counts as it would
-        alone. Where one start is all that is allowed there is no second one to find out with.
+        If the cause was the network, a dependency or the time, no message of the batch is to blame, so it counts as if
+        alone. Where only one start is allowed, there is no second one to find out.
         """
         reason = alone.last_reason or alone.reason or Reason.UNKNOWN
         is_shared = category_of(reason) is Category.INFRASTRUCTURE
@@ -107,7 +107,7 @@ class Judge:
         return Settlement(
             self.leased,
             Outcome.AGAIN,
-            flags=alone.flags,  # with FAILED, by which the next worker knows
+            flags=alone.flags,  # with FAILED, which the next worker reads
             counted=False,
             refunded=True,
             reason=reason,
@@ -202,7 +202,7 @@ class Judge:
         )
 
     def _poison(self, reason: Reason, last_reason: Reason) -> FailureDescription | None:
-        """What the orchestration that waits for this message is told, with the whole message; None: none waits."""
+        """The answer to the orchestration that waits for this message, with the whole message; None: none waits."""
         message = self.leased.message
         kind = replies.kind_of(message.type, message.headers)
         if isinstance(kind, str):
@@ -223,7 +223,7 @@ class Judge:
 
 
 def starts_allowed(leased: Leased, policy: HandlerPolicy) -> int:
-    # What vanished has a reason, so its own limit holds; else only a limit that every reason has passed.
+    # A message that vanished has a reason, so its own limit applies; else only a limit that every reason has passed.
     if leased.message.vanished > 0:
         return policy.retry.for_reason(Reason.WORKER_VANISHED).attempts_max
     return policy.retry.starts_max

@@ -19,7 +19,7 @@ from .families import Family
 
 SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs
-PARTS = 4  # of that moment: a worker that has enough for one part asks once in it
+PARTS = 4  # of that time: a worker that has enough for one part asks once in it
 LOOK_ANEW = 0.25  # seconds to go by a watermark before all is looked at again
 LOOK_ANEW_SHARE, LOOK_ANEW_MAX = (
     0.05,
@@ -32,7 +32,7 @@ Fence = tuple[int, int]  # the seq and the epoch under which a lease stands
 class Stop(Enum):
     """Why a running handler is stopped."""
 
-    LOST = "lost"  # the lease is another worker's
+    LOST = "lost"  # the lease is another worker's now
     LAPSED = "lapsed"  # it could not be renewed in time: another worker may have it
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"  # an operator asked for it
@@ -98,17 +98,17 @@ class Completion:
 
     @property
     def after(self) -> Fence | None:
-        """Where the lease stands when that transaction has been committed."""
+        """The lease that covers the lane when that transaction has been committed."""
         return None if self.following is None else (self.following.message.seq, self.following.epoch)
 
 
 @dataclass(slots=True)
 class Pace:
-    """What is known about one queue: its limit, what is held of it, and how fast it goes."""
+    """What is known about one queue: its limit, what is held of it, and its pace."""
 
     limit: Limit
     queue: str = ""
-    family: Family | None = None  # that it is of
+    family: Family | None = None  # the family it belongs to
     in_turns: bool = False  # it waits for its turn in the family
     drained: bool = False  # it was empty when it was last asked; only for queues of a family
     held: int = 0
@@ -121,11 +121,11 @@ class Pace:
     run: float = 1.0  # messages that a head brings, on average
     streams: int | None = None  # streams that had work when last asked, if there was room for more
     after: Mark | None = None
-    looked_at: float = -inf  # when the whole queue was last looked at, not only what is behind the watermark
+    looked_at: float = -inf  # when the whole queue was last searched, not only the part after the watermark
     looks_took: tuple[float, float] = (
         0.0,
         0.0,
-    )  # that look and the one before, because a single one may have been slow by accident
+    )  # that search and the one before, because a single one may have been slow by accident
     ready: deque[Lane] = field(default_factory=deque)
     waiting_keys: dict[Fence, Hashable] = field(
         default_factory=dict
@@ -136,7 +136,7 @@ class Pace:
     full_batches: int = 0
 
     def expect_run(self, run: float, full: bool, longest: int) -> None:
-        """Learn how many messages a head brings. A batch full of heads does not show it, so ask for fewer at times."""
+        """Learn how many messages a head brings. A batch full of heads does not show it, so sometimes ask for fewer."""
         if not full:
             if run < self.run:
                 self.patience = min(self.patience * 2, 64)
@@ -149,10 +149,9 @@ class Pace:
 
     @property
     def look_pause(self) -> float:
-        """How long to go by the watermark before the whole queue is looked at again, to find what was committed late.
+        """How long to use the watermark before the whole queue is searched again for messages that were committed late.
 
-        Where dead rows cannot be removed, because a transaction holds an old snapshot, such a look walks past all of
-        them.
+        If dead rows cannot be removed, because a transaction holds an old snapshot, such a search reads all of them.
         """
         return min(max(LOOK_ANEW, min(self.looks_took) / LOOK_ANEW_SHARE), LOOK_ANEW_MAX)
 
@@ -189,7 +188,7 @@ class Pace:
 
     @property
     def useful_lanes(self) -> int:
-        """How many lanes to have at once, however long their runs are: twice what ran at once, so that it can grow."""
+        """How many lanes to have at once, however long their runs: twice what ran at once, so that it can grow."""
         free = self.limit.concurrency - self.running
         return free if self.busy is None else min(free, ceil(2 * self.busy))
 

@@ -1,4 +1,4 @@
-"""When an outage begins and when it is over, and how late a message is, in the words of a log.
+"""When an outage begins and when it is over, and how late a message is, in the words of the log.
 
     none  ── nobody worked for a minute (setting) while something was due ─────►  absent: since the last working moment
     none  ── more messages are late than `alert_late` allows ──────────────────►  late: since the oldest became late
@@ -22,7 +22,7 @@ from .alert import RELEASE
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen: queues with something due, how many messages are late, and whether anybody works."""
+    """What a check saw: queues with something due, how many messages are late, and whether any worker runs."""
 
     due: Sequence[Due]
     late: int
@@ -33,7 +33,7 @@ class Seen:
 def absent(due: Sequence[Due], after: float, now: datetime, *, is_back: bool) -> Began | None:
     """An outage in which nobody worked for `after` seconds or longer while something was due.
 
-    A queue that never had a worker is not yet in use: nobody was missing.
+    A queue that never had a worker is not yet in use, so none was missing.
     """
     found = [(max(each.since, each.worked_at), each) for each in due if each.worked_at is not None]
     long = [(at, each) for at, each in found if (now - at).total_seconds() >= after]
@@ -52,7 +52,7 @@ def absent(due: Sequence[Due], after: float, now: datetime, *, is_back: bool) ->
 def judge(
     open: Outage | None, seen: Seen, *, allowed: float, late: float, after: float, calm: float, now: datetime
 ) -> Verdict | None:
-    """How the outage changes by a look. `calm` 0: it need not stay calm, because the one who looks goes."""
+    """The new state of the outage after a check. `calm` 0: it need not stay calm, because the checking worker ends."""
     if open is None:
         if not seen.is_attended:
             return absent(seen.due, after, now, is_back=False)
@@ -100,7 +100,7 @@ def lateness(seconds: float) -> tuple[int, float]:
 
 
 def why_late(due: datetime, down: tuple[datetime, datetime] | None) -> str:
-    """Why a message began late, as far as its worker knows. `down`: since when nobody worked, and until when."""
+    """Why a message began late, if its worker knows. `down`: since when and until when no worker ran."""
     if down is not None and due <= down[1]:
         return "recovery from downtime"
     return "it waited behind others or was held back"

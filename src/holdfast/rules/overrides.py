@@ -1,4 +1,4 @@
-"""What one call of an activity asks for in place of what the activity declares, in a header of its message."""
+"""What one call of an activity sets in place of the activity's declaration, in a header of its message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADER = "holdfast-call"
 
 
 class CallOptions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Retries and a timeout for one call; what is None stays as declared."""
+    """Retries and a timeout for one call; None: as declared."""
 
     retry: dict[str, Any] | None = None
     timeout: float | None = None
@@ -50,7 +50,7 @@ def _policy(found: dict[str, Any]) -> RetryPolicy:
 
 
 def _read(headers: str | None) -> CallOptions | None:
-    # Headers may come from a plain INSERT: what cannot be read asks for nothing.
+    # Headers may come from a plain INSERT: what cannot be read is ignored.
     if not isinstance(headers, str) or HEADER not in headers:
         return None
     try:

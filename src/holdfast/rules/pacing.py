@@ -1,7 +1,7 @@
 """A worker's bookkeeping, without asyncio: what it holds, what to ask for, what to hand in, when to give up.
 
 Work comes in lanes. A lane is what one lease covers: a single message, or a run of a stream, whose messages are started
-one after another. A lane is *ready* until a handler is free for it, then *running* until it is empty. What ended is
+one after another. A lane is *ready* until a handler is free for it, then *running* until it is empty. Results are
 handed in with the next report, also when only the first part of a run has ended; the lease then moves to the next
 message.
 

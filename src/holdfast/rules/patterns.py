@@ -58,7 +58,7 @@ class Daily:
 
 @dataclass(frozen=True, slots=True)
 class Weekly:
-    """On weekdays; 0 is Monday."""
+    """On given weekdays; 0 is Monday."""
 
     weekdays: tuple[int, ...]
     at: time
@@ -75,7 +75,10 @@ class Weekly:
 
 @dataclass(frozen=True, slots=True)
 class Monthly:
-    """On a day, `31`, `L`, `LW`, `15W`, `TUE#2`. In months without that day: on the last one, or not at all."""
+    """On a day of the month: `31`, `L`, `LW`, `15W`, `TUE#2`.
+
+    In months without that day: on the last one, or not at all.
+    """
 
     day: str
     at: time
@@ -144,7 +147,7 @@ class Rule:
 
     @property
     def is_elapsed(self) -> bool:
-        """Whether it goes by elapsed time and not by the clock on the wall."""
+        """Whether it counts elapsed time instead of local time."""
         match self.pattern:
             case Every():
                 return True

@@ -23,9 +23,9 @@ class HandlerPolicy:
     """What a handler declares about its failures.
 
     `ordering`: a failed head of a stream keeps its place until its retry (`strict`) or leaves the order
-    (`available`). `on_dead`: a stream goes on after the death of its head, or halts. `declared`: what the
-    handler's own exceptions mean. `after_death`: what a death leaves behind beside the dead letter. `recovery`: which
-    dead letters are redriven by themselves, by the reason of their last failure.
+    (`available`). `on_dead`: a stream continues after the death of its head, or halts. `declared`: what the
+    handler's own exceptions mean. `after_death`: what a death stores besides the dead letter. `recovery`: which
+    dead letters are redriven automatically, by the reason of their last failure.
     """
 
     retry: RetryPolicy = PROFILES["patient"]

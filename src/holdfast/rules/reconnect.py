@@ -1,11 +1,11 @@
 """When to connect again to a broker: at once, then after 0.1 s, and twice as long each time, up to half a minute.
 
-Each pause is shortened at random by up to a third (jitter), so that processes which lost their broker together do not
-reconnect together. So there are at most three attempts in a minute once the broker has been away for long, by all
-connections of a process to one broker together (`Attempts`).
+Each pause is shortened at random by up to a third (jitter), so that processes that lost their broker together do not
+reconnect together. All connections of a process to one broker share their attempts (`Attempts`), so once the broker has
+been away for long there are at most three attempts in a minute.
 
-A connection counts as a failure until something came through it, or until it has stood for half a minute. Else a broker
-that accepts connections and drops them would be tried again and again without a pause.
+A connection counts as a failure until something came through it, or until it has lasted half a minute. Otherwise a
+broker that accepts connections and drops them would be tried again and again without a pause.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 FIRST, LONGEST, SPREAD = 0.1, 30.0, 1 / 3
 LONG_AWAY = 10.0  # seconds of outage after which a backlog is expected, and handled slowly at first
 
-STEADY = LONGEST  # seconds after which a connection was none that failed, even if nothing came through it
+STEADY = LONGEST  # seconds after which a connection counts as good, even if nothing came through it
 
 
 def pause(failures: int, roll: float) -> float:
@@ -28,7 +28,7 @@ class Attempts:
     """The attempts of one process to reach one broker, whose connections take turns while it cannot be reached.
 
     Only failures to reach it count here. What concerns one connection alone (a missing exchange, a connection that is
-    accepted and dropped) makes that one wait.
+    accepted and dropped) delays only that one.
     """
 
     __slots__ = ("_failures", "_next_at", "_reached_at")
@@ -39,8 +39,8 @@ class Attempts:
     def may_try(self, now: float, try_at: float, failed_at: float | None) -> bool:
         """Whether a connection may be tried that would be tried at `try_at` if it were the only one.
 
-        `failed_at`: when it failed to reach the broker, if it did that last. If another one has reached it since, this
-        one need not wait longer.
+        `failed_at`: when it failed to reach the broker, if that was its last result. If another connection has reached
+        it since, this one need not wait longer.
         """
         is_reached = failed_at is not None and self._reached_at > failed_at
         return now >= self._next_at and (is_reached or now >= try_at)

@@ -55,7 +55,7 @@ class Due:
 
 
 def checked(recovery: Mapping[Any, Any]) -> dict[Reason, Recovery]:
-    """The declared policies, checked."""
+    """The declared policies, after a check."""
     made: dict[Reason, Recovery] = {}
     for reason, each in recovery.items():
         if not isinstance(reason, Reason) or not isinstance(each, Recovery):

@@ -4,8 +4,8 @@
     every(minutes=15)                                    weekly("MON,THU", "09:00", zone="Europe/Berlin")
     monthly(31, "09:00", zone="Asia/Tokyo")              yearly(user.born, "09:00", zone=user.zone, feb29="mar1")
 
-A rule that cannot work is refused at once, with the place. A rule holds the name of its zone and no zone data;
-`timeline.Timeline` brings the two together and answers when.
+A rule that cannot work is refused with the place of the mistake. A rule holds the name of its zone and no zone data;
+`timeline.Timeline` combines the two and computes the occurrences.
 
 Fixed times (`0 9 * * *`, daily to yearly) are local times: one that does not exist on a day, because the clock is set
 forward, runs once, at the end of the gap; one that occurs twice runs once, at the first. Elapsed rules (`every`, and
@@ -52,7 +52,7 @@ class RuleOptions(Bounds, total=False):
 
 
 def cron(expression: str, **options: Unpack[RuleOptions]) -> Rule:
-    """A cron expression of 5 fields, or of 6 with the seconds first: `rules.cron` says what may stand in them."""
+    """A cron expression of 5 fields, or of 6 with the seconds first: `rules.cron` says what they may contain."""
     return _rule(crontab.parse(expression), **options)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FIRST, LONGEST = 0.5, 60.0  # seconds
-WELL = 60.0  # seconds after which a worker counts as one that ran well
+WELL = 60.0  # a worker that ran for so many seconds ran well
 
 
 def pause_before_restart(before: float, ran: float) -> float:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 def leaving(since: Sequence[datetime], total: int, now: datetime, age_max: float, count_max: int) -> int:
     """How many of the oldest dead letters to archive. `since`: from when each has been kept, the oldest first.
 
-    `total` also counts those that may not be archived. While there are too many, those that may be archived are.
+    `total` also counts those that may not be archived. If there are too many, as many as possible are archived.
     """
     surplus = max(0, total - count_max)
     before = now - timedelta(seconds=age_max)

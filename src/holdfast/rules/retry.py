@@ -2,10 +2,10 @@
 
     delay = min(base * factor ** failures, cap) * (1 - jitter .. 1 + jitter)
 
-`failures` counts the failure just reported, so the first delay of `patient` is 30 s * 2 = 1 min. Jitter
-comes after the cap, as in seed 004: before it, half of all capped retries would fall on the cap
-itself and come back together. So no delay exceeds cap * (1 + jitter), nor does jitter ever make it zero.
-A Retry-After replaces the formula, bounded at an hour.
+`failures` counts the failure just reported, so the first delay of `patient` is 30 s * 2 = 1 min. Jitter is applied
+after the cap. Applied before it, half of all capped retries would be due at the cap itself and come back together (seed
+004). So no delay exceeds cap * (1 + jitter), and jitter never makes it zero. A Retry-After replaces the formula,
+bounded at an hour.
 
 | profile | delay | cap | starts |
 |---|---|---|---|
@@ -50,8 +50,8 @@ class RetryOptions(TypedDict, total=False):
 class RetryPolicy:
     """When to retry, and when to stop. Times are in seconds; `factor=1` is a constant delay.
 
-    `per_reason` gives some reasons a policy of their own; a reason named there is retried even if it
-    stands in `never`, the reasons for which a message dies at once.
+    `per_reason` gives some reasons a policy of their own; a reason named there is retried even if it is in `never`, the
+    reasons for which a message dies at once.
 
     >>> RetryPolicy(attempts_max=3, base=1, cap=60).delay(2, roll=0.5)
     4.0
@@ -97,7 +97,7 @@ class RetryPolicy:
     def delay(self, failures: int, roll: float, retry_after: float | None = None) -> float:
         """Seconds until the next try. `failures` includes the one just reported; `roll` is chance in 0..1.
 
-        A `retry_after` that asks for nothing (zero, a moment past) leaves the policy's own delay in place.
+        A `retry_after` that asks for nothing (zero, a time in the past) leaves the policy's own delay in place.
         """
         if retry_after is not None and retry_after > 0:
             return min(retry_after, RETRY_AFTER_MAX)

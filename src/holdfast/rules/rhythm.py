@@ -12,7 +12,7 @@ BUSY_TURNS = 20  # turns with work in a row after which publishers need not wake
 IDLE_POLL = 1.0  # seconds: the slowest polling while hints arrive, unless `poll_max` is slower
 IDLE_AFTER = 10.0  # seconds without work until then
 SLOWER = 1.5
-LOOKS_EVERY = 1.0  # seconds after which a worker looks for what falls due, whatever it knows
+LOOKS_EVERY = 1.0  # seconds after which a worker looks for due work, whatever it knows
 HELD_MIN = (
     0.02  # seconds: the first rest when what is due is held by somebody else; each next one is twice as long
 )
@@ -81,7 +81,7 @@ class Beat:
         return now >= self.at
 
     def wake(self) -> None:
-        """Somebody said that something changed: look at once. A step that fails is not tried earlier for that."""
+        """Something was changed: look at once. A step that fails is not tried earlier for that."""
         if not self.failed:
             self.at = float("-inf")
 

@@ -1,8 +1,8 @@
 """What a tick does about one schedule: which occurrences fire, which are left out and why, and what is next.
 
-However long nobody has ticked, the answer is computed without walking through what was missed, and it is bounded: at
-most `limit` occurrences fire at a time, the others stay due. What is left out is a range with its count and one reason,
-never silence. Keys only rise: `last_key` is that of the last occurrence that was fired or left out.
+However long there was no tick, the answer is computed without a loop over what was missed, and it is bounded: at most
+`limit` occurrences fire at a time, the others stay due. What is left out is recorded as a range with its count and one
+reason. Keys only rise: `last_key` is that of the last occurrence that was fired or left out.
 
     all      every missed occurrence, oldest first; of more than `cap` the newest
     latest   the newest one
@@ -64,7 +64,7 @@ SENTENCES = {
 
 
 class Last(Enum):
-    """What became of the message of the occurrence that fired last. Unrouted, parked and dead is ended, too."""
+    """The state of the message of the occurrence that fired last. Unrouted, parked and dead count as ended, too."""
 
     ENDED = "ended"
     WAITING = "waiting"  # no worker has begun it
@@ -73,7 +73,7 @@ class Last(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Misfire:
-    """What happens to occurrences that nobody fired in time. `cap=None`: all of them."""
+    """What happens to occurrences that were not fired in time. `cap=None`: no limit on their number."""
 
     policy: Policy
     cap: int | None = CAP
@@ -188,7 +188,7 @@ def decide(
 
 
 def leave_out(timeline: Timeline, next_key: str, last_key: str | None, until: datetime, why: Why) -> Tick:
-    """All that is due up to a moment is left out: after a pause, or because an operator skips the next one."""
+    """Leave out all that is due up to a moment: after a pause, or because an operator skips the next one."""
     first = _pending(timeline, next_key, last_key)
     newest = _newest_due(timeline, until)
     if first is None or newest is None or newest.at < first.at:
@@ -203,9 +203,9 @@ def changed(
 ) -> Occurrence | None:
     """What a schedule waits for when it is new, or when its rule, its zone or the zone's data has changed.
 
-    The first occurrence later than now. But what the old rule was waiting for is still owed, if the new one has an
-    occurrence with that key or a later one: whoever moves east on the morning of a birthday is greeted, late, and
-    whoever moves west is not greeted twice, because no key comes again.
+    The first occurrence later than now. But an occurrence that the old rule was waiting for is still due, if the new
+    rule has one with that key or a later one: someone who moves east on the morning of a birthday is greeted late, and
+    someone who moves west is not greeted twice, because no key comes again.
     """
     coming = timeline.next(now)
     if last_key is not None and coming is not None and coming.key <= last_key:
@@ -228,7 +228,7 @@ def _pending(timeline: Timeline, next_key: str, last_key: str | None) -> Occurre
 
 
 def _newest_due(timeline: Timeline, now: datetime) -> Occurrence | None:
-    """The last one that is due. Only one can have begun and not be due yet: jitter never reaches the next one."""
+    """The last one that is due. Only the last one that has begun can be not yet due: jitter never reaches the next."""
     found = timeline.previous(now + timedelta(microseconds=1))
     return timeline.previous(found.at) if found is not None and found.due > now else found
 
@@ -257,7 +257,7 @@ def _overlapping(
 
 @dataclass(slots=True)
 class _Due:
-    """The occurrences that are due, of which parts are cut off from the oldest on. `first` is None: none is left."""
+    """The occurrences that are due; the oldest parts are cut off step by step. `first` None: none is left."""
 
     timeline: Timeline
     first: Occurrence | None
@@ -276,7 +276,7 @@ class _Due:
         return left
 
     def cut(self, kept: Occurrence | None, why: Why) -> list[LeftOut]:
-        """Leaves out what is older than this one; None: everything."""
+        """Leave out what is older than this one; None: everything."""
         if self.first is None or (kept is not None and kept.at <= self.first.at):
             return []
         if kept is None:

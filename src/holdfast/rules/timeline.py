@@ -1,11 +1,11 @@
-"""When the occurrences of a rule are: next, previous, how many, and what each is called.
+"""The occurrences of a rule: the next, the previous, how many, and their keys.
 
-The occurrences of a rule are a set of moments. `next(after)` is later than `after`, always. Ranges are those of
-catching up: after one moment, up to and including another. Nothing walks through all occurrences or all days: fixed
-times are searched by the local clock's peak (see `zones`), elapsed ones within the stretches between clock changes.
+The occurrences of a rule are a set of moments. `next(after)` is always later than `after`. Ranges exclude their first
+moment and include their last. No search goes through all occurrences or all days: fixed times are searched by the
+local clock's peak (see `zones`), elapsed ones within the stretches between clock changes.
 
 Several local times that the clock leaves out in one gap are one occurrence, at the end of the gap. Its key is that of
-the last of them, so that the next key is greater than all.
+the last of them, so that keys keep rising.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Occurrence:
 def occurrence_id(incarnation: bytes, key: str) -> str:
     """The id of an occurrence's message: the same for a second tick, a backfill and a restored backup.
 
-    It is the UUID of version 5 of the two, as text. A tick makes hundreds of them, so no UUID object is made.
+    It is a UUID of version 5 of the two, as text. A tick makes hundreds of them, so no UUID object is made.
     """
     made = bytearray(sha1(incarnation + key.encode(), usedforsecurity=False).digest()[:16])
     made[6], made[8] = made[6] & 0x0F | 0x50, made[8] & 0x3F | 0x80
@@ -73,7 +73,7 @@ class Timeline:
         object.__setattr__(self, "_highest", END - 1 if end is None else seconds_of(end))
 
     def next(self, after: datetime) -> Occurrence | None:
-        """The first one later than a moment; None: there is none any more."""
+        """The first one later than a moment; None: there is no more."""
         return self._occurrence(self._next(seconds_of(after)))
 
     def previous(self, before: datetime) -> Occurrence | None:
@@ -115,7 +115,7 @@ class Timeline:
         return wall(self.zone.local(seconds_of(moment)))
 
     def meant(self, occurrence: Occurrence) -> tuple[datetime, ...]:
-        """The local times that this occurrence stands for: several, if the clock has left them out together."""
+        """The local times of this occurrence: several, if the clock has left them out together."""
         at = seconds_of(occurrence.at)
         if self._times is None or self._kind is KeyKind.INSTANT:
             return (wall(self.zone.local(at)),)
@@ -137,7 +137,7 @@ class Timeline:
         key, moment = key or self._key(at), moment_of(at)
         if not self.rule.jitter:
             return Occurrence(key, moment, moment)
-        # Never as late as the one behind: occurrences fall due in the order of their keys.
+        # Never as late as the next one: occurrences fall due in the order of their keys.
         span = self.rule.jitter if behind is None else min(self.rule.jitter, behind - at)
         drawn = int.from_bytes(blake2b(f"{self.identity} {key}".encode(), digest_size=8).digest(), "big")
         return Occurrence(key, moment, moment + timedelta(microseconds=drawn * span * 1_000_000 >> 64))

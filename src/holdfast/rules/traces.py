@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..model.text import visible
 
 BYTES_MAX = 8 * 1024  # of a stored traceback
-FRAMES_READ = 10_000  # an exception that is raised again and again collects more and more
+FRAMES_READ = 10_000  # an exception that is raised again and again collects more and more frames
 FRAMES_FIRST, FRAMES_LAST = 5, 20
 LINKS_MAX = 6  # exceptions of a chain
 MEMBERS_SHOWN, MEMBERS_READ = 5, 100  # of a group
@@ -37,7 +37,7 @@ class Frame(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The innermost frame of the user's code. Its name is part of a fingerprint, its line is not: lines move."""
+    """The innermost frame of the user's code. Its name is part of a fingerprint, its line is not: lines change."""
 
     name: str
     line: int
@@ -63,7 +63,7 @@ class Link(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One exception as text: its frames, each a line or two, and what it says."""
+    """One exception as text: its frames, each a line or two, and its text."""
 
     frames: Sequence[str]
     text: str
@@ -73,8 +73,8 @@ class Section(NamedTuple):
 def walk(error: BaseException, libraries: tuple[str, ...]) -> Walk:
     """The frames of `error` behind those of the engine that called the user's code.
 
-    The user's code is what does not lie in `libraries` (beginnings of paths) or in an installed package. If all of it
-    does, because the application itself is installed, it is the package of the outermost frame.
+    The user's code is what is not in `libraries` (beginnings of paths) or in an installed package. If all of it is,
+    because the application itself is installed, it is the package of the outermost frame.
     """
     first: list[Frame] = []
     last: deque[Frame] = deque(maxlen=FRAMES_LAST)
@@ -109,7 +109,7 @@ def walk(error: BaseException, libraries: tuple[str, ...]) -> Walk:
 
 
 def place_of(error: BaseException, libraries: tuple[str, ...]) -> Place | None:
-    """Where in the user's code `error` came from; for a group: where its members did, if that is one place."""
+    """Where in the user's code `error` came from; for a group: where its members came from, if that is one place."""
     if isinstance(error, BaseExceptionGroup):
         places = {walk(each, libraries).place for each in members(error)}
         if len({each and each.name for each in places}) == 1 and (only := places.pop()) is not None:
@@ -212,7 +212,7 @@ def _linked(error: BaseException, name: str) -> BaseException | None:
 
 @dataclass(slots=True)
 class Told:
-    """Which causes were logged with a whole traceback, and when: each once a minute. The oldest are forgotten."""
+    """Which causes were logged with a whole traceback, and when: each once a minute. The oldest are removed."""
 
     at: OrderedDict[str, float] = field(default_factory=OrderedDict)
 

@@ -24,7 +24,7 @@ TIMES_MAX = 6  # that are named one by one
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
-    """An occurrence, what the clock on the wall shows then, and what is to be said about it."""
+    """An occurrence, its local time, and a note about it."""
 
     occurrence: Occurrence
     local: datetime
@@ -45,7 +45,7 @@ def upcoming(timeline: Timeline, after: datetime, number: int) -> tuple[Upcoming
 
 
 def note(timeline: Timeline, occurrence: Occurrence) -> str | None:
-    """What the clock does to this occurrence, in a sentence; None: nothing.
+    """A sentence about a clock change at this occurrence; None: there is none.
 
     `02:30 does not exist on 29 March: the clock goes from 02:00 to 03:00, so it runs at 03:00`
     """

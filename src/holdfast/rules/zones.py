@@ -212,7 +212,8 @@ def _tail(name: str, text: str) -> list[tuple[int, int]]:
     summer = standard + 3600 if found["summer"] is None else -_clock(found["summer"])
     changes = []
     for year in range(FIRST_YEAR, LAST_YEAR + 1):
-        # Where one ends as the next begins (summer time all the year round), the beginning comes last and holds.
+        # If one ends when the next begins (summer time all year round), the beginning comes last and is the one that
+        # counts.
         changes.append((_moment(found["end"], year) - summer, 0, standard))
         changes.append((_moment(found["begin"], year) - standard, 1, summer))
     return [(at, offset) for at, _, offset in sorted(changes)]

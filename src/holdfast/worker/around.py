@@ -1,8 +1,8 @@
 """What happens around each call of a `def` handler, in the thread that calls it.
 
 Frameworks bind connections to threads, and a handler's threads live as long as their worker. A connection that the
-database has closed meanwhile would fail every message that uses it. Django closes old connections around each request;
-the same is done here around each call. For other frameworks an application has hooks: `@app.around_call`.
+database has closed in the meantime would fail every message that uses it. Django closes old connections around each
+request; the same is done here around each call. For other frameworks an application has hooks: `@app.around_call`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def called(function: Callable[[], Any], hooks: Sequence[Around]) -> Any:
 
 
 def close_old_connections() -> None:
-    """Close those of this thread's Django connections that are too old, failed, or closed by the database.
+    """Close this thread's Django connections that are too old, have failed, or were closed by the database.
 
-    Never one inside an atomic block: the block's owner ends that.
+    Never one inside an atomic block: the owner of the block ends that.
     """
     from django.conf import settings
     from django.db import connections

@@ -1,4 +1,4 @@
-"""When a worker comes and goes, which the store keeps, and the outage that it finds when it comes."""
+"""Registers a worker when it starts and removes it when it stops, and finds the outage that was open at its start."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ log = Log("holdfast.worker")
 
 
 class Attendance:
-    """One worker's presence. `quarantine`: it takes only suspects, so it neither ends an absence nor notices one."""
+    """One worker's presence. `quarantine`: it takes only suspects, so it neither ends an outage nor notices one."""
 
     def __init__(self, store: Store, settings: Settings, name: str, *, quarantine: bool) -> None:
         self._store, self._settings, self._name, self._quarantine = store, settings, name, quarantine
         self.outage: Outage | None = None  # that was open when it came
-        self.back_for: float | None = None  # seconds since somebody was back, when it came
+        self.back_for: float | None = None  # seconds from the end of the absence until it came
 
     @property
     def down(self) -> tuple[datetime, datetime] | None:
-        """Since when nobody had worked, and until when, if this worker knows of such a time."""
+        """Since when and until when no worker ran, if this worker knows of such a time."""
         each = self.outage
         if each is None or each.down_since is None or each.back_at is None:
             return None
@@ -46,7 +46,7 @@ class Attendance:
         return None if self._quarantine else absent(due, self._settings.outage_after, now, is_back=True)
 
     async def back(self, queues: Sequence[str], seconds: float) -> None:
-        """The database could not be used for so long, and nobody worked in that time either."""
+        """The database could not be used for so long, so no worker did any work in that time either."""
         if seconds < self._settings.outage_after or self._quarantine:
             return
         since = timedelta(seconds=seconds)
@@ -57,5 +57,5 @@ class Attendance:
             tell_began(found)
 
     async def leave(self, number: int) -> None:
-        """Remove the worker that holds nothing any more; until now it was there."""
+        """Remove the worker, which holds nothing any more; it was present until now."""
         await self._store.arun(outages.leave(number))

@@ -1,4 +1,4 @@
-"""Calls with many messages at once: one of each lane, in one call. What has failed before is called alone."""
+"""Calls with many messages at once: one of each lane, in one call. A message that has failed before is called alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class BatchCalls:
         self.calls, self.pacing, self.endings = calls, pacing, endings
 
     async def run(self, queue: str, consumer: BatchConsumer, lanes: list[Lane]) -> None:
-        """One message of each lane in one call, as long as there are any. What has failed before is called alone."""
+        """One message of each lane in one call, as long as there are any.
+
+        Those that have failed before are called alone.
+        """
         while lanes:
             started: list[tuple[Lane, Context, Any]] = []
             alone = next((lane for lane in lanes if lane.waiting and goes_alone(lane.waiting[0])), None)
@@ -125,7 +128,9 @@ class BatchCalls:
         left = (
             await self.endings.settled(lane, context.leased, context, ending) if context.completed else ending
         )
-        if is_shared and isinstance(left, delivery.Unreadable):  # what the handler itself could not read
+        if is_shared and isinstance(
+            left, delivery.Unreadable
+        ):  # a body that the handler itself could not read
             left = delivery.Raised(left.error, flags_of(context), 0.0)
         if is_shared and isinstance(left, delivery.Raised | delivery.TimedOut):
             left = delivery.BatchFailed(left)

@@ -1,4 +1,4 @@
-"""What a worker has begun, in memory that its supervisor can still read when the worker is dead.
+"""The messages that a worker has started, in memory that its supervisor can still read when the worker is dead.
 
 One slot for each message that was started and is not settled. The seq is written before the state, so a slot with a
 state is complete. The header says when the worker's loop last ran, and whether suspects wait.
@@ -21,7 +21,7 @@ RUNNING, ENDED, ENDED_FRAIL = 1, 2, 3
 
 
 class Begun(NamedTuple):
-    """What a worker left on its board. A worker that ended as it should has wiped it: number 0."""
+    """What a worker left on its board. A worker that ended normally has wiped it: number 0."""
 
     worker: int
     running: list[int]
@@ -50,7 +50,7 @@ class Board:
     # -- the worker writes
 
     def wipe(self) -> None:
-        """Empty the board: nothing is started, and no worker writes here."""
+        """Empty the board: nothing is started, and no worker writes to it."""
         self._memory[:] = bytes(len(self._memory))
         self._forget_slots()
 
@@ -59,7 +59,7 @@ class Board:
         STATE.pack_into(self._memory, 0, worker)
 
     def began(self, seq: int) -> None:
-        # What does not fit on the board is left out. It then counts as never started, which costs one start.
+        # Messages that do not fit on the board are left out. They count as never started, which costs one start.
         if self._free:
             slot = self._free.pop()
             self._slot_of[seq] = slot
@@ -77,7 +77,7 @@ class Board:
             self._free.append(slot)
 
     def turned(self, at: float) -> None:
-        """Note that the loop runs."""
+        """Record that the loop runs."""
         TURNED.pack_into(self._memory, 8, at)
 
     def suspects_wait(self, waiting: bool) -> None:

@@ -1,8 +1,8 @@
 """How handlers are called: async ones on the loop, `def` ones in threads, some with one message, some with many.
 
-A handler that never suspends is run without a task of its own. Its coroutine is stepped once inside a runner; if it
-suspends, that runner stays with it and another one takes the next lane. Each message has a context (contextvars) of
-its own in any case.
+A handler that never suspends runs without a task of its own. Its coroutine is stepped once inside a runner; if it
+suspends, that runner stays with it and another one takes the next lane. Each message has its own context (contextvars)
+in any case.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Calls:
         self.around = around
         self.consumers, self.by_call, self.pacing, self.endings = consumers, by_call, pacing, endings
         self.clock, self.changed, self.board, self.watch = clock, changed, board, watch
-        self.stuck: set[Lane] = set()  # whose threads have not come back in time
+        self.stuck: set[Lane] = set()  # lanes whose threads have not come back in time
         self.broken: BaseException | None = None  # an error of ours, not of a handler
         self._batches = BatchCalls(self, pacing, endings)
         self._runs = RunCalls(self, pacing, endings)
@@ -150,7 +150,7 @@ class Calls:
         self.changed.set()
 
     def _runner_stays(self) -> None:
-        """This runner waits for a handler: the other lanes get another."""
+        """This runner waits for a handler: another runner takes the other lanes."""
         if self._lanes:
             self.spawn(self._run())
 
@@ -163,7 +163,7 @@ class Calls:
         return leased
 
     async def _call(self, lane: Lane, leased: Leased, consumer: SingleConsumer) -> Ending | None:
-        """The handler's ending; None if it is over already: settled in the handler's transaction, or given up."""
+        """The handler's ending; None if that is decided already: settled in the handler's transaction, or given up."""
         context: Context | None = None
         if consumer.takes_context:
             context = Context(leased, lane, consumer.steps, self.endings.completions, lane.started_at)
@@ -193,7 +193,7 @@ class Calls:
     async def _stay(
         self, lane: Lane, consumer: Consumer, context: Context | None, suspended: Suspended
     ) -> Ending:
-        """Go on with a handler that has suspended."""
+        """Continue a handler that has suspended."""
         task = asyncio.current_task()
         assert task is not None
         self.task_of[lane] = task
@@ -208,7 +208,10 @@ class Calls:
             forget_cancellation(task)
 
     def _fell(self, lane: Lane, consumer: Consumer, context: Context | None, error: BaseException) -> Ending:
-        """What an async handler raised. SystemExit, too, is its failure and not the worker's end."""
+        """The ending for an exception of an async handler.
+
+        SystemExit, too, is its failure and does not end the worker.
+        """
         if isinstance(error, KeyboardInterrupt):
             raise error
         if isinstance(error, asyncio.CancelledError):
@@ -248,7 +251,8 @@ class Calls:
 
     def pool(self) -> ThreadPoolExecutor:
         if self._threads is None:
-            # One thread for each call that may run at once: a message that waited for a thread would count as started.
+            # One thread for each call that may run at once: otherwise a message that waits for a thread would count
+            # as started.
             consumers = {each.queue: each for each in self.consumers.values() if not each.is_async}.values()
             threads = sum(each.limits(each.queue).concurrency for each in consumers)
             self._threads = ThreadPoolExecutor(max(1, threads), thread_name_prefix="holdfast-handler")
@@ -264,11 +268,11 @@ class Calls:
             return
         together = [each for each, its in self.task_of.items() if its is task]
         if why in (Stop.LOST, Stop.CANCELLED) and any(each.stop is None for each in together):
-            return  # others run in the same call, and nothing is wrong with them
+            return  # other messages are in the same call, and nothing is wrong with them
         task.cancel()
 
     def out_of_time(self, lane: Lane) -> bool:
-        """Stop a handler whose time is over. True: it runs in a thread and cannot be stopped."""
+        """Stop a handler whose time is up. True: it runs in a thread and cannot be stopped."""
         self.stop(lane, Stop.TIMEOUT)
         if lane not in self.in_thread or lane.completing or lane.running is None:
             return False

@@ -1,4 +1,4 @@
-"""Drains of one worker: from when it finds something due until it finds nothing and has nothing in hand."""
+"""Drains of one worker: each from when it finds something due until it finds nothing and has nothing in hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = Log("holdfast.worker")
 
 
 class Drains:
-    """Counts what is handed in. `total` is what the worker has done since it began."""
+    """Counts what is handed in. `total`: what the worker has done since its start."""
 
     def __init__(self, endings: Endings, clock: Clock, watch: Watch | None, worker: str) -> None:
         self._endings, self._clock, self._watch, self._worker = endings, clock, watch, worker
@@ -25,7 +25,7 @@ class Drains:
         self._is_first, self._is_draining = True, False
 
     def exchanged(self, report: Report, batch: Batch, pacing: Pacing, ticking: Ticking) -> None:
-        """An exchange was made. Called often: nothing is counted message by message."""
+        """An exchange was made. This is called often, so it counts no single messages."""
         self._handed_in += len(report.settlements) - len(batch.lost)
         if batch.work:
             if not self._is_draining:
@@ -58,7 +58,7 @@ class Drains:
 
     @property
     def total(self) -> DrainSummary:
-        """Everything that this worker has done until now."""
+        """Everything that this worker has done so far."""
         processed, failed = self._counts()
         return DrainSummary(processed, failed, self._clock.monotonic() - self._first_at, True)
 

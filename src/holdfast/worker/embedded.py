@@ -1,7 +1,7 @@
 """A worker inside an application: started again when it ends, and asked for its health.
 
-`holdfast worker` has a parent process that does the same. Here nobody else is: a worker that ended for good would leave
-an application that takes requests and handles nothing.
+The supervisor of `holdfast worker` does the same for its processes. An application has none: if its worker ended for
+good, it would go on taking requests and handle no message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Health:
     state: State
     since: datetime
     restarts: int = 0  # how often it has ended and was started again
-    error: str | None = None  # of the last trouble, also when that is over
+    error: str | None = None  # the last trouble, kept when it is over
 
     @property
     def is_ready(self) -> bool:
@@ -69,7 +69,7 @@ class Running:
         return Health("working", trouble.over_at or self._since, self.restarts, error)
 
     def stop(self) -> None:
-        """Ask for nothing more; what runs may end within the grace."""
+        """Ask for nothing more; messages that run may end within the grace."""
         self._stopping.set()
         self.worker.stop()
 

@@ -1,4 +1,4 @@
-"""How an attempt ends: what is decided before it, what a result or an error means, and how it is handed in.
+"""How an attempt ends: decisions before it, the meaning of a result or an error, and how it is handed in.
 
 The rule itself is in `rules/delivery.py`. Around it texts are masked, copies sealed and logs written.
 """
@@ -82,7 +82,7 @@ class Endings:
         self.clock, self.time, self.board, self.watch = clock, time, board, watch
         self.traces, self.told = Traces(), Told()
         self.hear: Heard | None = None  # in tests of applications
-        # What ended: in its handler's transaction; without being done; as a failure.
+        # Called when a message ended: in its handler's transaction; without being done; as a failure.
         self.completed = self.others = self.failures = 0
         self.lateness = Lateness(time)
         self.is_telling = False  # whether each start and end is logged; asked before each round of calls
@@ -91,7 +91,7 @@ class Endings:
         ] = {}  # by the consumer's name: the smallest limit of attempts of any failure
 
     def before(self, lane: Lane, leased: Leased, consumer: Consumer) -> Ending | None:
-        """What is decided before any code of the user runs: poison, a deadline that has passed, a cancellation."""
+        """Decisions before any code of the user runs: poison, a deadline that has passed, a cancellation."""
         message = leased.message
         if is_doubtful(leased) and (ending := unfit(leased, _policy(consumer, leased))) is not None:
             if isinstance(ending, StartsSpent):
@@ -131,7 +131,7 @@ class Endings:
             case LeaseLost():
                 log.warning(
                     "lease.lost",
-                    "A handler of %(queue)s noticed that its lease is another worker's",
+                    "A handler of %(queue)s noticed that another worker has its lease now",
                     queue=lane.queue,
                 )
                 return Lost()
@@ -153,11 +153,11 @@ class Endings:
                 return Cancelled(flags, ran)
             case Stop.LAPSED | Stop.GRACE:
                 return Interrupted(flags, ran)
-            case None:  # not cancelled by this worker: something that the handler awaits was
+            case None:  # not cancelled by this worker: something that the handler awaits was cancelled
                 return Raised(error, flags, ran)
 
     async def settled(self, lane: Lane, leased: Leased, context: Context, ending: Ending) -> Ending | None:
-        """What is left to settle of a message that its handler has settled, if that was committed: nothing."""
+        """What is left to settle of a message that its handler has settled: nothing, if that was committed."""
         left = await self.completions.verify(context, ending)
         if left is None:
             if isinstance(ending, Raised):
@@ -180,7 +180,7 @@ class Endings:
     def end(
         self, lane: Lane, leased: Leased, ending: Ending, took: float | None = None, left: Left | None = None
     ) -> None:
-        """An attempt has ended. `left`: what its consumer leaves behind if the message died; see `EndsMore`."""
+        """An attempt has ended. `left`: what its consumer stores if the message died; see `EndsMore`."""
         if self.board is not None:
             self.note_end(leased)
         is_done = type(ending) is Returned
@@ -209,15 +209,15 @@ class Endings:
         self.pacing.end(lane, settlement, took)
 
     def note_end(self, leased: Leased) -> None:
-        """Its handler is not to blame for what happens to the process from now on."""
+        """From now on its handler is not to blame if the process dies."""
         if self.board is not None:
             frail = leased.attempt + 1 >= self._fewest_starts(leased.message.queue)
             self.board.ended(leased.message.seq, frail)
 
     def _shown(self, leased: Leased, ending: Ending) -> str | None:
-        """The traceback for logs and traces: texts of exceptions are masked, and so is what they quote of the message.
+        """The traceback for logs and traces: the texts of exceptions are masked, with all they quote of the message.
 
-        A call with many messages may quote any of them: there exceptions have only their types.
+        A call with many messages may quote any of them, so only the types of its exceptions are shown.
         """
         error, consumer = error_of(ending), self.consumers[leased.message.queue]
         if error is None or not consumer.policy.tracebacks:
@@ -272,7 +272,7 @@ class Endings:
 
 
 def with_left(settlement: Settlement | None, left: Left) -> Settlement | None:
-    """The settlement of a death with what the consumer leaves behind; any other as it is."""
+    """The settlement of a death with what the consumer stores besides; any other as it is."""
     if settlement is None or settlement.outcome is not Outcome.DEAD:
         return settlement
     return structs.replace(
@@ -284,12 +284,12 @@ def with_left(settlement: Settlement | None, left: Left) -> Settlement | None:
 
 
 def _policy(consumer: Consumer, leased: Leased) -> HandlerPolicy:
-    """The policy for this message: a call of an activity may have one of its own."""
+    """The policy for this message: a call of an activity may have its own."""
     return policy_of(consumer.policy, leased.message.headers)
 
 
 def _wish(value: Snooze | Dead, context: Context | None, ran: float) -> Ending:
-    """What a handler asks for its message."""
+    """What a handler sets for its message."""
     if isinstance(value, Snooze):
         return Snoozed(value.delay, flags_of(context), ran)
     return Died(value.why, flags_of(context), ran)
@@ -309,7 +309,7 @@ def concluded(
     now: datetime,
     roll: float,
 ) -> Settlement | None:
-    """What becomes of the message, ready to be stored. None: the lease is lost."""
+    """The settlement of the message, ready to be stored. None: the lease is lost."""
     if masking.functions:
         ending = masked(ending, masking, policy.error_chars)
     settlement = conclude(leased, ending, policy, now, roll)
@@ -360,7 +360,7 @@ def sealed(settlement: Settlement, keys: Keys) -> Settlement:
 
 
 def log_poison(leased: Leased, attempts_max: int) -> None:
-    """It was started as often as allowed; of an activity, whose it is."""
+    """Log that it was started as often as allowed; for an activity, with its instance."""
     kind = kind_of(leased.message.type, leased.message.headers)
     told: dict[str, Any] = {**named(leased), "attempts_max": attempts_max}
     what = "Message %(message_id)s of type %(type)s"

@@ -1,9 +1,10 @@
 """The worker's exchanges with the store: one at a time, also when the connection is lost.
 
-A database that does not answer, or refuses for a while, is waited for; `store/moments.py` says which errors pass. An
-answer that was lost leaves two questions: what of the report was stored, and what was handed out that this worker does
-not know of. Our leases in the store answer both (`_reconcile`). What the database refuses for good, say because of what
-a handler emitted, is found by halving and fails alone. A report that takes too long is halved too, without a failure.
+The worker waits for a database that does not answer, or refuses for a while; `store/moments.py` says which errors pass.
+An answer that was lost leaves two questions: what of the report was stored, and what was handed out that this worker
+does not know of. Our leases in the store answer both (`_reconcile`). If the database refuses something for good, for
+example what a handler emitted, it is found by halving and fails alone. A report that takes too long is halved as well,
+without a failure.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ PAUSE_MAX = 2.0
 CULPRIT_WAITS = 60.0  # seconds, for a message that cannot be settled at all
 CONFLICTS_MAX = 20  # serialization failures in a row that are tried again at once
 PORTION_MIN = 1 / 1024
-GROWS_AFTER = 20  # leases without a statement that took too long
-CHANGES_MAX = 3  # tries of a statement under which a migration changed the schema
+GROWS_AFTER = 20  # leases without a statement that took too long, after which exchanges grow again
+CHANGES_MAX = 3  # tries of a statement during which a migration changed the schema
 
 
 class Exchanges:
-    """Hands reports in and takes the answers, for one worker."""
+    """Hands in reports and receives the answers, for one worker."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Exchanges:
         trouble: Trouble,
     ) -> None:
         self.store, self.pacing, self.calls, self.endings, self.clock = store, pacing, calls, endings, clock
-        self.meet = meet  # queues of families that this worker has not known until now
+        self.meet = meet  # called with queues of families that this worker has not known until now
         self.landed = landed  # set while no exchange is on its way
         self.patient = patient  # whether there is still time to wait for the database
         self.trouble = trouble
@@ -94,7 +95,7 @@ class Exchanges:
         return batch
 
     def _grow(self) -> None:
-        """Make exchanges larger after a long time without trouble: a failed try costs a whole statement timeout."""
+        """Make exchanges larger after a long time without trouble: a try that fails costs a whole statement timeout."""
         if self.clock.monotonic() - self._slow_at < GROWS_AFTER * self.pacing.settings.lease:
             return
         self.portion = min(1.0, self.portion * 2)
@@ -102,7 +103,7 @@ class Exchanges:
             log.warning("exchange.whole", "Exchanges are made whole again")
 
     async def finish(self) -> None:
-        """Find out what became of an exchange that was broken off, and hand in what was not done of it."""
+        """Find out which part of an interrupted exchange was stored, and hand in the rest."""
         if self.unanswered is not None:
             report = replace(self.unanswered, want=[], looks=[], total=0)
             settlements, moves = await self._look(report.worker)
@@ -128,7 +129,7 @@ class Exchanges:
                 return await self.store.arun(engine.exchange(report))
             except Exception as error:
                 tries += 1
-                # Another message was being stored with the id of one that is emitted: the next try finds that message.
+                # Another message was being stored with the id of an emitted one: the next try finds that message.
                 is_taken = taken(error) is not None and tries <= CONFLICTS_MAX
                 match "again" if is_taken else moment_of(error):
                     case "again" if tries > CONFLICTS_MAX:
@@ -155,7 +156,7 @@ class Exchanges:
         self.portion = max(PORTION_MIN, self.portion / 2)
 
     async def _reconcile(self, report: Report, error: StoreUnavailable) -> Report:
-        """What is still leased was not settled and is handed in again; work that never arrived here is given back."""
+        """What is still leased was not settled and is handed in again; work that never arrived is given back."""
         while True:
             self.trouble.met("exchange", error)
             if not self.patient():
@@ -195,7 +196,7 @@ class Exchanges:
 
 
 class Refusal:
-    """An exchange that the database refused: handed in again in parts, until the culprit is alone."""
+    """An exchange that the database refused: handed in again in parts, until the message at fault is alone."""
 
     def __init__(self, exchanges: Exchanges, report: Report) -> None:
         self.exchanges, self.report = exchanges, report
@@ -236,7 +237,7 @@ class Refusal:
         await self._hand_in(lanes[len(lanes) // 2 :])
 
     async def _one_by_one(self, lane: Fence, refusal: Exception | None) -> None:
-        """The messages of one lane, each under the lease that the one before it leaves. The first refused one fails."""
+        """The messages of one lane, each under the lease that the one before leaves. The first refused one fails."""
         fence, members = lane, self.lanes[lane]
         if len(members) > 1 and any(each.delta is not None for each in members):
             await self._give_back(lane, members, refusal)
@@ -257,7 +258,7 @@ class Refusal:
                 fence = (rest[0].leased.message.seq, rest[0].leased.epoch)
 
     async def _give_back(self, lane: Fence, members: list[Settlement], refusal: Exception | None) -> None:
-        """A run that is a unit, the turn of an orchestration: all of it comes again, each message alone."""
+        """A run that is a unit, the turn of an orchestration: all of it comes again, each message in its own call."""
         assert refusal is not None
         if isinstance(refusal, StoreTooSlow):
             raise refusal
@@ -271,7 +272,7 @@ class Refusal:
             await self._once(stamped(lane, waits), [])
 
     async def _failed(self, settlement: Settlement, ending: Ending) -> Settlement:
-        """The settlement of a failure; a death with what its consumer leaves behind."""
+        """The settlement of a failure; for a death, with what its consumer stores besides."""
         leased, endings = settlement.leased, self.exchanges.endings
         consumer = endings.consumers[leased.message.queue]
         more = await consumer.left(leased, ending) if ends_more(consumer) else None
@@ -305,7 +306,7 @@ class Refusal:
             return True
         again = [self._concluded(each, delivery.Interrupted(each.flags, each.ran)) for each in rest]
         if await self._refused(stamped(fence, [failed, *again]), []) is not None:
-            # Its failure cannot be stored either: it waits, and the other messages of this worker go on.
+            # Its failure cannot be stored either: it waits, and the other messages of this worker are settled.
             waits = give_back(member.leased, CULPRIT_WAITS)
             await self._once(stamped(fence, [waits, *again]), [])
         return False

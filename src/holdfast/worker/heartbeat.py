@@ -61,7 +61,9 @@ class Heartbeat(threading.Thread):
             lost, cancelled = self.store.run(engine.renew(self.worker, fences, self.lease))
             if said:
                 self.store.run(engine.progress({fence: text() for fence, text in said.items()}))
-        except StoreUnavailable as error:  # the worker stops what lapses; the next beat tries again
+        except (
+            StoreUnavailable
+        ) as error:  # the worker stops handlers whose leases expire; the next beat tries again
             self.progress.put_back(said)
             self.trouble.met("heartbeat", error)
             return False

@@ -19,9 +19,9 @@ NEVER_RAW = -(1 << 62)
 
 
 class Lateness:
-    """`before_raw`: what was due before it, in microseconds since 2000, is logged when it begins.
+    """`before_raw`: messages that were due before it, in microseconds since 2000, are logged when they begin.
 
-    It is moved with every exchange, so that for a message on time there is one comparison and no clock is read.
+    It moves with every exchange, so a message that is on time costs one comparison and no read of a clock.
     """
 
     __slots__ = ("_time", "attendance", "before_raw", "warn")
@@ -33,7 +33,7 @@ class Lateness:
         self.attendance: Attendance | None = None
 
     def follow(self, attendance: Attendance, warn: float) -> None:
-        """Log what is later than so many seconds."""
+        """Log messages that are later than so many seconds."""
         self.attendance, self.warn = attendance, warn
 
     def heard(self, now: datetime) -> None:
@@ -42,7 +42,7 @@ class Lateness:
             self.before_raw = micros(now) - MOVED_RAW - int(self.warn * 1_000_000)
 
     def tell(self, leased: Leased) -> None:
-        """Log a message that begins late. Only its first start: after that its handler, or a failure, put it off."""
+        """Log a message that begins late. Only its first start: later ones were put off by its handler or a failure."""
         message = leased.message
         if leased.attempt > 1 or leased.epoch > message.refunds + 1:
             return

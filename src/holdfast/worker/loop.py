@@ -1,8 +1,8 @@
 """The worker's loop: exchange, run what came, exchange.
 
-One asyncio loop does everything but two things: the heartbeat has a thread and a connection of its own, so that code
-that blocks the loop does not lose its leases; `def` handlers run in threads. What to ask for and hand in is decided
-by `rules.pacing`, how an attempt ends by `rules.delivery`; this module only carries it out.
+One asyncio loop does everything but two things: the heartbeat has its own thread and connection, so that code that
+blocks the loop does not lose its leases; `def` handlers run in threads. `rules.pacing` decides what to ask for and hand
+in, `rules.delivery` how an attempt ends; this module only carries it out.
 """
 
 from __future__ import annotations
@@ -116,16 +116,16 @@ class Worker:
         self._exchanges = Exchanges(
             store, self.pacing, self.calls, endings, clock, self.serving.meet, landed, self._is_patient, self.trouble
         )  # fmt: skip
-        self._due = asyncio.Event()  # something was set to a time that the tick does not know of
+        self._due = asyncio.Event()  # something was set to a time that the tick does not know
         self.ticking = Ticking({} if quarantine else steps or {}, clock, self.pacing.asking.look_anew)
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
         self._is_hinted = False
-        self._has_looked = False  # for what falls due, in this turn, which may be the last
+        self._has_looked = False  # whether this turn, which may be the last, has looked for what falls due
         self._asked_at = float("-inf")
         self._alone_at = float("-inf")
         self._had_suspect = False
         self._stop_at: float | None = None
-        self._spent: tuple[Report, Batch] | None = None  # freed while the next exchange is on its way
+        self._spent: tuple[Report, Batch] | None = None  # freed while the next exchange is in flight
 
     # -- life
 
@@ -143,7 +143,7 @@ class Worker:
         try:
             if (
                 self.until_idle
-            ):  # else messages that wait only for a consumer's first connection would be left
+            ):  # otherwise messages that wait only for a consumer's first connection would be left
                 for each in self._attended:
                     await each.tried.wait()
             await self._turn_until_over()
@@ -167,7 +167,7 @@ class Worker:
         queues = self.serving.names
         while True:
             try:
-                # Before it draws its own number: after a switch-over or a restore sequences may be behind.
+                # Before it draws its own number: after a switch-over or a restore, sequences may be behind.
                 tell_mended(await self.store.arun(sequences.mend(raised, quick=True)))
                 self.number = await self.attendance.arrive(queues)
                 await self.gate.begin(self.number, queues, self.attendance.back_for)
@@ -204,7 +204,7 @@ class Worker:
             await self.store.arun(engine.announce_stop(self.number))
 
     async def _leave_in_haste(self) -> None:
-        """Cancelled from outside, or after an error: hand in the results, once, and give the rest back."""
+        """Cancelled from outside, or after an error: hand in the results once, and give the rest back."""
         self._stop_at = now = self.clock.monotonic()
         self.pacing.stop()
         self.calls.stop_all()
@@ -227,7 +227,7 @@ class Worker:
             if not turns.done():
                 log.error(
                     "worker.cut_off",
-                    "Stopped before everything had ended or been handed in: leases are left to lapse",
+                    "Stopped before everything had ended or been handed in: the remaining leases will expire",
                     worker=self.name,
                 )
         finally:
@@ -259,7 +259,7 @@ class Worker:
             except StoreUnavailable:
                 log.error(
                     "worker.cut_off",
-                    "Stopped while the database did not answer: leases are left to lapse",
+                    "Stopped while the database did not answer: the remaining leases will expire",
                     worker=self.name,
                 )
                 return
@@ -288,7 +288,7 @@ class Worker:
         return report.suspects or (self._asked_all(report, batch) and not batch.suspects)
 
     def _asked_all(self, report: Report, batch: Batch) -> bool:
-        """Whether no claimable message can have been missed: every queue was asked, or may not begin anything."""
+        """Whether no claimable message can have been missed: every queue was asked, or may not begin anything now."""
         now, asked = self.clock.monotonic(), {want.queue for want in report.want}
         if not all(want.after is None for want in report.want):
             return False
@@ -311,7 +311,7 @@ class Worker:
             and not report.want
             and not report.looks
             and told is None
-            and not last  # a step of the tick did something in the last turn: is there still nothing?
+            and not last  # a step of the tick did something in the last turn: check again for work
             and now - self._asked_at < ASKS_EVERY
         ):
             return None
@@ -339,7 +339,7 @@ class Worker:
         return batch
 
     def _meanwhile(self) -> None:
-        """While an exchange is on its way: begin what has arrived, and free what was handed in before.
+        """While an exchange is in flight: begin what has arrived, and free what was handed in before.
 
         An error here is a bug of the engine, and ends this worker.
         """
@@ -354,18 +354,17 @@ class Worker:
     async def _rest(self, report: Report, batch: Batch, now: float) -> None:
         if batch.work:
             self._rhythm.work_came(now)
-            # A few start at once. Many start while the next exchange is on its way: it takes as long as they do.
+            # A few start at once. If there are many, they start while the next exchange is in flight, which takes as
+            # long.
             if len(batch.work) < FEW:
                 await asyncio.sleep(0)
             return
-        if (
-            self._is_hinted
-        ):  # somebody has committed something, and it was no work: perhaps a time that is near
+        if self._is_hinted:  # something was committed that is no work: perhaps it is due soon
             self._is_hinted = False
             self.ticking.wake()
             return
         if report.settlements:
-            # Take the results of handlers that ended meanwhile.
+            # Take the results of handlers that have ended in the meantime.
             await asyncio.sleep(0)
         if self.pacing.has_results:
             return
@@ -373,18 +372,18 @@ class Worker:
         seconds = min(self._rhythm.rest(now, self.pacing.idle, due_in), self._ticks_in)
         if report.want or report.looks:
             self._is_hinted = await self.store.wait(seconds, self._changed) or self._is_hinted
-        else:  # no free capacity: only an ending handler matters
+        else:  # no free capacity: only the end of a handler matters
             await until(self._changed, seconds)
 
     # -- suspects, in a worker inside an application
 
     def _may_claim(self, now: float) -> bool:
-        """There is no quarantine child here: at most once a lease this worker drains, and takes suspects one by one."""
+        """No quarantine process runs here: at most once a lease this worker drains, then takes suspects one by one."""
         if not self.embedded or self.quarantine:
             return True
         if self.pacing.quarantine:
             if self.pacing.idle and self._asked_at >= self._alone_at:
-                # It has ended. Take the next one, if there was one and this has not taken long yet.
+                # It has ended. Take the next one, if there was one and the time spent is still short.
                 more = self._had_suspect and now - self._alone_at < ALONE_SHARE * self.settings.lease
                 self.pacing.quarantine = more and not self.pacing.stopping
             return True
@@ -400,7 +399,7 @@ class Worker:
 
     def _tell_renewed(self, *news: Any) -> None:
         loop = self.completions.loop
-        with suppress(RuntimeError):  # the loop may have ended meanwhile
+        with suppress(RuntimeError):  # the loop may have ended in the meantime
             assert loop is not None
             loop.call_soon_threadsafe(self._renewed, *news)
 
@@ -429,7 +428,7 @@ class Worker:
         return beside
 
     async def _watch(self) -> float:
-        """Check timeouts, our own lapsed leases, and the end of the grace."""
+        """Check timeouts, expired leases of our own, and the end of the grace."""
         now = self.clock.monotonic()
         if self.board is not None:
             self.board.turned(now)
@@ -451,13 +450,13 @@ class Worker:
         return 0.0
 
     async def _look_for_lapses(self) -> float:
-        """Recover lapsed leases of any worker: their messages become suspects."""
+        """End expired leases of any worker: their messages become suspects."""
         begun, served = self.clock.monotonic(), self.serving
         count = await self.store.arun(engine.recover())
         if count:
             log.warning(
                 "leases.recovered",
-                "%(count)d leases had lapsed: their messages are handed out again, alone",
+                "%(count)d leases had expired: their messages are handed out again, alone",
                 count=count,
             )
         self.suspects = await self.store.arun(engine.suspects_wait(served.own, list(served.families)))
@@ -470,7 +469,7 @@ class Worker:
         return 50 * (self.clock.monotonic() - begun)
 
     async def _keep_house(self) -> float:
-        """While there is more to clean, go on after each rest and do not wait for the next minute."""
+        """While there is more to clean, continue after each rest and do not wait for the next minute."""
         assert self.housekeeping is not None
         rest = await asyncio.to_thread(self.housekeeping)
         while rest.more:

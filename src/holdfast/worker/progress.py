@@ -1,4 +1,4 @@
-"""What activities have said of how far they are, until the next heartbeat stores it with the leases."""
+"""The progress that activities have reported, until the next heartbeat stores it with the leases."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from ..rules.lanes import Fence
 
-Text = Callable[[], str]  # made when it is stored: an activity may say more than anybody reads
+Text = Callable[[], str]  # made when it is stored: an activity may report more often than anybody reads
 
 
 class ProgressNotes:
-    """The newest of each lease. Handlers in threads write it, the heartbeat takes it."""
+    """The newest report of each lease. Handlers in threads write it, the heartbeat takes it."""
 
     def __init__(self) -> None:
         self._notes: dict[Fence, Text] = {}
@@ -29,6 +29,6 @@ class ProgressNotes:
         return taken
 
     def put_back(self, taken: dict[Fence, Text]) -> None:
-        """They could not be stored. What was said since is newer."""
+        """They could not be stored. Newer reports win."""
         with self._lock:
             self._notes = taken | self._notes

@@ -1,7 +1,7 @@
-"""What an exception may quote of its message: masked in the tracebacks of logs and traces, which hold no payload.
+"""What an exception may quote of its message, masked in the tracebacks of logs and traces, which hold no payload.
 
 The engine knows the message that a handler was called with, so it can look for its values: texts and numbers of the
-body and of the headers. Names of fields are not masked, nor is what has less than a few characters.
+body and of the headers. Names of fields and very short values are not masked.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..rules.redact import MASK, VALUE_MIN, Masking
 
 BYTES_MAX = 64 * 1024  # of a body that is searched
 VALUES_MAX = 1000
-WHOLE_CHARS = 64  # of a longer value its beginning is looked for, and the rest of the line is masked with it
+WHOLE_CHARS = 64  # of a longer value its beginning is searched, and the rest of the line is masked with it
 
 
 def masking_for(message: Message, masking: Masking, keys: Keys | None) -> Masking | None:
-    """The application's masking, and what the message holds. None: that cannot be said, so show no texts at all."""
+    """The application's masking, and the values of the message. None: they are not known, so no texts may be shown."""
     if len(message.body) > BYTES_MAX:
         return None
     try:
@@ -43,7 +43,7 @@ def masking_for(message: Message, masking: Masking, keys: Keys | None) -> Maskin
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A value as it stands in a text: as it is, as Python shows it, as JSON has it."""
+    """A value as it may occur in a text: as it is, as Python shows it, as JSON has it."""
     yield value
     if not value.isascii() or not value.isprintable() or "'" in value or '"' in value or "\\" in value:
         yield repr(value)[1:-1]
@@ -64,7 +64,7 @@ def _without(text: str, values: list[str]) -> str:
 
 
 def _values(held: Any) -> Iterator[str]:
-    """Texts and numbers, at any depth; also inside a text that is JSON itself, such as the letter that a hook gets."""
+    """Texts and numbers, at any depth; also inside a text that is JSON itself, such as the letter for a hook."""
     waiting = [held]
     while waiting:
         match waiting.pop():

@@ -1,8 +1,8 @@
-"""Calls with whole runs: of each lane the head and what is behind it, in one call, with a result for each message.
+"""Calls with whole runs: the head of each lane and the messages behind it, in one call, with a result for each.
 
-One message of each lane in a call would make a stream wait for a broker's answer at each of its messages. So a
-consumer of this kind (`RunConsumer`) gets all of a run at once. Of its results those up to the first failure of a run
-are settled; the rest of that run goes back unchanged, whatever its results. It comes again, in its order.
+With one message of each lane in a call, a stream would wait for a broker's answer at each of its messages. So a
+consumer of this kind (`RunConsumer`) gets all of a run at once. The results of a run up to its first failure are
+settled; the rest of that run goes back unchanged, whatever its results. It comes again, in order.
 """
 
 from __future__ import annotations
@@ -137,13 +137,13 @@ class RunCalls:
             if place == 0:
                 ending, more = await self._more(consumer, leased, ending)
                 self.endings.end(lane, leased, ending, left=more)
-            return run[:place]  # the others have their turn in the next call
+            return run[:place]  # the others are in the next call
         return run
 
     # -- calling
 
     async def _call(self, queue: str, consumer: RunConsumer, runs: list[Run]) -> set[Lane]:
-        """Returns the lanes that go on by themselves."""
+        """Make the call; returns the lanes that continue by themselves."""
         task = asyncio.current_task()
         assert task is not None
         self.calls.task_of.update((lane, task) for lane, _ in runs)
@@ -186,7 +186,7 @@ class RunCalls:
         return going
 
     async def _later(self, queue: str, consumer: RunConsumer, run: Run, later: Later, begun: float) -> None:
-        """A run that goes on beside its call. Its lane then takes what comes next, as any other."""
+        """A run that continues beside its call. Its lane then takes what comes next, like any other."""
         lane, messages = run
         task = asyncio.current_task()
         assert task is not None
@@ -222,13 +222,15 @@ class RunCalls:
             return [(each, None) for each in endings]
         try:
             return [await self._more(consumer, *each) for each in zip(run, endings, strict=True)]
-        except asyncio.CancelledError:  # it is stopped at this moment: it comes again, and counts as it did
+        except (
+            asyncio.CancelledError
+        ):  # it is stopped at this moment: it comes again, and its count does not change
             return [(delivery.Unsent("Stopped: its end was not stored.", 0.0), None) for _ in run]
 
     async def _more(
         self, consumer: RunConsumer, leased: Leased, ending: Ending
     ) -> tuple[Ending, Left | None]:
-        """What a death leaves behind beside the dead letter. Where that cannot be found out now, it comes again."""
+        """What a death stores besides the dead letter. If that cannot be found out now, the message comes again."""
         if isinstance(ending, delivery.Returned) or not ends_more(consumer):
             return ending, None
         try:
@@ -236,10 +238,10 @@ class RunCalls:
         except Exception as error:
             if not isinstance(
                 error, StoreUnavailable
-            ):  # it must not go round for ever: a dead letter, and no more
+            ):  # it must not come again for ever: it becomes a dead letter, without more
                 log.error(
                     "death.incomplete",
-                    "Message %(message_id)s of %(queue)s dies, and what else that ends cannot be told: %(error)s",
+                    "Message %(message_id)s of %(queue)s dies, and what else must end with it is not known: %(error)s",
                     **named(leased), error=type(error).__name__,
                 )  # fmt: skip
                 return ending, None
@@ -248,7 +250,7 @@ class RunCalls:
             ), None
 
     def _failed(self, consumer: RunConsumer, runs: list[Run], error: BaseException) -> list[list[Ending]]:
-        """The call itself failed or was stopped: what became of its messages is not known."""
+        """The call itself failed or was stopped: the outcome for its messages is not known."""
         is_shared, answers = sum(len(run) for _, run in runs) > 1, []
         for lane, run in runs:
             ending: Ending

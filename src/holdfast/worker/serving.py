@@ -19,7 +19,7 @@ from ..rules.pacing import Pacing
 
 @dataclass(frozen=True, slots=True)
 class ByCall:
-    """The consumers by queue and by how they are called; each queue is in one of the three."""
+    """The consumers by queue and by the way they are called; each queue is in one of the three."""
 
     singles: dict[str, SingleConsumer] = field(default_factory=dict)
     batches: dict[str, BatchConsumer] = field(default_factory=dict)

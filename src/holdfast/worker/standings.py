@@ -1,6 +1,6 @@
-"""Tells operators how a worker's connections to brokers stand: at once when one breaks or opens, else now and then.
+"""Reports to operators how a worker's connections to brokers are: at once when one breaks or opens, else every 10 s.
 
-It writes at most once a second, and every ten seconds when nothing changes. If it fails it is tried again: nothing of
+It writes at most once a second, and every ten seconds when nothing changes. If that fails it tries again: nothing of
 the engine depends on it.
 """
 
@@ -30,13 +30,13 @@ class Companion(Protocol):
 
 @runtime_checkable
 class Watched(Protocol):
-    """What tells a watch about its broker."""
+    """A consumer that reports to a watch about its broker."""
 
     watch: Watch | None
 
 
 def watched(things: Iterable[object], watch: Watch | None) -> None:
-    """From now on they tell this watch what they send and receive."""
+    """From now on they report to this watch what they send and receive."""
     for each in things:
         if isinstance(each, Watched):
             each.watch = watch
@@ -45,13 +45,13 @@ def watched(things: Iterable[object], watch: Watch | None) -> None:
 def telling(
     store: Store, clock: Clock, number: int, things: Iterable[object]
 ) -> list[Coroutine[Any, Any, None]]:
-    """What tells about those of them that are connections; nothing, if none is."""
+    """A reporter for those of them that are connections; none, if there is none."""
     connections = [each for each in things if isinstance(each, Connection)]
     return [Standings(store, clock, connections).run(number)] if connections else []
 
 
 class Standings:
-    """How the connections of one worker stand, as it was last told."""
+    """The connections of one worker, as last reported."""
 
     def __init__(self, store: Store, clock: Clock, connections: Sequence[Connection]) -> None:
         self._store, self._clock, self._connections = store, clock, connections
@@ -59,10 +59,10 @@ class Standings:
         self._is_met = False
 
     async def run(self, number: int) -> None:
-        """Tell until cancelled; then the worker's rows are removed."""
+        """Report until cancelled; then the worker's rows are removed."""
         try:
             while True:
-                with suppress(Exception):  # whatever it is, work goes on, and it is told again soon
+                with suppress(Exception):  # whatever it is, work continues, and the next report comes soon
                     await self.tell(number)
                 await asyncio.sleep(LOOKS_EVERY)
         finally:
@@ -71,7 +71,7 @@ class Standings:
                     await self._store.arun(endpoints.leave(number))
 
     async def tell(self, number: int) -> None:
-        """What has changed since it was last told, or was told long ago."""
+        """What has changed since the last report, or was reported long ago."""
         if not self._is_met:
             await self._store.arun(endpoints.meet([each.endpoint for each in self._connections]))
             self._is_met = True

@@ -15,7 +15,7 @@ from ..model.work import Leased
 
 
 class Suspended:
-    """A coroutine that has been stepped once already and has yielded `yielded`; awaiting it goes on."""
+    """A coroutine that has been stepped once already and has yielded `yielded`; awaiting it continues it."""
 
     __slots__ = ("coroutine", "variables", "yielded")
 
@@ -45,7 +45,7 @@ def forget_cancellation(task: asyncio.Task[Any]) -> None:
 
 
 def first_step(consumer: SingleConsumer, leased: Leased, context: Context | None) -> tuple[Any, Any]:
-    """The coroutine and what it waits for; or None and what it returned."""
+    """The coroutine and what it waits for; or None and its result."""
     coroutine = consumer.call(leased, context)
     try:
         return coroutine, coroutine.send(None)
@@ -57,6 +57,6 @@ def answered(value: Any) -> Any:
     if iscoroutine(value):
         value.close()
         raise UsageError(
-            "The handler is a def and returned a coroutine: nothing of it was run. Make it async def."
+            "The handler is a def and returned a coroutine: none of it has run. Make it async def."
         )
     return value

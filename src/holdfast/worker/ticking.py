@@ -1,9 +1,9 @@
 """What falls due by the clock: the steps that any worker runs as part of its turn, when their time has come.
 
-A step looks what is due, does a bounded part of it in one commit and says when the next thing falls due. There is no
-leader and no second loop: each worker remembers when each step has something to do, and looks once a second anyway.
-Steps block, so they run in a thread of their own and the loop goes on: handlers, heartbeats, results that come in.
-A step that fails is logged and rests; the others run.
+A step looks for what is due, does a bounded part of it in one commit and returns when the next thing falls due. There
+is no leader and no second loop: each worker remembers when each step has something to do, and looks once a second
+anyway. Steps block, so they run in a thread of their own while the loop continues with handlers, heartbeats and
+results. A step that fails is logged and rests; the others run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Ticking:
         self, steps: Mapping[str, Step], clock: Clock, brought: Callable[[Iterable[str]], None]
     ) -> None:
         self.steps, self.clock = steps, clock
-        self.brought = brought  # told which queues got messages that became claimable in the past
+        self.brought = brought  # called with the queues that got messages which became claimable in the past
         self._beats = {name: Beat() for name in steps}
         self._thread: ThreadPoolExecutor | None = None
 
@@ -80,7 +80,7 @@ class Ticking:
         now = self.clock.monotonic()
         if isinstance(answer, Exception):
             beat.broke(now)
-            # While the database is away, the exchange that follows says so, and waits for it.
+            # While the database is away, the exchange that follows reports it and waits.
             if not isinstance(answer, StoreUnavailable) or isinstance(answer, StoreTooSlow):
                 log.error(
                     "tick.failed",
@@ -95,7 +95,7 @@ class Ticking:
             self.brought(answer.queues)
 
     def close(self) -> None:
-        """Let a step that runs end by itself."""
+        """Wait for a step that is running."""
         if self._thread is not None:
             self._thread.shutdown(wait=False)
 

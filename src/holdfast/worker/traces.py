@@ -1,8 +1,8 @@
 """Tracebacks as text, for the message, the log and traces: frames with their source lines, texts masked, 8 KiB at most.
 
-Many failures have the same cause. So the frames of a traceback are made into text once and remembered; what is done
-for each failure is to walk them and look that text up. The masked text of the outermost exception exists already. Those
-of chained exceptions are cut before they are masked.
+Many failures have the same cause. So the frames of a traceback are made into text once and remembered; for each failure
+only the frames are walked and that text is looked up. The masked text of the outermost exception exists already. The
+texts of chained exceptions are cut before they are masked.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def place_of(ending: Ending) -> Place | None:
 
 
 class Traces:
-    """Makes texts of tracebacks, and remembers those of frames that come again."""
+    """Makes the texts of tracebacks, and remembers those of frames that come again."""
 
     def __init__(self) -> None:
         self._known: dict[Walk, list[str]] = {}

@@ -4,7 +4,7 @@ A message that follows others in a run is covered by the lease of the run's head
 lane is settled in the same transaction, and the lease moves on to the message behind it.
 
 Whether the user's own transaction was committed is known only to the user. So when the handler has ended, the store
-is asked for the lease: if it moved on or is gone, it was committed; if it is unchanged, it was rolled back.
+is asked for the lease: if it moved on or is gone, the transaction was committed; if unchanged, it was rolled back.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LOOK_AGAIN = (
 
 
 class RolledBack(HoldfastError):
-    """The message was completed in a transaction that was then rolled back, and the handler did not say why."""
+    """The message was completed in a transaction that was then rolled back, and the handler raised no error."""
 
 
 @dataclass(slots=True)
@@ -58,12 +58,12 @@ class Note:
     """What the worker keeps on a context whose message its handler completes."""
 
     completion: Completion
-    committed: bool = False  # else it is not known
+    committed: bool = False  # otherwise it is not known
     lost: bool = False  # there was no lease under which it could be settled
 
 
 class Completions:
-    """The settling that a handler reaches through its context, for one worker."""
+    """Settling by a handler through its context, for one worker."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Completions:
                 "ctx.complete(...) blocks: in an async handler write `await ctx.acomplete(...)` with an async "
                 "connection or session, or make it a def handler."
             )
-        # SQLite has one writer, which may be the user's open transaction: then no exchange on its way can finish.
+        # SQLite has one writer, which may be the user's open transaction: then no exchange in flight can finish.
         note = self._open_from_anywhere(ctx, wait=not self.store.has_one_writer)
         try:
             handle.run(self.store.bound(self._plan(ctx, note)), verb="complete")
@@ -137,7 +137,7 @@ class Completions:
                     run(self._plan(ctx, note))
                     settled = True
             except BaseException as error:
-                if not settled:  # else it may have been committed, and only the answer was lost
+                if not settled:  # otherwise it may have been committed, and only the answer was lost
                     self._call(self._undo, ctx, note)
                 self._raise(ctx, note, error, settled)
             note.committed = True
@@ -165,7 +165,7 @@ class Completions:
     def _raise(self, ctx: Context, note: Note, error: BaseException, settled: bool) -> Never:
         """The error that leaves the block. A user's error is never hidden by one of ours."""
         if isinstance(error, CommitRefused) and (own := error.during) is not None:
-            error.__context__ = None  # our error is now the note of theirs
+            error.__context__ = None  # our error is now a note on theirs
             own.add_note(f"While it was handled: {error}")
             raise own
         lane = _lane(ctx)
@@ -180,7 +180,7 @@ class Completions:
 
     @contextmanager
     def _waiting(self, ctx: Context) -> Iterator[None]:
-        """The handler's time does not run while it waits for others to end their transactions."""
+        """The handler's time limit does not run while it waits for others to end their transactions."""
         lane = _lane(ctx)
         lane.waits_since = since = self.clock.monotonic()
         try:
@@ -195,7 +195,7 @@ class Completions:
     async def _open(self, ctx: Context, *, wait: bool) -> Note:
         lane = _lane(ctx)
         while wait and lane.handed and not lane.lost:
-            # An exchange on its way settles the messages before this one: their lease moves when it is done.
+            # An exchange in flight settles the messages before this one: their lease moves when it is done.
             await self.landed.wait()
         return self._open_now(ctx)
 
@@ -231,7 +231,7 @@ class Completions:
         if self._on_loop():
             function(*arguments)
         elif self.loop is not None:
-            # The thread goes on only when that is done: its next steps depend on it.
+            # The thread continues only when that is done: its next steps depend on it.
             self._result(_as_coroutine(function, *arguments))
 
     # -- settling

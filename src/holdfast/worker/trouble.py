@@ -31,7 +31,7 @@ class Trouble:
         self._lock = threading.Lock()
 
     def met(self, who: str, error: Exception) -> None:
-        """Somebody waits for the database."""
+        """A part of the worker waits for the database."""
         with self._lock:
             self.error = str(error)
             self._waiting.add(who)
@@ -46,7 +46,7 @@ class Trouble:
         )
 
     def over(self, who: str) -> None:
-        """A statement succeeded. The outage is over when that is true for all who waited."""
+        """A statement succeeded. The outage is over when that is true for all parts that waited."""
         if not self._waiting:  # nearly always
             return
         with self._lock:
@@ -65,13 +65,13 @@ class Trouble:
         )
 
     def waited(self) -> float:
-        """For how many seconds the database could not be used, the longest since this was asked."""
+        """For how many seconds the database could not be used, at the longest, since this was last asked."""
         with self._lock:
             waited, self._waited = self._waited, 0.0
         return waited
 
     def untold(self) -> tuple[str, int] | None:
-        """What is not stored for operators yet: the last outage that is over, and how many timeouts there were."""
+        """What is not stored for operators yet: the last outage that is over, and the number of timeouts."""
         if self._story is None and not self.timeouts:
             return None
         with self._lock:
@@ -88,8 +88,8 @@ def tell_mended(mended: Mended) -> None:
     if mended.raised:
         log.warning(
             "sequences.raised",
-            "Sequences were behind what is stored, as after a switch-over or a restore, and were raised: %(names)s. In "
-            "%(streams)d streams new messages stood before older ones and were put behind them",
+            "Sequences were behind the stored numbers, as after a switch-over or a restore, and were raised: %(names)s."
+            " In %(streams)d streams new messages were placed before older ones and have been put behind them",
             names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
             streams=len(mended.streams),
         )

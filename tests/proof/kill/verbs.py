@@ -46,7 +46,7 @@ from holdfast.store.plans import (
     dead_queries,
     endpoints,
     engine,
-    instance_orders,
+    instance_commands,
     instances,
     keys,
     moving,
@@ -61,7 +61,7 @@ from holdfast.store.plans import (
 from holdfast.store.plans import dead as dead_letters
 from holdfast.store.plans import requests as asked_for
 from holdfast.store.plans.audit import Entry
-from holdfast.store.plans.instance_orders import Adoption, Rewind
+from holdfast.store.plans.instance_commands import Adoption, Rewind
 from holdfast.store.recognise import recognise
 from holdfast.store.statement import Alone, Bound, Plan, Runnable, Statement, bound
 from tests.proof.contents import PEN, Contents
@@ -546,12 +546,12 @@ def verbs() -> dict[str, Verb]:
         "instance_begin": lambda h: h.run(
             instances.begin(h.new("new1", queue="q", stream="i"), '{"customer":"17"}')
         ),
-        "instance_suspend": lambda h: h.run(instance_orders.suspend("f", "why")),
-        "instance_resume": lambda h: h.run(instance_orders.resume("k", "q")),
+        "instance_suspend": lambda h: h.run(instance_commands.suspend("f", "why")),
+        "instance_resume": lambda h: h.run(instance_commands.resume("k", "q")),
         "instance_terminate": lambda h: h.run(
-            instance_orders.terminate("f", "q", (0, 0), "{}", "why", [h.contents.ids["u1"]])
+            instance_commands.terminate("f", "q", (0, 0), "{}", "why", [h.contents.ids["u1"]])
         ),
-        "instance_rewind": lambda h: h.run(instance_orders.rewind(rewound(h))),
+        "instance_rewind": lambda h: h.run(instance_commands.rewind(rewound(h))),
         "instance_reopen": lambda h: h.run(instances.reopen("q", "h", h.contents.ids["h1"])),
         "dead_halt": lambda h: h.exchange(dead(h.leased("a1"), on_dead="halt")),
         "give_back": lambda h: h.exchange(given_back(h.leased("a1"))),
