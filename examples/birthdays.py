@@ -106,7 +106,7 @@ def main() -> None:
 
         (outage,) = app.operations.outages.list()
         print(
-            f"Outage {outage.number}: nobody worked since {outage.down_since:%d %B %H:%M} UTC, {outage.handled} "
+            f"Outage {outage.number}: no worker ran since {outage.down_since:%d %B %H:%M} UTC, {outage.handled} "
             f"greetings were late, by {outage.late_mean / 3600:.1f} hours on average and "
             f"{outage.late_max / 3600:.1f} at most."
         )

@@ -1,4 +1,4 @@
-"""Holdfast, the facade: what an application holds in its hands, and the place where everything is wired.
+"""Holdfast, the facade: the object that an application uses, and the place where everything is wired.
 
 Its methods are in facade/, by what they are for: declares.py, publishes.py, works.py.
 """
@@ -67,12 +67,12 @@ class Holdfast(Declares, Asks, Recurs, Works):
         require_on: bool = False,
         **settings: Unpack[SettingsOptions],
     ) -> None:
-        """Settings are in docs/settings.md. `redact`: what else is masked in the errors that are stored.
+        """Settings are in docs/settings.md. `redact`: more patterns to mask in stored errors.
 
-        `metrics`: workers in this process count, for `metrics_text()`; `holdfast worker --metrics` needs no such word.
+        `metrics`: workers in this process count, for `metrics_text()`; `holdfast worker --metrics` does not need it.
         `keys`: bodies are sealed with the first of them when they are stored (docs/security.md); else HOLDFAST_KEYS.
-        `recovery`: which dead letters come back by themselves, for handlers that say nothing else about a reason.
-        `require_on`: a publish without `on=` is refused, so that none is forgotten (docs/publishing.md).
+        `recovery`: which dead letters are redriven automatically, for handlers that declare nothing for a reason.
+        `require_on`: a publish without `on=` is refused, so that it cannot be forgotten (docs/publishing.md).
         `otel`: spans and numbers for OpenTelemetry (docs/telemetry.md); else HOLDFAST_OTEL=1.
         """
         self.recovery = checked(recovery or {})
@@ -120,7 +120,7 @@ class Holdfast(Declares, Asks, Recurs, Works):
         """The application that a file describes: database, settings, brokers, destinations, inboxes (docs/settings.md).
 
         It is `path`, or the nearest holdfast.toml or pyproject.toml with `[tool.holdfast]`, from here upwards. What is
-        given here wins over what stands there.
+        given here wins over the file.
         """
         told = configured.find(path)
         if told is None:
@@ -167,7 +167,7 @@ class Holdfast(Declares, Asks, Recurs, Works):
         )  # fmt: skip
 
     def metrics(self, sheets: Sequence[Sheet] = ()) -> list[Sample]:
-        """What workers have counted on these sheets and inside this process, and what the database says."""
+        """The counts of workers on these sheets and inside this process, and the numbers read from the database."""
         from .operations.gauges import Gauges
 
         if self._gauges is None:
@@ -176,7 +176,10 @@ class Holdfast(Declares, Asks, Recurs, Works):
         return [*summed([*sheets, *ours]), *self._gauges.read()]
 
     def metrics_text(self, sheets: Sequence[Sheet] = ()) -> str:
-        """The metrics of docs/telemetry.md as Prometheus reads them. What the database says may be some seconds old."""
+        """The metrics of docs/telemetry.md as Prometheus reads them.
+
+        Numbers from the database may be some seconds old.
+        """
         return exposition.text(self.metrics(sheets))
 
     @contextmanager
@@ -187,15 +190,15 @@ class Holdfast(Declares, Asks, Recurs, Works):
 
         `with app.testing() as t: ...; t.drain(); t.advance(minutes=5)`. The database is a new SQLite file; on
         PostgreSQL, with `url=`, a new schema that is dropped at the end. A type or queue that no handler of this
-        application has is refused, unless `elsewhere` names it (or a prefix, `billing.*`). `at`: what the clock shows
-        at first, an aware datetime or a text, "2026-03-28 12:00 Europe/Berlin".
+        application has is refused, unless `elsewhere` names it (or a prefix, `billing.*`). `at`: the clock's first
+        time, an aware datetime or a text, "2026-03-28 12:00 Europe/Berlin".
         """
         with testing(self, url, elsewhere, at) as drained:
             yield drained
 
     @contextmanager
     def moved(self, url: str, clock: Clock) -> Iterator[None]:
-        """Work on another database, by another clock, while the block lasts."""
+        """Work on another database, with another clock, inside the block."""
         before = self.store, self.clock, self.url, self.schema
         (self.url, self.schema), self.clock = names.database_url(url), clock
         self.store = open_store(self.url, self.settings, clock, self.schema)

@@ -1,9 +1,9 @@
-"""A worker written by hand (`app.process_work_batch`): what it needs besides the exchange itself.
+"""A worker written by hand (`app.process_work_batch`): its needs besides the exchange itself.
 
 It is often the only kind of worker that a database has, so this module does what our own worker does besides its loop.
-Leases that lapsed are ended, at most once a second. A message whose last worker vanished is handed out alone: in
-a batch of its own, while this process holds nothing else, and while it is held nothing else is handed out. What was
-started as often as its policy allows becomes a dead letter before the user's code sees it.
+Expired leases are ended, at most once a second. A message whose last worker vanished is handed out alone: in
+a batch of its own, while this process holds nothing else, and until it ends nothing else is handed out. A message that
+was started as often as its policy allows becomes a dead letter before the user's code sees it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .worker.trouble import tell_mended
 
 log = Log("holdfast.worker")
 
-RECOVERS_EVERY = 1.0  # seconds between two looks for leases that lapsed, at least
+RECOVERS_EVERY = 1.0  # seconds between two searches for expired leases, at least
 Lease = tuple[int, int]
 
 
@@ -49,7 +49,7 @@ class Reported(Exception):
 
 
 class ByHand:
-    """The worker of one process: the leases it holds, and whether one of them is a suspect's."""
+    """The worker of one process: the leases it holds, and whether one of them is that of a suspect."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ByHand:
         self.traces = Traces()
         self.number: int | None = None  # the worker's number; it has one after it has asked for work
         self._lock, self._ticks = threading.Lock(), threading.Lock()
-        self._held: dict[Lease, float] = {}  # leases and when they lapse; monotonic
+        self._held: dict[Lease, float] = {}  # leases and when they expire; monotonic
         self._asking = 0  # exchanges in flight that may bring ordinary work
         self._alone: Lease | bool = (
             False  # the lease of the suspect that is held, or True while one is asked for
@@ -186,7 +186,7 @@ class ByHand:
         return batch or self._exchange(replace(report, want=(), total=0))
 
     def _tick(self) -> None:
-        """Do what falls due by the clock. Of several threads one does it, and the others go on."""
+        """Do what falls due by the clock. Of several threads one does it, and the others continue."""
         if not self._ticks.acquire(blocking=False):
             return
         try:
@@ -198,7 +198,7 @@ class ByHand:
             self._ticks.release()
 
     def _look(self, want: Sequence[Want]) -> None:
-        """End leases that lapsed, and find out whether a suspect waits."""
+        """End expired leases, and find out whether a suspect waits."""
         now = self.clock.monotonic()
         if now - self._looked_at < RECOVERS_EVERY:
             return
@@ -207,7 +207,7 @@ class ByHand:
         if count:
             log.warning(
                 "leases.recovered",
-                "%(count)d leases had lapsed: their messages are handed out again, alone",
+                "%(count)d leases had expired: their messages are handed out again, alone",
                 count=count,
             )
         self._suspects = self.store.run(engine.suspects_wait(queues))
@@ -276,7 +276,7 @@ class ByHand:
             self.store.run(engine.exchange(last))
         except (
             Exception
-        ) as error:  # the rest of the batch is more important; these leases lapse and are checked again
+        ) as error:  # the rest of the batch is more important; these leases expire and are checked again
             for message in (each.leased.message for each in spent):
                 log.error(
                     "settlement.refused",
@@ -293,7 +293,7 @@ class ByHand:
             return list(work), []
         fit: list[Leased] = []
         spent: list[Settlement] = []
-        closed: set[int] = set()  # runs of which nothing more is handed out
+        closed: set[int] = set()  # runs of which no more is handed out
         for each in work:
             if each.run in closed:
                 continue
@@ -308,7 +308,7 @@ class ByHand:
 
 
 def _opened(pen: Pen, what: str, text: str) -> str:
-    """A row of a journal; as it is stored if the keys here do not open it: the work is handed out already."""
+    """A row of a journal; as it is stored if the keys here do not open it, because the work is handed out already."""
     try:
         return pen.open(what, text)
     except BodySealed:

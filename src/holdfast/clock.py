@@ -74,24 +74,24 @@ class MovableClock:
 
 
 class DatabaseTime:
-    """An estimate of the database's time: what it said last, and the time that has passed here since."""
+    """An estimate of the database's time: its last answer, and the time that has passed here since."""
 
     __slots__ = ("_clock", "_heard")
 
     def __init__(self, clock: Monotonic) -> None:
         self._clock = clock
-        self._heard: tuple[datetime, float] | None = None  # what it said, and when that was by our own clock
+        self._heard: tuple[datetime, float] | None = None  # its answer, and when that was by our own clock
 
     @property
     def is_known(self) -> bool:
         return self._heard is not None
 
     def hear(self, instant: datetime, at: float) -> None:
-        """The database said this, at this moment of our own clock."""
+        """The database's time was this, at this moment of our own clock."""
         self._heard = (instant, at)
 
     def at(self, moment: float) -> datetime:
-        """The database's time at a moment of our own clock. It must have been heard once."""
+        """The database's time at a moment of our own clock. An answer must have come before."""
         assert self._heard is not None
         instant, heard_at = self._heard
         return instant + timedelta(seconds=moment - heard_at)

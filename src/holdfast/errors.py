@@ -9,8 +9,8 @@ HoldfastError
 │   ├── InstanceExists       an orchestration's instance with this id was started before
 │   └── InvalidSettings      a URL, policy or setting that cannot work
 ├── NotMigrated              the database has no tables of ours, or those of another version; a migration was refused
-├── StoreUnavailable         the database did not answer, or refuses at this moment; the call may be repeated
-│   └── StoreTooSlow         a statement took longer than it may; less at a time may do
+├── StoreUnavailable         the database did not answer, or refuses for the moment; the call may be repeated
+│   └── StoreTooSlow         a statement took longer than allowed; a smaller one may succeed
 ├── BodySealed               a stored body is encrypted, and the keys here do not open it
 ├── LeaseLost                another worker holds the message now; roll back what you did
 ├── VersionConflict          the event stream is not at the version you expected
@@ -18,7 +18,7 @@ HoldfastError
 ├── Refused                  an operator's command that would break a guarantee, with the reason
 ├── NotFound                 no such message, queue or stream
 ├── NotEnded                 an orchestration's instance has not ended within the time that was given; a TimeoutError
-├── ArchiveFailed            an archive cannot be written or read, or is not whole; nothing was deleted
+├── ArchiveFailed            an archive cannot be written or read, or is incomplete; nothing was deleted
 ├── CircuitOpen              a breaker refused the call; nothing was called
 ├── CallFailed               a call of an orchestration failed; in holdfast.orchestrations, like those below
 │   ├── ActivityFailed       an activity failed for good
@@ -74,9 +74,9 @@ class WrongHandle(UsageError):
 
 
 class CommitRefused(UsageError):
-    """Inside ctx.transaction() only the engine commits; nothing of the block is stored.
+    """Inside ctx.transaction() only the engine commits; nothing in the block is stored.
 
-    `during` is your exception that was being handled at that moment: it is the one that leaves the block.
+    `during` is your exception that was being handled at that moment; it is the one that leaves the block.
     """
 
     def __init__(self, message: str | None = None, during: BaseException | None = None) -> None:
@@ -99,13 +99,13 @@ class NotPermitted(HoldfastError):
 
 
 class StoreUnavailable(HoldfastError):
-    """The database did not answer, or refuses what was asked at this moment."""
+    """The database did not answer, or refuses the request for the moment."""
 
     retryable = True
 
 
 class StoreTooSlow(StoreUnavailable):
-    """The database gave a statement up because it took too long. Nothing of it was done."""
+    """The database ended a statement because it took too long. None of it was done."""
 
 
 class BodySealed(HoldfastError):
@@ -136,7 +136,7 @@ class VersionConflict(HoldfastError):
 class IdTaken(HoldfastError):
     """Another message has the id that was given, in the same queue; nothing of this call was stored.
 
-    `state` says what the other one is: pending, scheduled, unrouted or dead; `number` tells messages with one id apart.
+    `state` is that of the other one: pending, scheduled, unrouted or dead; `number` tells messages with one id apart.
     """
 
     category = "application"
@@ -179,11 +179,11 @@ class NotFound(HoldfastError):
 
 
 class NotEnded(HoldfastError, TimeoutError):
-    """An instance of an orchestration has not ended within the time that was given. It goes on; ask again."""
+    """An instance of an orchestration has not ended within the time that was given. It continues; ask again."""
 
 
 class ArchiveFailed(HoldfastError):
-    """An archive cannot be written or read, or is not whole. Nothing was deleted."""
+    """An archive cannot be written or read, or is incomplete. Nothing was deleted."""
 
     retryable = True
 
@@ -203,7 +203,7 @@ class CircuitOpen(HoldfastError):
 
 
 class PoisonedTurn(msgspec.Struct, frozen=True, tag="orchestration"):
-    """What kind of message was poison: the turn of an orchestration."""
+    """The kind of a poison message: the turn of an orchestration."""
 
     instance: str
     execution_id: int
@@ -213,7 +213,7 @@ class PoisonedTurn(msgspec.Struct, frozen=True, tag="orchestration"):
 
 
 class PoisonedActivity(msgspec.Struct, frozen=True, tag="activity"):
-    """What kind of message was poison: a call of an activity."""
+    """The kind of a poison message: a call of an activity."""
 
     instance: str
     execution_id: int
@@ -225,10 +225,10 @@ class PoisonedActivity(msgspec.Struct, frozen=True, tag="activity"):
 
 
 class PoisonError(HoldfastError):
-    """A message that was handed out too often without ever ending well.
+    """A message that was handed out too often without ever being handled.
 
-    The text names ids and counts only; `message` carries the full serialized message for
-    those who must look into it. `message_type` is the type of a plain message.
+    The text has ids and counts only; `message` has the full serialized message for people who
+    must look into it. `message_type` is the type of a plain message.
     """
 
     category = "poison"

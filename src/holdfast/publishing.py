@@ -1,6 +1,6 @@
 """Publishing: messages are checked, encoded and stored, in the caller's transaction or in one of their own.
 
-Before the first of them the subscriptions of the application's handlers are stored, so that what it publishes finds
+Before the first message the subscriptions of the application's handlers are stored, so that its messages find
 them. On SQLite, where the caller may hold the only write lock, tables and subscriptions are made on its connection.
 """
 
@@ -123,7 +123,10 @@ class Publishing:
     # -- what is probably a mistake
 
     def refuse_without_on(self, what: str, verb: str) -> None:
-        """A publish in a transaction of its own, where `on=` may have been forgotten. `verb` is what was called."""
+        """A publish in a transaction of its own, where `on=` may have been forgotten.
+
+        `verb` is the method that was called.
+        """
         if self.require_on:
             raise UsageError(
                 f"Nothing was stored: {what} was published without on=, and {self.who} has require_on=True. "
@@ -136,13 +139,13 @@ class Publishing:
             log.warning(
                 "publish.outside_transaction",
                 "%(type)s was published without on= inside an atomic block of Django on the same database: the message "
-                "stays when the block is rolled back. Write %(verb)s(..., on=django.db.connection). Told once.",
+                "stays when the block is rolled back. Write %(verb)s(..., on=django.db.connection). Reported once.",
                 type=what,
                 verb=verb,
             )
 
     def _unknown_queues(self, drafts: list[NewMessage]) -> set[str]:
-        """Queues that were named and that are not known here, each told once."""
+        """Queues that were named and that are not known here; each is reported once."""
         return {
             each.queue
             for each in drafts
@@ -211,7 +214,7 @@ class Publishing:
                 f"{elsewhere}, where no worker would find the message. Connect to the same file."
             )
         count = len(self.handlers)
-        # Made in the caller's transaction, they may be rolled back with it: what counts is what is committed.
+        # Made in the caller's transaction, they may be rolled back with it: only committed ones count.
         if not self.is_subscribed and store.is_prepared(
             self.handlers.subscriptions(), self.handlers.unordered(), self.handlers.renamed
         ):
@@ -238,7 +241,7 @@ class Publishing:
         self.subscribe()
 
     def forget_subscriptions(self) -> None:
-        """A handler was declared anew: what it subscribes to is stored before the next publish."""
+        """A handler was declared again: its subscriptions are stored before the next publish."""
         self._stored = None
 
     @property

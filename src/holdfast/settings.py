@@ -102,7 +102,7 @@ class Settings:
     alert_late: float = 10  # more messages than this begin, or wait, later than `late`
     late: float = 300.0
     warn_late: float = 3600.0  # a message that begins later than this is logged as a warning
-    outage_after: float = 60.0  # that nobody works while something is due
+    outage_after: float = 60.0  # without a worker while something is due
     alert_silent: float = 120.0  # since any worker was seen
     alert_scheduler: float = 300.0  # since anything due was last looked for
     alert_breaker: float = 1  # a breaker that is not closed; each is reported separately

@@ -100,7 +100,7 @@ def test_birthdays_arrive_once_after_a_day_without_workers(tmp_path: Path) -> No
         "Ada", "Yukihiro", "Grace", "Radia", "Anita", "Linus",
     ]  # fmt: skip
     assert lines[-3:] == [
-        "Outage 1: nobody worked since 14 March 09:00 UTC, 5 greetings were late, by 13.8 hours on average and "
+        "Outage 1: no worker ran since 14 March 09:00 UTC, 5 greetings were late, by 13.8 hours on average and "
         "25.0 at most.",
         "The receiver was called 7 times and has 6 greetings.",
         "Ada is greeted again on 2028-03-14.",

@@ -1,7 +1,7 @@
 """Where dead letters are archived: a folder, or an object store (S3 and similar, through obstore).
 
-An archive knows files by name and nothing about their content. An existing file is never overwritten: names are derived
-from the content (operations/files.py), so a file with the same name holds the same.
+An archive knows only the names of files. An existing file is never overwritten: names are derived from the content
+(operations/files.py), so a file with the same name has the same content.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..errors import ArchiveFailed, NotFound, UsageError
 
 CHUNK = 1024 * 1024
 NAMES_MAX = 100_000
-# An archive that does not answer must not delay housekeeping or a worker that stops. (A request has 30 s; options
-# for that would override those of the environment, such as AWS_ALLOW_HTTP.)
+# An archive that does not answer must not delay housekeeping or a worker that stops. (A request has 30 s; setting that
+# here would override options from the environment, such as AWS_ALLOW_HTTP.)
 RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 
 
@@ -73,7 +73,7 @@ class FolderArchive:
                 raise
             folder = os.open(self._folder, os.O_RDONLY)
             try:
-                os.fsync(folder)  # the name must be on the disk too before anything is deleted
+                os.fsync(folder)  # the name must be on the disk too before dead letters are deleted
             finally:
                 os.close(folder)
 
@@ -90,7 +90,7 @@ class FolderArchive:
 
 
 class ObjectArchive:
-    """Objects under a prefix. Credentials come from the environment, as the provider's own tools take them."""
+    """Objects under a prefix. Credentials come from the environment, as for the provider's own tools."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -132,7 +132,7 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 @contextmanager
 def scratch() -> Iterator[BinaryIO]:
-    """A temporary file without a name. ArchiveFailed where there is no room for it."""
+    """A temporary file without a name. ArchiveFailed if there is no room for it."""
     made = False
     try:
         with tempfile.TemporaryFile() as file:

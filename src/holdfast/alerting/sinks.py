@@ -27,7 +27,7 @@ Listener = Callable[[Alert], None] | Callable[[Alert], Awaitable[None]]
 
 
 class Sink(Protocol):
-    """A receiver of alerts. Its name records which sinks have an alert already, so it is the same in all processes."""
+    """A receiver of alerts. Its name records which alerts it has received, so it is the same in all processes."""
 
     @property
     def name(self) -> str: ...
@@ -35,7 +35,7 @@ class Sink(Protocol):
 
 
 class NotTaken(HoldfastError):
-    """A webhook did not take an alert; it is sent again."""
+    """A webhook did not accept an alert; it is sent again."""
 
     retryable = True
 
@@ -54,7 +54,7 @@ class LogSink:
             "threshold": alert.threshold,
             "text": alert.text,
         }
-        # Both at one level: a log that shows the beginning must also show the end.
+        # one level for both: a log that shows the beginning must also show the end
         if alert.what == "raised":
             log.warning("alert.raised", "%(text)s", **fields)
         else:
@@ -152,7 +152,7 @@ def _checked(url: str) -> SplitResult:
 
 
 def _name(parts: SplitResult) -> str:
-    """The host, and a digest to tell its URLs apart. The name is stored and shown, and a path may hold a secret."""
+    """The host, and a digest to distinguish its URLs. The name is stored and shown, and a path may be a secret."""
     rest = parts._replace(scheme="", netloc="").geturl()
     digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
     return f"webhook {parts.scheme}://{parts.netloc.rpartition('@')[2].lower()} ({digest})"

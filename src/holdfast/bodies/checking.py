@@ -1,4 +1,4 @@
-"""Looks at a body before it is written: what would not come back unchanged is refused, with its place and a remedy.
+"""Checks a body before it is written: what would not come back unchanged is refused, with its place and a remedy.
 
 msgspec writes such values without an error: NaN as null, bytes as base64, a key 1 beside a key "1". So each
 body is checked first (3 us for 200 bytes; reading it back and comparing took as long, 2026-11).
@@ -42,7 +42,7 @@ class Flaw(Exception):
 
 
 def look(value: Any, room: int, typed: bool) -> None:
-    """Raise Flaw if msgspec would write something other than this value, or nothing at all."""
+    """Raise Flaw if msgspec would write something else than this value, or nothing at all."""
     kind = type(value)
     if kind not in EASY:
         LOOKERS.get(kind, look_closer)(value, room, typed)
@@ -219,7 +219,7 @@ def dump_model(model: Any) -> Any:
     # Pydantic's own error is a ValueError.
     except (TypeError, ValueError, msgspec.DecodeError) as error:
         why = f"is a {type(model).__name__} that pydantic cannot write ({type(error).__name__})"
-        raise Flaw(why, "Look at what model_dump_json() says.") from None
+        raise Flaw(why, "Call model_dump_json() to see the error.") from None
 
 
 def within(steps: list[object], flaw: Flaw) -> Flaw:

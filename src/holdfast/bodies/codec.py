@@ -81,7 +81,7 @@ def encode(body: Any, limits: Settings) -> str:
 
 
 def encode_raw(text: str | bytes, limits: Settings) -> str:
-    """Text that is JSON already, unchanged, if it is a valid body."""
+    """Text that is already JSON, unchanged, if it is a valid body."""
     try:
         data = text.encode() if isinstance(text, str) else text
         text = data.decode()
@@ -102,7 +102,8 @@ def encode_raw(text: str | bytes, limits: Settings) -> str:
         raise too_deep().refusal() from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise InvalidMessage(f"The body cannot be stored: {unread(error)}. Send JSON (RFC 8259).") from None
-    # Each key has a colon. If there are as many as different keys, no key is there twice, and no text has a colon.
+    # Each key has a colon. If there are as many colons as different keys, no key is there twice and no text has a
+    # colon.
     keys = count_keys(tree)
     if data.count(b":") != keys and STRING.sub("", text).count(":") != keys:
         raise InvalidMessage(
@@ -145,7 +146,7 @@ def encode_headers(headers: Mapping[str, Header] | None, limits: Settings) -> st
 
 
 def checked_headers(headers: dict[str, Header], limits: Settings) -> str | None:
-    """Headers as JSON text whose names and values were looked at one by one."""
+    """Headers as JSON text; each name and value is checked."""
     if not headers:
         return None
     data = WRITER.encode(headers)

@@ -107,7 +107,7 @@ WINDOW_MAX = 10 * 366 * 86_400.0
 
 
 def deduped(given: str | Dedupe) -> tuple[str, int | None]:
-    """A dedupe key as it is stored, and for how many seconds after the end; None: as long as the settings say."""
+    """A dedupe key as it is stored, and for how many seconds after the end; None: the time of the settings."""
     if not isinstance(given, Dedupe):
         return names.dedupe_key(given), None
     return names.stored_key(given.key, given.scope), window(given.window)

@@ -97,7 +97,7 @@ class Keys:
                 nonce, sealed, _bound(envelope.key, id, type)
             )
             return opened.decode()
-        except Exception:  # InvalidTag has no text, and the others (too short, not base64) mean the same
+        except Exception:  # InvalidTag has no text, and other errors (too short, not base64) mean the same
             raise BodySealed(
                 f"The body of message {id} does not open with key {envelope.key!r}: another key has that name here, "
                 "or the stored text was changed or belongs to another message."

@@ -15,7 +15,7 @@ from .checking import PLAIN, WRITER, path_of, unread, without_values
 
 
 class Unreadable(Exception):
-    """A stored body that a handler cannot be given: broken JSON, or not of the shape that it asks for."""
+    """A stored body that a handler cannot receive: broken JSON, or not of the shape that it asks for."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         self.reason = reason
@@ -80,7 +80,7 @@ FOREIGN = msgspec.json.Decoder(_Foreign | bytes)
 
 
 def read_bytes(text: str) -> bytes:
-    """Bytes that came from another system (`encode_foreign`), or that a text holds as base64."""
+    """Bytes that came from another system (`encode_foreign`), or that are in a text as base64."""
     try:
         found = FOREIGN.decode(text)
     except msgspec.ValidationError as error:
@@ -130,7 +130,7 @@ model_reader_of = lru_cache(maxsize=1024)(model_reader)
 
 
 def refuse_strangers(annotation: Any) -> None:
-    """msgspec accepts any class and calls the hook at the first message; a handler must be refused before that."""
+    """msgspec accepts any class and calls the hook at the first message; a handler must be refused earlier."""
     seen: set[int] = set()
     waiting: list[Any] = [msgspec.inspect.type_info(annotation)]
     while waiting:

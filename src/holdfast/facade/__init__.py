@@ -1,1 +1,1 @@
-"""The methods of `Holdfast`, by what they are for. Each part names what it needs of an application: parts.py."""
+"""The methods of `Holdfast`, by purpose. Each part names what it needs of an application: parts.py."""

@@ -34,8 +34,8 @@ class Asks(Parts, Protocol):
         """A kind of request: `app.request_kind("grading", sla={"writing": 1200, "speaking": 3600}, soft=0.75)`.
 
         `sla`: how many seconds an answer may take, for each variant or for all. `soft`: the part of that time after
-        which its delay is told. `answer` says whose result a message of an inbox is. `takes` and `gives` are the types
-        of the request's body and of its result, for hooks (docs/requests.md).
+        which the delay is reported. `answer` finds the request to which a message of an inbox is the result. `takes`
+        and `gives` are the types of the request's body and of its result, for hooks (docs/requests.md).
         """
         return self.requests.kind(name, sla, soft, answer, takes, gives)
 
@@ -47,7 +47,7 @@ class Asks(Parts, Protocol):
     ) -> Asked:  # fmt: skip
         """Store a request with its deadline, and send a message of the type `send` with the same body and id.
 
-        Both in your own transaction when `on` is your connection or session. `deadline` and `within` come before the
+        Both in your own transaction when `on` is your connection or session. `deadline` and `within` override the
         sla of the kind. With an `id` of yours, a second request with it is not stored and nothing is sent.
         """
         return self.requests.open(
@@ -72,8 +72,8 @@ class Asks(Parts, Protocol):
     ) -> Resolved:
         """Store the result of a request, in your own transaction when `on` is your connection or session.
 
-        The first one in time decides; with `failed`, what went wrong there, the request has failed. A late or a second
-        result is kept and changes nothing.
+        The first one in time decides; with `failed`, the error of the other side, the request has failed. A late or a
+        second result is kept and changes nothing.
         """
         return self.requests.resolve(id, result, failed, on)
 

@@ -10,7 +10,7 @@
     types = ["order.*"]
     to = "shop.events"
 
-A secret does not stand in the file: `env:NAME` and `file:PATH` say where it is, and it is read when it is needed.
+A secret is not in the file: `env:NAME` and `file:PATH` say where it is, and it is read when it is needed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class QueueTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class BrokerTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A broker. `transport` is rabbitmq, or memory for trials."""
+    """A broker. `transport` is rabbitmq, or memory for experiments."""
 
     transport: Literal["rabbitmq", "memory"] = "rabbitmq"
     url: str | None = None
@@ -106,7 +106,7 @@ class InboxTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Configured(msgspec.Struct, frozen=True):
-    """What a file says. `where` is its name with the table, for errors."""
+    """The content of a file. `where` is its name with the table, for errors."""
 
     where: str
     app: str | None
@@ -117,7 +117,7 @@ class Configured(msgspec.Struct, frozen=True):
     inboxes: dict[str, InboxTable]
 
     def database(self) -> str:
-        """The URL of the database, from where the file says it is."""
+        """The URL of the database, read from the place that the file names."""
         if self.url is None:
             raise InvalidSettings(
                 f'{self.where}.url is missing: url = "env:DATABASE_URL", or sqlite:///shop.db.'
@@ -133,7 +133,7 @@ class Configured(msgspec.Struct, frozen=True):
 
 
 def find(path: str | os.PathLike[str] | None = None, folder: Path | None = None) -> Configured | None:
-    """What the file says; without a path the nearest one, from here upwards. None: there is none."""
+    """The content of the file; without a path, of the nearest one, from here upwards. None: there is none."""
     if path is not None:
         found = _read(Path(path))
         if found is None:
@@ -172,7 +172,7 @@ def _read(path: Path) -> Configured | None:
 
 
 def read(told: object, where: str) -> Configured:
-    """What a table says, checked; or InvalidSettings with the key that is wrong."""
+    """The content of a table, checked; or InvalidSettings with the key that is wrong."""
     if not isinstance(told, Mapping):
         raise InvalidSettings(f"{where} must be a table.")
     known = {"app", "url", "settings", "brokers", "destinations", "inboxes"}
@@ -204,7 +204,7 @@ def _tables(kind: type[T], told: object, where: str) -> dict[str, T]:
 
 
 def _typed(kind: Any, value: object, where: str) -> Any:
-    """The value as this type. What stands in the file is not quoted: it may be a secret."""
+    """The value as this type. The text of the file is not quoted: it may be a secret."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -227,7 +227,7 @@ def _typed(kind: Any, value: object, where: str) -> Any:
 
 
 def _allowed(kind: Any, place: str) -> str:
-    """The words that a key may have, if it has a choice of them."""
+    """The words that a key may have, if it has a fixed set of them."""
     hints = getattr(kind, "__annotations__", {})
     found = re.findall(r"'([^']+)'", str(hints.get(place.lstrip("."), "")).replace('"', "'"))
     return f": {', '.join(found)}" if found else ""
@@ -290,7 +290,7 @@ def _has_password(url: str) -> bool:
     try:
         return bool(passwords(url) or urlsplit(url).password)
     except ValueError:
-        return True  # it cannot be taken apart: not quoted, not passed on
+        return True  # it cannot be parsed: not quoted, not passed on
 
 
 def _broker(table: BrokerTable, where: str) -> Connector:
@@ -325,7 +325,7 @@ def _broker(table: BrokerTable, where: str) -> Connector:
 
 
 def options(table: msgspec.Struct, *without: str) -> dict[str, Any]:
-    """What a table gives, as keywords; what it leaves out keeps its default."""
+    """A table as keywords; missing keys keep their defaults."""
     return {
         name: value
         for name in table.__struct_fields__

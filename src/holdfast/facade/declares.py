@@ -1,4 +1,4 @@
-"""Declaring: handlers, orchestrations, destinations, inboxes; what they share; where alerts go."""
+"""Declaring: handlers, orchestrations, destinations, inboxes; their shared limits; where alerts go."""
 
 from __future__ import annotations
 
@@ -82,16 +82,15 @@ class Declares(Publishes, Protocol):
         """Declare the function below as the handler of these types (`order.placed`, or a prefix `order.*`).
 
         Its queue has the function's name unless `name` is given; with `family="customers"` it serves the queue
-        `customers` and every queue below it (`customers/17`, docs/handlers.md). `renamed_from` is the name that it had
-        before: what waits under that name is handled here. `retry` is a profile or a RetryPolicy;
-        `order` says whether a failed message blocks its stream (`strict`) or is set aside (`available`); `on_dead`
-        whether the stream goes on after a death or halts; `batch` hands over up to so many messages at once, as a list.
-        `concurrency` is how many calls one process makes at once, `per_key` how many for one `key`: "subject",
-        "stream", or what a function makes of the body. `cluster_concurrency` is how many run at once on all machines
-        together, `rate` how many begin in a second; `catch_up="50/s"` is the rate at which this handler begins again
-        after a pause or after nobody was there, and it doubles every few seconds. `after_death`: the dead letter is
-        held; besides, somebody is alerted, or a copy goes to a backup handler. `recovery`: which dead letters come back
-        by themselves.
+        `customers` and every queue below it (`customers/17`, docs/handlers.md). `renamed_from` is its former name:
+        messages that wait under that name are handled here. `retry` is a profile or a RetryPolicy; `order` says whether
+        a failed message blocks its stream (`strict`) or is set aside (`available`); `on_dead` whether the stream
+        continues after a death or halts; `batch` passes up to so many messages to one call, as a list. `concurrency` is
+        how many calls one process makes at once, `per_key` how many for one `key`: "subject", "stream", or the result
+        of a function of the body. `cluster_concurrency` is how many run at once on all machines together, `rate` how
+        many begin in a second; `catch_up="50/s"` is the rate at which this handler begins after a pause or after a time
+        without workers; it doubles every few seconds. `after_death`: the dead letter is held; besides, an alert is
+        sent, or a copy goes to a backup handler. `recovery`: which dead letters are redriven automatically.
         """
         if not types:
             raise UsageError('A handler needs at least one type: @app.handler("order.placed").')
@@ -128,11 +127,11 @@ class Declares(Publishes, Protocol):
         self, *, name: str | None = None, returns: Errors | None = None, on_dead: OnDeadLetter = "answer",
         inline: Inlined = False, **options: Unpack[ActivityKeywords],
     ) -> ActivityDeclaration:  # fmt: skip
-        """Declare the function below as an activity: a handler that orchestrations call and whose result they get.
+        """Declare the function below as an activity: a handler that orchestrations call and whose result they receive.
 
         It has the queue of its name and takes the options of a handler. `returns` names exceptions that calling code
-        gets as themselves: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed. With
-        `on_dead="wait"` a dead letter is no answer: the instance waits until somebody redrives or discards it.
+        receives unchanged: `returns={"CardDeclined": CardDeclined}`; any other is an ActivityFailed. With
+        `on_dead="wait"` a dead letter is no answer: the instance waits until an operator redrives or discards it.
 
         `inline=True` runs it inside the turn, without a message; its result is stored before the next one starts.
         `inline="turn"` stores results with the turn: after a crash all activities of the turn are run again.
@@ -158,8 +157,8 @@ class Declares(Publishes, Protocol):
 
         `to` (exchange) and `key` (routing key) are templates of type, stream, subject, id and headers.x. They travel
         as CloudEvents from `source`, in binary or structured `mode`, or as "plain" messages. `forward`: also those that
-        came through an inbox. `batch`: messages in one call at most. The others are those of `handler`; a breaker has
-        the destination's name unless another is given (docs/relay.md).
+        came through an inbox. `batch`: messages in one call at most. The other options are those of `handler`; a
+        breaker has the destination's name unless another is given (docs/relay.md).
         """
         tells = aftermath.HOOK_QUEUE in self.handlers
         made = declare_destination(self, name, connector, types, options, self.recovery, tells)
@@ -169,7 +168,7 @@ class Declares(Publishes, Protocol):
     def on_dead_letter(self, function: Hook) -> Hook:
         """Declare the function below as the hook for dead letters: called at least once for each death.
 
-        It gets a `DeadLetter` and is retried like any handler; opening a ticket is what it is for.
+        It receives a `DeadLetter` and is retried like any handler; a typical use is to open a ticket.
         """
         handler = hook(self, function, lambda: self.operations)
         self.handlers.tell_deaths()
@@ -205,11 +204,11 @@ class Declares(Publishes, Protocol):
     def inbox(self, name: str, broker: Connector, *, queue: str, **options: Unpack[InboxOptions]) -> Inbox:
         """Receive what a broker has in a queue: `app.inbox("billing", rabbit, queue="shop.billing")` (docs/inbox.md).
 
-        It is stored, committed and then acknowledged, and handlers of its type get it. `bind`: exchanges and the keys
-        that come from there; `stream`: what keeps its order here, "{partitionkey|subject}"; `types`: what bodies must
-        look like, by type; `dedupe`: for how long what comes again is known; `dead_letters`: the queue is a dead letter
-        queue of the broker; `backlog`: so many messages may wait to be handled before it stops receiving; `resolves`: a
-        kind of request whose results they bring (docs/requests.md).
+        Each message is stored, committed and then acknowledged, and the handlers of its type receive it. `bind`:
+        exchanges and the keys to bind the queue to; `stream`: a template for the stream here, "{partitionkey|subject}";
+        `types`: the required shape of bodies, by type; `dedupe`: how long a repeated message is recognised;
+        `dead_letters`: the queue is a dead letter queue of the broker; `backlog`: it stops receiving while so many
+        messages wait to be handled; `resolves`: a kind of request whose results the messages bring (docs/requests.md).
         """
         from ..inboxes import Reader, declared, received, returning
 
@@ -232,7 +231,7 @@ class Declares(Publishes, Protocol):
         return made
 
     def configure(self, told: Configured) -> None:
-        """Declare the destinations and inboxes of a configuration file. `from_config` does it."""
+        """Declare the destinations and inboxes of a configuration file. `from_config` calls it."""
         brokers = told.connectors()
         for name, sends in told.destinations.items():
             with _named(f"{told.where}.destinations.{name}"):
@@ -281,7 +280,7 @@ class Declares(Publishes, Protocol):
 
 @contextmanager
 def _named(key: str) -> Iterator[None]:
-    """Errors begin with the key of the file that they are about."""
+    """Errors begin with the key of the file that they concern."""
     try:
         yield
     except HoldfastError as error:

@@ -1,4 +1,4 @@
-"""What an application consists of, as far as its methods need it. `app.py` makes each of these."""
+"""The parts of an application that its methods use. `app.py` makes each of these."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Parts(Protocol):
-    """What the methods of an application work with."""
+    """The objects that the methods of an application use."""
 
     settings: Settings
     clock: Clock

@@ -128,7 +128,7 @@ class Publishes(Parts, Protocol):
         return lambda: moving.move(known, due, seconds)
 
     def events(self, stream: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        """What was published as an event into a stream, behind a version, in order."""
+        """The events of a stream after a version, in order."""
         found = self.store.read(engine.read_events(stream, after, limit))
         reveal = self.operations.reveal
         return [replace(each, body=reveal(each.id, each.type, each.body)) for each in found]

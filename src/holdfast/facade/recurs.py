@@ -25,11 +25,11 @@ class Recurs(Publishes, Protocol):
     ) -> None:  # fmt: skip
         """Publish a message whenever the rule says: `app.schedule("nightly", daily("02:30"), "report.due")`.
 
-        It is stored when a worker of this application starts, like subscriptions. `misfire`: what happens to
-        occurrences that nobody fired in time: "all" (of more than `cap` the newest), "latest", or "skip" (what is
-        later than `grace` seconds); `max_late`: what is later than so many seconds is left out in any case.
-        `overlap`: what happens while the one before has not ended: "allow", "queue", "skip", "replace". The rest is as
-        in `publish` (docs/schedules.md).
+        It is stored when a worker of this application starts, like subscriptions. `misfire` decides about occurrences
+        that were not fired in time: "all" (of more than `cap` the newest), "latest", or "skip" (leaves out those later
+        than `grace` seconds); `max_late`: those later than so many seconds are left out in any case. `overlap` decides
+        while the one before has not ended: "allow", "queue", "skip", "replace". The other options are those of
+        `publish` (docs/schedules.md).
         """
         made = self._defined(
             name, rule, type, body,
@@ -51,7 +51,7 @@ class Recurs(Publishes, Protocol):
         """Set a schedule at run time, in your own transaction when `on` is your connection or session.
 
         `app.set_schedule(f"birthday/{user.id}", yearly(user.born, "09:00", zone=user.zone), "birthday.due", on=db)`.
-        On an existing name it changes that schedule, and no occurrence comes twice. The answer says what is next.
+        If the name exists, its schedule is changed, and no occurrence comes twice. Returns which occurrence is next.
         """
         made = self._defined(
             name, rule, type, body,
@@ -77,7 +77,7 @@ class Recurs(Publishes, Protocol):
         )
 
     def drop_schedule(self, name: str, *, on: object = None) -> bool:
-        """End a schedule that was set at run time. What it has published stays. False: there was none of that name."""
+        """End a schedule that was set at run time. Its published messages stay. False: there was none of that name."""
         known = schedule_name(name)
         return self.publishing.store_with(lambda: setting.drop(known), on, verb="drop_schedule")
 

@@ -35,7 +35,7 @@ class Works(Publishes, Protocol):
     ) -> Worker:  # fmt: skip
         """A worker of this application's handlers; `await worker.run()`. It counts on the sheet, if there is one.
 
-        `queues`: of these alone; `until_idle`: it ends when nothing is claimable. The others are for worker processes.
+        `queues`: only these; `until_idle`: it ends when nothing is claimable. The others are for worker processes.
         """
         from ..operations.keeper import Keeper
 
@@ -55,7 +55,7 @@ class Works(Publishes, Protocol):
     def _steps(self) -> dict[str, Step]:
         """What any worker of this application does by the clock, by name, in this sequence (worker/ticking.py).
 
-        Each step blocks, does a bounded part in one commit and says when it has more to do.
+        Each step blocks, does a bounded part in one commit and returns when it has more to do.
         """
         return {
             "scheduled": Bringer(self.store, self.clock),
@@ -66,7 +66,7 @@ class Works(Publishes, Protocol):
         }
 
     def _intakes(self, queues: Iterable[str] | None) -> list[Companion]:
-        """What receives for the inboxes of a worker."""
+        """The receivers of a worker's inboxes."""
         if not self.inboxes:
             return []
         from ..inboxes import Intake
@@ -85,7 +85,7 @@ class Works(Publishes, Protocol):
     ) -> AsyncIterator[Running]:
         """Work inside this process while the block lasts: `async with app.running() as running:`.
 
-        What goes wrong at the start is raised here. A worker that ends later is started again; `running.health`.
+        Errors at the start are raised here. A worker that ends later is started again; see `running.health`.
         """
         await asyncio.to_thread(self.prepare)
         running = Running(
@@ -129,8 +129,8 @@ class Works(Publishes, Protocol):
     ) -> Batch:
         """Hand in what ended and get new work, in one round trip: the exchange that our own worker makes.
 
-        `want` maps queues to how many heads to lease, for `lease` seconds; with nothing there it polls for `wait`
-        seconds. Settling a part of a run gives the rest of it back. A message whose last worker never came back is
+        `want` maps queues to how many heads to lease, for `lease` seconds; if nothing is there it polls for `wait`
+        seconds. Settling a part of a run gives the rest of it back. A message whose last worker vanished is
         handed out alone, when everything else has been handed in (docs/handlers.md).
         """
         return self._by_hand.process(settlements, want or {}, lease, wait, run)
@@ -142,9 +142,9 @@ class Works(Publishes, Protocol):
     def failed(
         self, leased: Leased, completed: int, error: str | BaseException, *, reason: Reason | None = None
     ) -> Settlement:
-        """The settlement of a failure: what was accomplished before it (flags), and the error.
+        """The settlement of a failure: the flags of its completed steps, and the error.
 
-        `reason` says what kind of failure it is (docs/failure.md); without it the type of the exception does.
+        `reason` is the kind of failure (docs/failure.md); by default it is found from the type of the exception.
         """
         raised = error if isinstance(error, BaseException) else Reported(error)
         return self._by_hand.conclude(leased, delivery.Raised(raised, completed, reason=reason))

@@ -1,8 +1,8 @@
-"""The interface of what serves a queue in a worker. A handler is one; a relay or a turn of an orchestration too.
+"""The interface of what serves a queue in a worker: a handler, a relay, or a turn of an orchestration.
 
-A consumer says which queue it serves (or which family of queues), and under which policy and limits. How it is called
-is one of three protocols: with one message (SingleConsumer), with many (BatchConsumer), or with whole runs of streams
-(RunConsumer). A worker knows nothing else about it.
+A consumer says which queue it serves (or which family of queues), and under which policy and limits. It is called
+through one of three protocols: with one message (SingleConsumer), with many (BatchConsumer), or with whole runs of
+streams (RunConsumer). A worker knows nothing else about it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .context import Context
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What holds a queue back: its limits in one process, and those that all machines share."""
+    """The limits of a queue: in one process, and those that all machines share."""
 
     concurrency: int  # calls at once in one process; a family's queues share them
     timeout: float
@@ -44,7 +44,7 @@ class Limits:
 
     @property
     def is_gated(self) -> bool:
-        """Whether more than this process decides what may begin."""
+        """Whether something outside this process decides too what may begin."""
         return any(
             each is not None for each in (self.breaker, self.rate, self.slots, self.catch_up, self.door)
         )
@@ -58,7 +58,7 @@ class Consumer(Protocol):
     @property
     def is_family(self) -> bool: ...
     @property
-    def patterns(self) -> tuple[str, ...]: ...  # what its queue subscribes to
+    def patterns(self) -> tuple[str, ...]: ...  # the subscriptions of its queue
     @property
     def is_ordered(self) -> bool: ...  # whether its queue keeps the order of streams
     @property
@@ -70,7 +70,7 @@ class Consumer(Protocol):
     @property
     def steps(self) -> Mapping[str, int]: ...
     @property
-    def is_async(self) -> bool: ...  # what a call returns is awaited; else it is called in a thread
+    def is_async(self) -> bool: ...  # the result of a call is awaited; else it is called in a thread
     @property
     def batch(self) -> int: ...  # messages in one call at most; 0: one, and not as a list
 
@@ -114,48 +114,51 @@ class BatchConsumer(Decoding, Protocol):
 
 
 class Later(Protocol):
-    """A run that goes on beside its call: the others do not wait for it. One of the two is called."""
+    """A run that continues beside its call: the other runs do not wait for it. One of the two methods is called."""
 
     async def endings(self) -> Sequence[Ending]:
         """How its messages ended. Cancelled when the run is stopped."""
         ...
 
     def drop(self) -> None:
-        """The call was stopped before this run could go on."""
+        """The call was stopped before this run could continue."""
         ...
 
 
 class Ran(Protocol):
-    """What a call with runs knows about itself."""
+    """What a call with runs can ask and report."""
 
     def __call__(self) -> float:
         """Seconds since it began."""
         ...
 
     def began(self, run: Sequence[Leased]) -> None:
-        """This run begins now. For an `EndsMore`, which takes one run after another: a crash is that run's alone."""
+        """This run begins now.
+
+        For an `EndsMore`, which takes one run after another: a crash counts for that run alone.
+        """
         ...
 
     def over(self, run: Sequence[Leased]) -> None:
-        """It is over, and waits for the others to be handed in."""
+        """It is over, and waits for the other runs to be handed in."""
         ...
 
     def in_thread(self, function: Callable[[], Any]) -> Awaitable[Any]:
-        """What a function gives that blocks, in one of the worker's threads."""
+        """The result of a function that blocks, called in one of the worker's threads."""
         ...
 
 
 @runtime_checkable
 class RunConsumer(Consumer, Protocol):
-    """A consumer whose calls get whole runs: the head of each lane and what is behind it in its stream. It is async."""
+    """A consumer whose calls get whole runs: the head of each lane and the messages behind it. It is async."""
 
     async def call_runs(
         self, queue: str, runs: Sequence[Sequence[Leased]], ran: Ran
     ) -> Sequence[Sequence[Ending] | Later]:
         """Handle many messages of one queue: at most `batch`, and about 4 MiB, in runs that are each in order.
 
-        Returns how each of them ended, in the same shape. Of each run the endings count up to the first after which
-        its stream cannot go on; what is behind that goes back as it was. `ran()` is the seconds since the call began.
+        Returns how each of them ended, in the same shape. The endings of a run count up to the first after which its
+        stream cannot continue; the messages behind that go back unchanged. `ran()` is the seconds since the call began.
         A run that takes long may be answered with a `Later`.
         """
         ...
@@ -163,10 +166,10 @@ class RunConsumer(Consumer, Protocol):
 
 @runtime_checkable
 class EndsMore(RunConsumer, Protocol):
-    """A consumer whose messages leave more behind when they die: a turn of an orchestration ends its instance."""
+    """A consumer whose dead messages end something more: a turn of an orchestration ends its instance."""
 
     async def left(self, leased: Leased, ending: Ending) -> Left | None:
-        """What to store with this death; None: nothing more, or it is none. Nothing of the user's code is run."""
+        """What to store with this death; None: nothing more, or it is no death. No user code is run."""
         ...
 
     def left_now(self, leased: Leased, ending: Ending) -> Left | None:
@@ -186,7 +189,7 @@ def _ends_more(kind: type[Consumer]) -> bool:
 
 @runtime_checkable
 class TellsProgress(Consumer, Protocol):
-    """A consumer whose function may say how far it has come: an activity."""
+    """A consumer whose function may report its progress: an activity."""
 
     def progress_text(self, message: UUID, progress: Progress) -> str:
         """As it is stored beside the lease; sealed where the application has keys."""
@@ -202,7 +205,7 @@ class Declared(Consumer, Protocol):
 
 @runtime_checkable
 class Attended(Consumer, Protocol):
-    """A consumer that keeps something running beside its calls, as long as its worker lives: a connection."""
+    """A consumer that keeps something running besides its calls, as long as its worker runs: a connection."""
 
     @property
     def tried(self) -> asyncio.Event:

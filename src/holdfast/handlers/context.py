@@ -1,4 +1,4 @@
-"""What a handler gets: the message, what it may do with it, and the results that it may return or raise."""
+"""What a handler receives: the message, what it may do with it, and the results that it may return or raise."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Dead(Exception):
 
 
 class Settling(Protocol):
-    """The part of a worker that a handler reaches through its context."""
+    """The part of a worker that a handler uses through its context."""
 
     @property
     def draft(self) -> Draft: ...
@@ -53,7 +53,7 @@ class Settling(Protocol):
 
 
 class TransactionConnection(Protocol):
-    """What `ctx.transaction()` yields, as far as it is the same on both databases. It is committed by the block's end.
+    """The part of the connection of `ctx.transaction()` that both databases have. The end of the block commits it.
 
     It is a `sqlite3.Connection` on SQLite, and on PostgreSQL a `psycopg.Connection` or, for `async with`, a
     `psycopg.AsyncConnection`, whose answers are awaited. `ctx.transaction(sqlite3.Connection)` says which you expect.
@@ -137,7 +137,7 @@ class Context:
 
     @property
     def due_at(self) -> datetime:
-        """When it was due: as published with `at` or `delay`, else when it was stored. A retry does not change it."""
+        """When it was due: the time given with `at` or `delay`, else when it was stored. A retry does not change it."""
         message = self.leased.message
         return message.due_at or message.created_at
 
@@ -160,12 +160,12 @@ class Context:
 
     @property
     def occurrence(self) -> Occurrence | None:
-        """Which occurrence of a schedule this message is; None: it does not come from one."""
+        """The occurrence of a schedule that this message is; None: it does not come from one."""
         return occurrence_of(self.headers)
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at this delivery: give it to a service that must not do something twice."""
+        """The same for every attempt at this delivery: pass it to a service that must not do something twice."""
         return f"{self.id}:{self.queue}"
 
     @property
@@ -222,7 +222,7 @@ class Context:
             )
 
     def answer(self, value: object) -> None:
-        """In an activity that settles itself: what the orchestration gets. Call it inside `ctx.transaction()`.
+        """In an activity that settles itself: the result for the orchestration. Call it inside `ctx.transaction()`.
 
         It is stored with the settlement. An activity that only returns its value needs no such call.
         """
@@ -239,7 +239,7 @@ class Context:
         self._answered, self._has_answered = answer, True
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """In a long activity: how far it has come. `holdfast orchestrations show` and `why` draw it as a bar.
+        """In a long activity: report its progress. `holdfast orchestrations show` and `why` show it as a bar.
 
         It is stored with the next heartbeat, so a call costs next to nothing; the last one counts.
         """
@@ -247,7 +247,7 @@ class Context:
 
     def _settle(self) -> None:
         """Called before it is settled in the handler's transaction."""
-        # The block commits before the function returns: what it returns would come too late to be stored with it.
+        # The block commits before the function returns, so a returned value would come too late to be stored with it.
         if self._answer is not None and not self._has_answered:
             raise UsageError(
                 f"Activity {self.queue!r} settles its message in a transaction and gave no answer: call "

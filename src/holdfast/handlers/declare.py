@@ -38,7 +38,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Body = TypeVar("Body", contravariant=True)
 Key = Literal["stream", "subject"] | Callable[[Any], Hashable]
-MEMBERS_KEPT = 4096  # queues of a family whose limits are cached; others are made again
+MEMBERS_KEPT = 4096  # queues of a family whose limits are cached; the limits of others are made again
 
 
 class Application(Protocol):
@@ -62,7 +62,7 @@ class Application(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HandlerOptions:
-    """What a handler is declared with. What each means: `Holdfast.handler`."""
+    """The options of a handler. Their meaning: `Holdfast.handler`."""
 
     name: str | None = None
     family: str | None = None
@@ -88,7 +88,7 @@ class HandlerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What one queue has: its limits, and the function behind its breaker."""
+    """The parts of one queue: its limits, and the function behind its breaker."""
 
     limits: Limits
     run: Callable[..., Any]
@@ -112,7 +112,7 @@ class Handler(Generic[Body, P, R]):
     is_family: bool
     is_ordered: bool
     steps: Mapping[str, int]
-    own: Member  # of its own queue, and of all those of a family that have nothing for themselves
+    own: Member  # of its own queue, and of all queues of a family without limits of their own
     members: Callable[[str], Member] | None  # of a family whose queues have limits of their own
     app: Application
     keys: Keys | None = None  # that open sealed bodies
@@ -153,7 +153,7 @@ class Handler(Generic[Body, P, R]):
     def type(self) -> str:
         return next((p for p in self.patterns if not p.endswith("*")), self.queue)
 
-    # -- what a worker asks
+    # -- for the worker
 
     @property
     def is_async(self) -> bool:

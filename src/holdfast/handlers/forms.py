@@ -1,7 +1,7 @@
-"""What `@app.handler(...)` accepts, for a type checker: which functions can be handlers, and of which bodies.
+"""The functions that `@app.handler(...)` accepts, for a type checker: which can be handlers, and of which bodies.
 
 A function takes the body first, and a `Context` if it wants one; with batch= it takes a list of each. Any other
-parameter needs a default. The forms are tried from the top; what fits none of them is refused before it runs.
+parameter needs a default. The forms are tried from the top; a function that fits none is refused before it runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R_out = TypeVar("R_out", covariant=True)
 
 
 class HandlerKeywords(TypedDict, total=False):
-    """The keywords of `@app.handler(...)` but for batch. What they mean: `Holdfast.handler`."""
+    """The keywords of `@app.handler(...)` except batch. Their meaning: `Holdfast.handler`."""
 
     name: str | None
     family: str | None

@@ -47,7 +47,7 @@ class Handlers:
         self._by_name[name] = consumer
 
     def rename(self, old: str, new: str) -> None:
-        """Note that the handler `new` was called `old` before."""
+        """Record that the handler `new` was called `old` before."""
         if old in self._by_name:
             raise InvalidSettings(
                 f"Handler {new!r}: renamed_from={old!r} names another handler of this application. Remove one of them."

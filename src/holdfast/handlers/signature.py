@@ -1,4 +1,4 @@
-"""What a function takes: read from its annotations once, when it is declared."""
+"""The parameters of a function: read from its annotations once, when it is declared."""
 
 from __future__ import annotations
 

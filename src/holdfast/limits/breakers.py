@@ -4,8 +4,8 @@
 
     with llm: ...            async with llm: ...            @llm            llm.call(ask, "why?")
 
-A call is let through, or `CircuitOpen` is raised at once and nothing is called. What the call raises is passed on.
-`rules.breaker` says what a breaker does, `rules.blame` what counts as a failure, `circuits` how processes share it.
+A call is let through, or `CircuitOpen` is raised at once and nothing is called. Exceptions of the call are passed on.
+`rules.breaker` decides what a breaker does, `rules.blame` which exceptions are failures; `circuits` shares the state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Breaker", "BreakerChanged", "Breakers", "ending_of"]
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-Steps = Generator["Future[Any]", None, T]  # what a caller waits for, blocking or not
+Steps = Generator["Future[Any]", None, T]  # the futures that a caller waits for, blocking or not
 Counts = (
     type[BaseException]
     | tuple[type[BaseException], ...]
@@ -145,12 +145,14 @@ class Breaker:
     def _entering(self) -> Steps[Permit]:
         circuit = self.circuit
         outer = _outer(self)
-        if outer is not None:  # a guarded handler that also guards its call: that counts as one call
+        if (
+            outer is not None
+        ):  # a handler with a breaker that also uses it for its call: that counts as one call
             return Permit(self, Called(outer.called.era, trial=False), outer)
         circuit.home.notice_change()
         age = circuit.age
         if age >= BELIEVED and (looking := circuit.look()) is not None and age >= 2 * BELIEVED:
-            yield looking  # frequent callers need not wait: what they know is recent
+            yield looking  # frequent callers need not wait: their knowledge is recent
             _raise(looking)
         room = circuit.room(circuit.home.monotonic())
         if room is None:
@@ -245,7 +247,7 @@ class Breakers:
         return name in self._breakers
 
     def command(self, name: str, decide: DecideSwitch, note: Note) -> Change:
-        """Change a breaker on an operator's command. What `note` writes is in the same transaction."""
+        """Change a breaker on an operator's command. `note` writes in the same transaction."""
         change = self._circuits.change(name, Policy(), decide, note)
         if not change.done:
             raise StoreUnavailable(

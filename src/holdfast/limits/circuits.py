@@ -234,7 +234,7 @@ class Circuit:
                 self._looking, self._looked_at = None, self.home.monotonic()
 
     def learn(self, row: BreakerRow, now: datetime) -> None:
-        """Take over what the row says."""
+        """Take over the state of the row."""
         with self._lock:
             switch = as_switch(row, self.policy)
             if switch.era != self._known.era:
@@ -328,20 +328,20 @@ class Circuit:
                 if not done:
                     self._pending = (handed + self._pending)[-self.policy.window :]
                     return
-                # Together with calls that ended meanwhile it may open.
+                # Together with calls that ended in the meantime it may open.
                 if after(self._known, self._pending, self.now(), called.era, None, why).era != called.era:
                     calls, self._pending, seconds = self._pending, "", None
 
     # -- relays
 
     def outage(self, seconds: float, why: str) -> Future[bool]:
-        """Open it for this long, or keep it open: no process can use what it protects."""
+        """Open it for this long, or keep it open: no process can reach the dependency."""
         return self.home.submit(
             lambda: self._change(lambda switch, now: switch.asked_to_wait(seconds, now, why=why))
         )
 
     def mended(self, opened_for: str) -> Future[bool]:
-        """Close it, if it was opened for this."""
+        """Close it, if it was opened for this reason."""
         return self.home.submit(lambda: self._change(lambda switch, now: switch.mended(now, opened_for)))
 
     def _change(self, decide: DecideSwitch, is_known: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""How much a worker may begin of each queue: what the queue's breaker, its rate, its slots and a catch-up allow.
+"""How much a worker may begin of each queue: as much as the queue's breaker, rate, slots and catch-up allow.
 
 A worker asks for no more than that, so nothing is claimed just to be refused. Messages that were claimed and may no
 longer begin go back unchanged. All answers come from memory; `look` refreshes it, once in a worker's turn.
@@ -141,7 +141,7 @@ class Gate:
 
     # -- asking
 
-    # Pacing is answered from memory: no clock is read, nothing is written or logged, no user code runs.
+    # Pacing must be answered from memory: no clock is read, nothing is written or logged, no user code runs.
 
     def allowed(self, queue: str, now: float) -> int | None:
         """How many messages of a queue may begin now; None: any number.
@@ -188,7 +188,7 @@ class Gate:
         return any(not limit.has_any(self.clock.monotonic()) for limit in self.limits.values())
 
     def is_shut(self, queue: str, now: float) -> bool:
-        """Whether nothing of a queue may be asked for, and a look would not change that now."""
+        """Whether nothing of a queue may be requested, and a look would not change that now."""
         if self.refuses(queue, now) or (queue in self.doors and not self.doors[queue].is_open()):
             return True
         if self.waits:
@@ -227,8 +227,8 @@ class Gate:
     async def begin(self, worker: int, queues: Iterable[str], back_for: float | None = None) -> None:
         """This worker has its number. For a queue that no worker served until now, an outage has just ended.
 
-        `back_for`: seconds since somebody was back after an outage that is not over. Then workers that start together
-        share the tokens, though only the first of them found nobody.
+        `back_for`: seconds since a worker was back after an outage that is not over. Then workers that start together
+        share the tokens, though only the first of them found none.
         """
         self.worker = worker
         bounded = [

@@ -64,7 +64,7 @@ class AlertRaised:
 
 @dataclass(frozen=True, slots=True)
 class AlertChanged:
-    """An episode goes on: calmer, higher, or raised again. Nothing is reported."""
+    """An episode continues: calmer, higher, or raised again. Nothing is reported."""
 
     before: Episode
     after: Episode

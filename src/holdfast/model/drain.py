@@ -1,4 +1,4 @@
-"""A drain as a value: what a worker did from when it found something due until it found nothing."""
+"""A drain as a value: the work of a worker from when it found something due until it found nothing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DrainSummary:
-    """The summary of a drain. `failed` counts attempts, whatever became of their messages.
+    """The summary of a drain. `failed` counts attempts, whatever happened to their messages afterwards.
 
-    `is_first`: the first one of its worker, which handles what fell due before it came.
+    `is_first`: the first one of its worker, which handles messages that fell due before it started.
     """
 
     processed: int = 0

@@ -1,4 +1,4 @@
-"""A destination or an inbox, and how one worker's connection to its broker stands: values."""
+"""A destination or an inbox, and the state of one worker's connection to its broker: values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a connection stands. Ages are seconds before now."""
+    """The state of a connection. Ages are seconds before now."""
 
     state: Connected
     age: float  # in this state
@@ -31,7 +31,7 @@ class Standing:
 
     @property
     def told(self) -> tuple[object, ...]:
-        """What operators are told at once when it changes."""
+        """The part that is reported to operators at once when it changes."""
         return self.state, self.why, self.tries > 0
 
 

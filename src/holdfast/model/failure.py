@@ -1,6 +1,6 @@
-"""What went wrong with a message, as a value: its category, whether a retry can help, and the message itself.
+"""A failure of a message as a value: its category, whether a retry can help, and the message itself.
 
-It goes where a person or a program must decide: dead letters shown as JSON, hooks on a death, callers of
+It is used where a person or a program must decide: dead letters shown as JSON, hooks on a death, callers of
 orchestrations. Its text is one line and never contains a payload; `message` contains everything.
 """
 
@@ -26,7 +26,7 @@ class Category(StrEnum):
     INFRASTRUCTURE = "infrastructure"  # a network, a dependency, a process that vanished
     CONFIGURATION = "configuration"  # something is missing or wrong in how the system is set up
     APPLICATION = "application"  # the handler or the message
-    POISON = "poison"  # handed out as often as allowed without ever ending well
+    POISON = "poison"  # handed out as often as allowed without ever being handled
 
 
 CATEGORIES = {
@@ -50,7 +50,7 @@ PERMANENT = frozenset(  # a retry is useless, unless a retry policy says otherwi
 )
 
 
-STARTS_SPENT = "Poison: handed out"  # how the error of a message begins that was handed out once too often
+STARTS_SPENT = "Poison: handed out"  # the beginning of the error of a message that was handed out too often
 
 
 class FailureDescription(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,7 @@
-"""Limits as values: how many messages of a handler may begin or run. Where they are stored is not known here."""
+"""Limits as values: how many messages of a handler may begin or run.
+
+This module does not know where they are stored.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ class Door(Protocol):
     def is_open(self) -> bool: ...
 
     def back_for(self, now: float) -> float | None:
-        """Seconds since it opened again after it was shut for long; None: it was not."""
+        """Seconds since it opened again after it was shut for a long time; None: it was not."""
         ...
 
 

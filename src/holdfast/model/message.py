@@ -22,7 +22,7 @@ def from_raw(micros: int) -> datetime:
 
 
 class Flag(IntFlag):
-    """What is done for a message. Flags are only ever added; bits 3 to 14 belong to a handler's own steps."""
+    """What was done for a message. Flags are only added; bits 3 to 14 belong to a handler's own steps."""
 
     STORED = 1
     EVENT_STORED = 2
@@ -34,7 +34,7 @@ STEP_BITS = range(3, 15)
 
 
 class Reason(IntEnum):
-    """Why an attempt ended badly. 1 to 7 and 99 are fixed by the first design; ours follow from 8."""
+    """Why an attempt failed. 1 to 7 and 99 are fixed by the first design; 8 and above were added later."""
 
     TRANSPORT_UNAVAILABLE = 1
     HANDLER_EXCEPTION = 2
@@ -104,7 +104,7 @@ class Stillborn(msgspec.Struct, frozen=True, gc=False):
 
 
 class Published(NamedTuple):
-    """The answer to a publish: the id; if the dedupe key had been used before, it is the id of the first one."""
+    """The answer to a publish: the id; if the dedupe key had been used before, the id of the first message."""
 
     id: UUID
     duplicate: bool = False
@@ -173,7 +173,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """One death of a message. `body`: what it died with, if that was edited afterwards."""
+    """One death of a message. `body`: with which it died, if it was edited afterwards."""
 
     died_at: datetime
     reason: Reason

@@ -25,7 +25,7 @@ RECEIVED = ("holdfast-inbox", "holdfast-source", "holdfast-id")
 
 
 def control_in(value: str) -> re.Match[str] | None:
-    """The first character that no name may have. Printable ASCII has none, and is recognised faster than searched."""
+    """The first character that no name may have. Printable ASCII has none, which is faster to test than a search."""
     return None if value.isascii() and value.isprintable() else CONTROL.search(value)
 
 
@@ -204,7 +204,7 @@ def matches(pattern: str, type_: str) -> bool:
 # --- PostgreSQL schemas -------------------------------------------------------------------------------------
 
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
-# Words that cannot stand before a dot without quotes (PostgreSQL, appendix C, reserved in any way).
+# Words that need quotes before a dot (PostgreSQL, appendix C, reserved in any way).
 KEYWORDS = frozenset(
     """
     all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation
@@ -299,7 +299,7 @@ def postgres_url(url: str, rest: str) -> tuple[str, str]:
 
 
 def pooler(url: str) -> tuple[str, bool]:
-    """A URL without `pooler=`, and whether a pooler stands before the database.
+    """A URL without `pooler=`, and whether there is a pooler in front of the database.
 
     >>> pooler("postgresql://h/d?pooler=transaction&sslmode=require")
     ('postgresql://h/d?sslmode=require', True)
@@ -349,7 +349,7 @@ def passwords(url: str) -> list[str]:
 
 
 def display_url(url: str) -> str:
-    """The URL for people: passwords masked, also in malformed URLs; it may mask too much, never too little."""
+    """The URL for people: passwords masked, also in malformed URLs; it may mask too much, but never too little."""
     scheme, separator, rest = url.partition("://")
     if separator and "@" in rest:
         authority, slash, tail = rest.partition("/")

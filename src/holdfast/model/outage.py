@@ -1,4 +1,4 @@
-"""Outages as values: times in which nobody worked while something was due, or in which many messages were late."""
+"""Outages as values: times without a worker while something was due, or with many late messages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Cause = Literal["absent", "late"]
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """An outage. `absent`: nobody worked while something was due; `late`: more were late than the settings allow.
+    """An outage. `absent`: no worker ran while something was due; `late`: more were late than the settings allow.
 
-    `down_since` is the last moment at which somebody worked, `back_at` when somebody did again (both of an absence),
-    `oldest_at` when the oldest message was due. While it goes on, the summary (`handled` and what follows)
+    `down_since` is the last moment at which a worker ran, `back_at` when one ran again (both of an absence),
+    `oldest_at` when the oldest message was due. While it goes on, the summary (`handled` and the fields after it)
     is as of now.
     """
 
@@ -29,7 +29,7 @@ class Outage:
     ended_at: datetime | None = None
     version: int = 1
     handled: int = 0  # messages that were handled late
-    died: int = 0  # messages that became dead letters meanwhile
+    died: int = 0  # messages that became dead letters during it
     late_mean: float = 0.0  # seconds between due and started
     late_max: float = 0.0
     caught_up_at: datetime | None = None  # when the last of them ended
@@ -40,19 +40,19 @@ class Outage:
 
     @property
     def seconds(self) -> float | None:
-        """From its beginning to its end; None while it goes on."""
+        """From its beginning to its end; None while it is open."""
         return None if self.ended_at is None else (self.ended_at - self.began_at).total_seconds()
 
     @property
     def catch_up_seconds(self) -> float:
-        """From when somebody worked again until the last late message was handled."""
+        """From when a worker ran again until the last late message was handled."""
         if self.caught_up_at is None:
             return 0.0
         return max(0.0, (self.caught_up_at - (self.back_at or self.began_at)).total_seconds())
 
     @property
     def per_second(self) -> float:
-        """How many were handled in a second of that time; of a time too short to measure: all of them."""
+        """How many were handled in a second of that time; if it is too short to measure: all of them."""
         return self.handled / self.catch_up_seconds if self.catch_up_seconds else float(self.handled)
 
 
@@ -67,7 +67,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What was handled late within a time, and how late."""
+    """The messages that were handled late within a time, and how late."""
 
     handled: int = 0
     died: int = 0
@@ -90,7 +90,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class WentOn:
-    """An outage goes on, and somebody is back, or it is calm, or no longer."""
+    """An outage continues, and a worker is back, or it is calm, or calm no longer."""
 
     outage: Outage
     back_at: datetime | None

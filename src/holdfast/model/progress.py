@@ -1,4 +1,4 @@
-"""How far a long activity has come: `ctx.progress(30, 100)`."""
+"""The progress of a long activity: `ctx.progress(30, 100)`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTE_CHARS = 200
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`total` is None where nobody knows it."""
+    """`total` is None if it is not known."""
 
     done: float
     total: float | None = None
@@ -20,7 +20,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def share(self) -> float | None:
-        """From 0 to 1; None where the total is not known."""
+        """From 0 to 1; None if the total is not known."""
         return None if self.total is None else min(1.0, max(0.0, self.done / self.total))
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Who waits for the end of a message: the address that a call of an orchestration carries, and the answer to it.
+"""Who waits for the end of a message: the address in a call of an orchestration, and the answer to it.
 
-An activity that succeeds sends the answer itself. Code that ends its message otherwise (a death, a cancellation, an
-operator) makes the answer here and stores it in the same transaction, so no orchestration waits for ever.
+An activity that succeeds sends the answer itself. Code that ends its message in another way (a death, a cancellation,
+an operator) makes the answer here and stores it in the same transaction, so no orchestration waits for ever.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from .failure import FailureDescription, category_of
 from .message import NewMessage, Reason
 
 HEADER = "holdfast-reply"
-ON_DEAD = (
-    "holdfast-on-dead"  # "wait": a dead letter is no answer; whoever redrives it lets its instance go on
-)
+ON_DEAD = "holdfast-on-dead"  # "wait": a dead letter is no answer; redriving it lets the instance continue
 ANSWER = "holdfast.answer"
 _CLASS = re.compile(r"[A-Za-z_]\w{0,199}")
 
@@ -54,12 +52,12 @@ def address_of(headers: str | None) -> Reply | None:
 
 
 def waits_for_letter(headers: str | None) -> bool:
-    """Whether the instance that made this call waits on when its message becomes a dead letter."""
+    """Whether the instance that made this call keeps waiting when its message becomes a dead letter."""
     return _read(headers).get(ON_DEAD) == "wait"
 
 
 def _read(headers: str | None) -> dict[str, object]:
-    # A row of somebody's plain SQL may hold bytes here (X62): nobody waits for such a message.
+    # A row from plain SQL may hold bytes here (X62): nobody waits for such a message.
     if not isinstance(headers, str) or HEADER not in headers:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Requests with deadlines, as values: where one stands, and what became of a result that came in."""
+"""Requests with deadlines, as values: their states, and the standing of a result that came in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CANCELLED = "CANCELLED"  # the reason of one that was cancelled without one
 
 
 class RequestState(StrEnum):
-    """Where a request stands. Stored by these names."""
+    """The state of a request. Stored by these names."""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -18,16 +18,16 @@ class RequestState(StrEnum):
 
 
 class Standing(StrEnum):
-    """What a result means for its request. Stored by these names, and never changed."""
+    """The meaning of a result for its request. Stored by these names, which never change."""
 
     DECISIVE = "decisive"  # the first one, in time: it has ended the request
     LATE = "late"  # it came after the deadline; it changes nothing unless an operator accepts it
-    DUPLICATE = "duplicate"  # the request had been ended by something else; it changes nothing
+    DUPLICATE = "duplicate"  # the request was already ended; it changes nothing
     EARLY = "early"  # it came before the request was committed; it counts when the request is there
 
 
 class Happening(StrEnum):
-    """What an application can be told about a request, once each. Each is a hook of its kind."""
+    """What an application can be told about a request, each once. Each is a hook of its kind."""
 
     COMPLETED = "completed"
     FAILED = "failed"

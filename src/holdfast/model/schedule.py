@@ -21,7 +21,7 @@ HEADERS = (SCHEDULE, KEY, LOCAL, AT)
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a schedule does, as it is given: checked, the body as JSON text that is not sealed."""
+    """A schedule as it is given: checked, with the body as JSON text that is not sealed."""
 
     name: str
     rule: str  # canonical
@@ -76,7 +76,10 @@ class Stored(NamedTuple):
 
 
 class Due(NamedTuple):
-    """What a tick needs of a schedule that is due. Its decision depends on the fields from `rule` to `last` alone."""
+    """The fields of a due schedule that a tick needs.
+
+    Its decision depends on the fields from `rule` to `last` alone.
+    """
 
     name: str
     version: int
@@ -97,7 +100,7 @@ class Due(NamedTuple):
     grace: float
     next_key: str | None
     last_key: str | None
-    last: int | None  # what became of the last message, if that matters: 1 waits, 2 was started
+    last: int | None  # the state of the last message, if that matters: 1 waits, 2 was started
 
 
 class DueNow(NamedTuple):
@@ -135,7 +138,7 @@ class Fired(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a tick decided about one schedule: where it goes on, what it fires and what it leaves out."""
+    """The decision of a tick about one schedule: where it continues, what it fires and what it leaves out."""
 
     name: str
     version: int  # as it was seen
@@ -145,13 +148,13 @@ class Step(NamedTuple):
     zones: str | None
     fires: tuple[Fired, ...] = ()
     notes: tuple[Note, ...] = ()
-    told: tuple[str, ...] = ()  # what was left out, in sentences: for the log
+    told: tuple[str, ...] = ()  # the ranges left out, in sentences: for the log
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A schedule that was set: which occurrence is next, and when. None: there is none any more."""
+    """A schedule that was set: which occurrence is next, and when. None: there is no more."""
 
     name: str
     key: str | None
@@ -162,8 +165,8 @@ class Planned:
 class Occurrence:
     """Which occurrence of a schedule a message is: `ctx.occurrence`.
 
-    `key` is the same for whoever computes it: the local date, the local date and time, or the moment. `local` is what
-    the clock on the wall shows, `2026-03-29 03:00 Europe/Berlin`. A trigger has the key `trigger`.
+    `key` is always the same for one occurrence: the local date, the local date and time, or the moment. `local` is the
+    local time, `2026-03-29 03:00 Europe/Berlin`. A trigger has the key `trigger`.
     """
 
     name: str
@@ -173,11 +176,11 @@ class Occurrence:
 
 
 def occurrence_of(headers: dict[str, Any]) -> Occurrence | None:
-    """Which occurrence a message with these headers is; None: it does not come from a schedule."""
+    """The occurrence that a message with these headers is; None: it does not come from a schedule."""
     if SCHEDULE not in headers:
         return None
     try:
         at = datetime.fromisoformat(str(headers[AT]))
         return Occurrence(str(headers[SCHEDULE]), str(headers[KEY]), str(headers[LOCAL]), at)
-    except (KeyError, ValueError):  # written by somebody else
+    except (KeyError, ValueError):  # written by other software
         return None

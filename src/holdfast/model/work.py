@@ -38,13 +38,13 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unfit(Leased, frozen=True, gc=False):
-    """A row that could not be read: the parts that could be, and what could not. It is settled, never started."""
+    """A row that could not be read: its readable parts, and the reason. It is settled, never started."""
 
     why: str = ""
 
 
 class Outcome(StrEnum):
-    """What becomes of a message when an attempt has ended."""
+    """What happens to a message when an attempt has ended."""
 
     DONE = "done"  # leaves for the history
     AGAIN = "again"  # pending: claimable after `delay`
@@ -65,7 +65,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What the death of a message leaves behind beside what the rules say; see `handlers.consumer.EndsMore`."""
+    """What the death of a message stores besides the result of the rules; see `handlers.consumer.EndsMore`."""
 
     delta: Delta | None = None
     emits: tuple[NewMessage, ...] = ()
@@ -73,7 +73,10 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """How an attempt ended. Made by `rules.delivery.conclude` only; the store applies it if the lease still stands."""
+    """How an attempt ended.
+
+    Made by `rules.delivery.conclude` only; the store applies it if the lease is still valid.
+    """
 
     leased: Leased
     outcome: Outcome
@@ -88,7 +91,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     pause: str | None = (
         None  # AGAIN alone: it keeps its place, and nothing of its stream is handed out until resumed
     )
-    poison: bool = False  # it was started as often as allowed, or nobody can read it
+    poison: bool = False  # it was started as often as allowed, or cannot be read
     reason: Reason | None = None  # of the failure or death
     last_reason: Reason | None = None  # of the failure that led to a death
     error: str | None = None
@@ -99,10 +102,10 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     )
     ran: float = 0.0  # seconds between the start of the handler and its end
     fingerprint: str | None = None  # of the error that led to a death: the same for deaths of one cause
-    traceback: str | None = None  # of the error, masked and bounded: put in by `endings.concluded`
+    traceback: str | None = None  # of the error, masked and bounded: added by `endings.concluded`
 
 
-INSTANCE = "instance: "  # begins what the stream of an instance is halted by that is paused or suspended
+INSTANCE = "instance: "  # the beginning of the reason for which the stream of a paused or suspended instance is halted
 
 Mark = tuple[datetime, int]  # when a head became claimable, and its seq
 
@@ -112,7 +115,7 @@ class Want(msgspec.Struct, frozen=True):
 
     queue: str
     heads: int
-    after: Mark | None = None  # watermark: nothing at or before it is looked at
+    after: Mark | None = None  # watermark: heads at or before it are not searched
     run: int | None = None  # the most messages of one stream; None: as many as the report says
 
 
@@ -135,9 +138,9 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker hands in, and what it wants for it.
+    """The results that a worker hands in, and the work that it asks for.
 
-    `moves` names runs whose settled prefix ends here and whose rest goes on: (head's seq, seq of the next).
+    `moves` names runs whose settled prefix ends here and whose rest continues: (head's seq, seq of the next).
     A run that is settled without a move is given back.
     """
 
@@ -157,7 +160,7 @@ class Report:
 
 
 class Share(NamedTuple):
-    """The part of a batch that is from one queue, as known before the batch is read."""
+    """The part of a batch that is from one queue, known before the batch is read."""
 
     messages: int
     heads: int  # the other messages follow in runs
@@ -179,11 +182,11 @@ class TurnItem:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a worker gets back."""
+    """What a worker receives."""
 
     now: datetime
     work: Sequence[Leased] = ()  # may not be unpacked yet
-    shares: Mapping[str, Share] = field(default_factory=dict)  # what there is in it, queue by queue
+    shares: Mapping[str, Share] = field(default_factory=dict)  # how much of it is from each queue
     looked: float = 0.0  # seconds that the store took to find it
     found: Mapping[str, Found] = field(default_factory=dict)  # what the looks found, family by family
     lost: frozenset[int] = frozenset()  # seqs of settlements whose lease was no longer ours
@@ -195,7 +198,7 @@ class Batch:
 
 
 class Ticked(NamedTuple):
-    """What one step of a tick did: how many things, when the next one falls due, and which queues got messages.
+    """The result of one step of a tick: how many things, when the next one falls due, and which queues got messages.
 
     `next_at` is None if nothing waits. A time that has passed says that more is due now. `queues`: those that got
     messages which became claimable in the past.

@@ -37,7 +37,7 @@ ORPHAN_SECONDS = 2.0  # beyond the grace, for a process whose supervisor is gone
 
 @dataclass(frozen=True, slots=True)
 class WorkerDeath:
-    """A worker that died, and what it had begun: `running` are the suspects."""
+    """A worker that died, and the messages it had begun: `running` are the suspects."""
 
     worker: int
     running: list[int]
@@ -127,7 +127,7 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
 
 
 async def tell_deaths(app: Holdfast, deaths: Sequence[WorkerDeath], hurry: Callable[[], bool]) -> None:
-    """Report what dead workers had begun, without waiting for their leases to lapse."""
+    """Report what dead workers had begun, without waiting for their leases to expire."""
     pause = PAUSE_MIN
     waiting = list(deaths)
     while waiting and not hurry():
@@ -151,7 +151,7 @@ def _watch_supervisor(
     os.read(alive, 1)  # nothing is ever written: it returns when the supervisor is gone
     loop.call_soon_threadsafe(told_to_stop)
     threading.Event().wait(grace + ORPHAN_SECONDS)
-    os._exit(1)  # no other process is left to end one whose loop hangs
+    os._exit(1)  # no other thread is left to end a process whose loop hangs
 
 
 async def _end_when_empty(worker: Worker) -> None:

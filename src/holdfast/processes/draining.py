@@ -1,7 +1,7 @@
 """`holdfast worker --until-idle`: one worker in this process, which works until nothing is due.
 
-It waits for tokens of a rate and for slots, since they come by themselves; not for a breaker that is open or a queue
-that is paused. What it leaves due is counted by queue.
+It waits for tokens of a rate and for slots, because they become free by themselves; it does not wait for an open
+breaker or a paused queue. Messages that it leaves due are counted by queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Finished:
 
 
 def run_until_idle(app: Holdfast, *, queues: Sequence[str] | None = None) -> Finished:
-    """Work until nothing is due. A signal ends it in order, with what is in hand."""
+    """Work until nothing is due. After a signal it hands in what it has, and ends."""
     app.prepare()
     summary = asyncio.run(_work(app, queues))
     outage = app.operations.outages.end()

@@ -1,10 +1,10 @@
 """The process that serves metrics to Prometheus, for all worker processes of one supervisor together.
 
 Each worker process counts in memory that this one can read (`telemetry/sheet.py`), even after the worker has died. The
-supervisor binds the address before anything else, so an address that cannot be bound is refused at once.
+supervisor binds the address first of all, so an address that cannot be bound is refused at once.
 
-Beyond loopback a client must send the token (HOLDFAST_METRICS_TOKEN, as `Authorization: Bearer ...`). On
-loopback without a token only requests for `localhost` or an IP address are answered: a web page whose name was made to
+Beyond loopback a client must send the token (HOLDFAST_METRICS_TOKEN, as `Authorization: Bearer ...`). On loopback
+without a token only requests for `localhost` or an IP address are answered: a web page whose name was made to
 resolve to this machine (DNS rebinding) sends its own name as the host.
 """
 

@@ -1,9 +1,9 @@
 """`holdfast worker`: a parent process that keeps 1..N worker processes and a quarantine running.
 
 It handles no messages itself. When a child dies, the parent reads from the board (shared memory) what it had begun. The
-child that takes its place reports that to the store before anything else: what was running is a suspect, the rest goes
+child that replaces it reports that to the store first of all: messages that were running are suspects, the others go
 back. While suspects wait, one more child runs, the quarantine, which takes them one at a time and nothing else: if it
-dies too, the culprit is known.
+dies too, the message that killed it is known.
 
 The parent keeps no connection and no thread, so that it can fork its children. A fork takes milliseconds, which matters
 when messages kill one child after another. If the application itself has threads, children are spawned instead.
@@ -45,7 +45,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 RESTART_MIN, RESTART_MAX = 0.1, 5.0
 QUARANTINE_PAUSE = 1.0  # seconds: another worker may have taken the waiting suspects
 KILL_AFTER = 1.5  # seconds beyond the grace after which children that have not stopped are killed
-SAME_WORD = 0.5  # seconds: `timeout` and some process managers send a signal to the process and to its group
+SAME_WORD = (
+    0.5  # seconds: `timeout` and some process managers send a signal twice, to the process and to its group
+)
 TELL_SECONDS = 1.0  # for the last reports
 FORK_LOOKS = 50
 

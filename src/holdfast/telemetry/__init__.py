@@ -1,4 +1,4 @@
-"""What watches a worker: metrics and traces. Chosen once, when a worker is made; without a watch nothing is done.
+"""The watches of a worker: metrics and traces. Chosen once, when a worker is made; without a watch nothing is done.
 
 The worker calls its watch once for each call of a handler, once at its end, and once for each exchange. A watch never
 uses more than ids, names and times: the body is in `Leased`, and no watch of ours reads it.
@@ -18,7 +18,7 @@ from .wire import ReceivedBatch, SentBatch
 
 
 class Watch(Protocol):
-    """What a worker reports. Called from its loop and from the threads of `def` handlers."""
+    """The events that a worker reports. Called from its loop and from the threads of `def` handlers."""
 
     def begin(self, *leased: Leased) -> Variables:
         """A handler is about to be called with these; returns the context to call it in."""
@@ -37,7 +37,7 @@ class Watch(Protocol):
         ...
 
     def sent(self, batch: SentBatch) -> None:
-        """A relay has given a batch to its broker, and knows what became of it."""
+        """A relay has given a batch to its broker, and knows the outcome."""
         ...
 
     def received(self, batch: ReceivedBatch) -> None:
@@ -49,7 +49,7 @@ class Watch(Protocol):
         ...
 
     def drained(self, drained: DrainSummary) -> None:
-        """Nothing is due any more, after this."""
+        """Nothing is due any more, after this drain."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""What Holdfast logs: each record has the name of its event and its fields, and none has a payload.
+"""The logs of Holdfast: each record has the name of its event and its fields, and none has a payload.
 
 A call names the event first: `log.warning("lease.lapsed", "A lease of %(queue)s lapsed", queue=...)`. The fields fill
-the text and stand on the record (`extra`), so that any formatter can show them; ours writes JSON. docs/telemetry.md
+the text and are set on the record (`extra`), so that any formatter can show them; ours writes JSON. docs/telemetry.md
 lists every event, and a test checks that. An exception among the fields becomes a line with its secrets masked.
 
 Fields come from messages, so they may hold anything. In the text of a record they are one line that cannot control a
@@ -34,7 +34,7 @@ ERROR_CHARS = 500
 
 
 class Log:
-    """A logger of the standard library that wants an event and fields."""
+    """A logger of the standard library that takes an event and fields."""
 
     def __init__(self, name: str) -> None:
         self.logger = logging.getLogger(name)
@@ -140,8 +140,8 @@ def configure(kind: str | None = None, level: str | None = None) -> None:
     """Set up logging for a worker process, if the application has not done it.
 
     Missing arguments come from HOLDFAST_LOG (text or json) and HOLDFAST_LOG_LEVEL. They are stored there for the
-    processes that this one starts. An application that has given the root logger a handler keeps it, unless a kind is
-    asked for.
+    processes that this one starts. If an application has given the root logger a handler, it is kept, unless a kind is
+    given.
     """
     asked = kind or os.environ.get(KIND_VARIABLE) or None
     level_asked = level or os.environ.get(LEVEL_VARIABLE) or None
@@ -169,7 +169,7 @@ def configure(kind: str | None = None, level: str | None = None) -> None:
 
 @contextmanager
 def silent(logger: str) -> Iterator[None]:
-    """Drop what a logger of another library says meanwhile, not that of its children. Several may do so at once."""
+    """Inside the block, drop the records of another library's logger, not of its children. Blocks may overlap."""
 
     def none(_: logging.LogRecord) -> bool:
         return False
@@ -184,7 +184,7 @@ def silent(logger: str) -> Iterator[None]:
 
 @contextmanager
 def hushed(logger: str, below: int) -> Iterator[None]:
-    """Meanwhile a logger and its children say nothing below this level."""
+    """Inside the block, a logger and its children log nothing below this level."""
     found = logging.getLogger(logger)
     before = found.level
     found.setLevel(below)
@@ -195,7 +195,10 @@ def hushed(logger: str, below: int) -> Iterator[None]:
 
 
 def announce(event: str, text: str, **fields: Any) -> None:
-    """Write a line to standard error at any log level: what a command does, once. JSON where logs are JSON."""
+    """Write a line to standard error at any log level, for messages that a command shows once.
+
+    JSON where logs are JSON.
+    """
     line = text % {name: _shown(value) for name, value in fields.items()}
     if os.environ.get(KIND_VARIABLE) == "json":
         record = logging.makeLogRecord(

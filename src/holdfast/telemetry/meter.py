@@ -1,4 +1,4 @@
-"""What a worker counts."""
+"""The metrics of a worker."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Meter:
         return changes
 
     def _poison(self, settlement: Settlement) -> list[Change]:
-        """What a death is to orchestrations, and whether it is poison."""
+        """The metrics of a death for orchestrations, and for poison."""
         message, place = settlement.leased.message, self.sheet.place
         if settlement.delta is not None:
             detected = place("holdfast_poison_detected_total", "orchestration")

@@ -1,4 +1,4 @@
-"""What is logged about outages, by whoever notices them."""
+"""The log records about outages, for every module that notices one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = Log("holdfast.outages")
 def tell_began(each: Outage) -> None:
     """Log that an outage was noticed."""
     text = (
-        "nobody worked since %(down_since)s, and the oldest message is due since %(oldest_at)s"
+        "no worker ran since %(down_since)s, and the oldest message is due since %(oldest_at)s"
         if each.cause == "absent"
         else "messages are late, and the oldest is due since %(oldest_at)s"
     )

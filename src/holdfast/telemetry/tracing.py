@@ -2,7 +2,7 @@
 
 Needs only opentelemetry-api; the application's SDK decides where spans and metrics go. Names are those of the semantic
 conventions for messaging (destination is the type, subscription the queue). The context of a message travels in its
-headers `traceparent` and `tracestate` (W3C). No span holds anything of a body or a header, nor of an error except its
+headers `traceparent` and `tracestate` (W3C). No span holds any part of a body or a header, nor of an error except its
 type.
 """
 

@@ -1,4 +1,4 @@
-"""What a relay and an inbox tell who watches: once for each batch, and once for each try to connect."""
+"""What a relay and an inbox report to a watch: once for each batch, and once for each try to connect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SentFate = Literal["confirmed", "refused", "too_large", "unroutable", "unanswere
 
 @dataclass(frozen=True, slots=True)
 class SentBatch:
-    """A batch that was given to a broker, and what became of it. Times are seconds."""
+    """A batch that was given to a broker, and the outcome. Times are seconds."""
 
     destination: str
     transport: str
@@ -19,7 +19,7 @@ class SentBatch:
     fates: Mapping[SentFate, int]
     confirmed: Sequence[float]  # how long each confirm took
     began: float  # before now
-    headers: Sequence[str | None] = ()  # as they are stored: trace contexts stand in them
+    headers: Sequence[str | None] = ()  # as they are stored: they contain trace contexts
 
     @property
     def count(self) -> int:

@@ -51,7 +51,7 @@ SCHEMA = "holdfast_test_"
 
 
 class Application(Protocol):
-    """What is needed of an application to test it."""
+    """The parts of an application that a test needs."""
 
     @property
     def _declaring(self) -> Declaring: ...
@@ -72,7 +72,7 @@ class Application(Protocol):
 
 
 class Drained:
-    """An application under test: publish, `drain()`, look; `advance()` the clock and drain again."""
+    """An application under test: publish, `drain()`, look at the result; `advance()` the clock and drain again."""
 
     def __init__(self, app: Application, clock: MovableClock) -> None:
         self.app, self.clock = app, clock
@@ -80,7 +80,7 @@ class Drained:
         self._fired: list[Occurrence] = []
 
     def fake(self, activity: Activity[P, Any], answer: Any) -> None:
-        """Let calls of an activity do something else in this test: a function of its input, or a value.
+        """Replace calls of an activity in this test: by a function of its input, or a value.
 
         `t.fake(charge, Receipt("r-1"))`, `t.fake(charge, lambda order: ...)`, `t.fake(charge, CardDeclined())`.
         """
@@ -114,11 +114,11 @@ class Drained:
         return journal_of(self.app, id, execution)
 
     def drain(self, *, raises: bool = True) -> Summary:
-        """Run handlers until nothing is claimable at the time the clock shows, whatever fails meanwhile.
+        """Run handlers until nothing is claimable at the time of the clock, even if some fail.
 
-        Then raise an ExceptionGroup of what died or waits for a retry. A message that failed and was handled by a
-        later attempt of the same drain is fine, and so are Snooze and Dead, which a handler asks for itself.
-        `raises=False`: the summary tells how many there are.
+        Then raise an ExceptionGroup of the messages that died or wait for a retry. A message that failed and was
+        handled by a later attempt of the same drain is fine, and so are Snooze and Dead, which a handler asks for
+        itself. `raises=False`: the summary tells how many there are.
         """
         try:
             asyncio.get_running_loop()
@@ -159,10 +159,10 @@ class Drained:
         return self.app.operations.dead.list(newest=False, limit=LETTERS_MAX)
 
     def published(self, type: str | None = None) -> list[PublishedMessage]:
-        """What this application has published since the test began, of one type or of all, in order.
+        """The messages that this application has published since the test began, of one type or of all, in order.
 
-        By `publish` and by `ctx.publish`. What was rolled back, or was a duplicate, is not among it; nor is what was
-        stored with plain SQL.
+        By `publish` and by `ctx.publish`. Messages that were rolled back, or were duplicates, are not included, nor
+        those that were stored with plain SQL.
         """
         wanted = [each for each in self._made if type is None or each.type == type]
         return [_as_published(each) for each in wanted if self._is_stored(each)]
@@ -175,7 +175,7 @@ class Drained:
         return [each for each in self._fired if name is None or each.name == name]
 
     def hear(self, fired: Fired) -> None:
-        """This was fired."""
+        """This occurrence was fired."""
         found = occurrence_of(codec.decode_headers(fired.headers))
         assert found is not None
         self._fired.append(found)
@@ -186,7 +186,7 @@ class Drained:
 
 
 def moment(at: datetime | str) -> datetime:
-    """The moment that a test begins at."""
+    """The time at which a test begins."""
     if isinstance(at, str):
         return zones.moment(at)
     if at.tzinfo is None:
@@ -211,7 +211,7 @@ def _as_published(message: NewMessage) -> PublishedMessage:
 
 
 class Strict:
-    """Refuses messages that nobody would handle: in a test, a type or queue with a typing error is an error."""
+    """Refuses messages without a handler: in a test, a type or queue with a typing error is an error."""
 
     def __init__(self, handlers: Handlers, elsewhere: Iterable[str]) -> None:
         self.handlers = handlers

@@ -20,7 +20,7 @@ class Orchestrating(Protocol):
 
 
 def replay_file(app: Orchestrating, path: Path | str) -> None:
-    """Replay one saved journal against the application's code; JournalDiffers says what differs."""
+    """Replay one saved journal against the application's code; JournalDiffers describes the difference."""
     found = app.orchestrations
     programs = [each.program for each in found.declared.values()]
     files.check(files.load(path), programs, found.place.pen, found.place.settings)

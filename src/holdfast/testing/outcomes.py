@@ -1,4 +1,4 @@
-"""What became of the messages of a drain, and of it what a test must hear about."""
+"""The outcomes of the messages of a drain, and the errors among them that a test must see."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Failed(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many messages ended how in a drain. A message counts once, by its last attempt."""
+    """How many messages ended in each way in a drain. A message counts once, by its last attempt."""
 
     done: int = 0
     retrying: int = 0  # it failed and waits for its next attempt

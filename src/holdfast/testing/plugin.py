@@ -1,9 +1,9 @@
-"""A plugin of pytest, found by itself where Holdfast is installed: fixtures for the tests of an application.
+"""A plugin of pytest, which loads it automatically where Holdfast is installed: fixtures for tests of an application.
 
     holdfast_app       the application under test: the one that `holdfast_app = "shop:app"` names in pytest's
                        configuration, or what a fixture of yours with this name returns
-    holdfast_testing   it on a database of its own: publish, `drain()`, look (docs/testing.md)
-    holdfast_clock     its clock, which stands until it is moved: `holdfast_clock.advance(minutes=5)`
+    holdfast_testing   the application on a database of its own: publish, `drain()`, look at the result
+    (docs/testing.md) holdfast_clock     its clock, which stands until it is moved: `holdfast_clock.advance(minutes=5)`
 
 Files whose names end with `.journal.json` are tests: the journals of orchestrations, replayed against the code.
 

@@ -1,1 +1,1 @@
-"""What senders and receivers of webhooks need: signatures, and a POST that cannot be redirected or delayed."""
+"""For senders and receivers of webhooks: signatures, and a POST that cannot be redirected or delayed."""

@@ -1,8 +1,7 @@
 """One POST to a URL that others may control: it has a time limit, and cannot reach our own network (SSRF).
 
-- One time limit for the whole call: DNS lookup, connection, handshake, request, response. A limit for each read would
-let a
-  server that sends a byte now and then hold the caller for hours.
+- One time limit for the whole call: DNS lookup, connection, handshake, request, response. With a limit for each read,
+  a server that sends a byte now and then could hold the caller for hours.
 - The name is looked up once. If any of its addresses is not a public one, the call is refused. The connection goes to
   an address that was checked, so a second answer of the name server changes nothing (DNS rebinding).
 - No redirect is followed, no proxy of the environment is used, and only status and headers of the answer are read.

@@ -1,8 +1,8 @@
 """Signatures of webhooks, as Standard Webhooks has them.
 
-`webhook-id` is the same however often a webhook is sent, `webhook-timestamp` is when, and `webhook-signature` is `v1,`
-and the Base64 of HMAC-SHA256 over `id.timestamp.body`. While a secret is being replaced there are two signatures, with
-a space between them: a receiver takes the webhook if one of them is right.
+`webhook-id` is the same however often a webhook is sent, `webhook-timestamp` is the time, and `webhook-signature` is
+`v1,` and the Base64 of HMAC-SHA256 over `id.timestamp.body`. While a secret is being replaced there are two signatures,
+with a space between them: a receiver accepts the webhook if one of them is right.
 
 To replace a secret: give the sender both, the new one first; give the receivers the new one; take the old one from the
 sender.
@@ -36,7 +36,7 @@ def keys(secrets: str | Sequence[str], what: str = "A webhook") -> tuple[bytes, 
 
 
 def signature(key: bytes, id: str, stamp: str, body: bytes) -> str:
-    """What a receiver compares with, in constant time."""
+    """The comparison that a receiver makes, in constant time."""
     signed = hmac.new(key, f"{id}.{stamp}.".encode() + body, hashlib.sha256).digest()
     return VERSION + base64.b64encode(signed).decode()
 
@@ -66,7 +66,7 @@ def is_genuine(
         return False
     right = [signature(key, id, stamp, body).encode() for key in keys]
     said = [each.encode() for each in signatures.split(" ")[:16]]
-    # Each is compared with each, so the time taken does not show which was right.
+    # All pairs are compared, so the time taken does not show which was right.
     return sum(hmac.compare_digest(ours, theirs) for ours in right for theirs in said) > 0
 
 

@@ -1,4 +1,4 @@
-"""What the tests of a transport need to be told about a broker, and how they speak to it."""
+"""What the tests of a transport need to know about a broker, and how they use it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Setting:
 
 
 class Told(dict[int, Fate]):
-    """The fates of one send. A fate told twice, or after the send has returned, fails the test."""
+    """The fates of one send. A fate that comes twice, or after the send has returned, fails the test."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ async def send(sender: Sender, batch: Sequence[Outgoing]) -> Told:
 
 
 async def send_until_answered(sender: Sender, batch: Sequence[Outgoing], rounds: int = 20) -> dict[int, Fate]:
-    """Sends what is unknown again, as a relay does, and opens the transport again when it broke."""
+    """Sends messages with an unknown fate again, as a relay does, and opens the transport again when it broke."""
     fates: dict[int, Fate] = {}
     for _ in range(rounds):
         left = [index for index in range(len(batch)) if index not in fates]
@@ -155,7 +155,7 @@ _numbers = itertools.count(1)
 
 
 class Harness:
-    """What a third party's class gives: a setting for each test, and what its broker can be made to do.
+    """What the class of a third party provides: a setting for each test, and what its broker can be made to do.
 
     Tests of an ability that `abilities` does not name are skipped, and say so.
     """
