@@ -34,7 +34,7 @@ def open_store(url: str, settings: Settings, clock: Clock, schema: str = DEFAULT
         conninfo_to_dict(url)
     except ProgrammingError as error:
         why = str(error).strip()
-        for secret in passwords(url):  # libpq repeats in its error what it does not understand
+        for secret in passwords(url):  # libpq repeats in its error the part that it does not understand
             why = why.replace(secret, "***")
         raise InvalidSettings(f"The database URL {display_url(url)!r} cannot be used: {why}.") from None
     return PostgresStore(url, settings, clock, schema, pooled=pooled)

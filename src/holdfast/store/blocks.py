@@ -22,7 +22,7 @@ def django_blocks() -> list[dict[str, Any]]:
 
 
 def is_same_server(host: str, port: str, database: str, block: Mapping[str, Any]) -> bool:
-    """Whether Django's settings name this PostgreSQL database, as far as can be seen from them."""
+    """Whether Django's settings name this PostgreSQL database, if that can be seen from them."""
     theirs = str(block.get("HOST") or ""), str(block.get("PORT") or "5432"), str(block.get("NAME"))
     return (
         "postgresql" in str(block.get("ENGINE"))

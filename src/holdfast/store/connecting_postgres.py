@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL: how it is set up, whether it can still be used, and how a statement goes through it."""
+"""One connection to PostgreSQL: its settings, whether it can still be used, and how a statement is sent through it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Instants(TimestamptzBinaryLoader):
-    """Times out of Python's range, such as infinity, become the last or the first time of that range."""
+    """Times outside Python's range, such as infinity, become the last or the first time of that range."""
 
     def load(self, data: Any) -> datetime:
         try:

@@ -1,4 +1,4 @@
-"""Connections to a SQLite file: opening them, running a statement, and what its errors mean."""
+"""Connections to a SQLite file: opening them, running a statement, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def connect(path: str, *, readonly: bool = False) -> sqlite3.Connection:
 
 
 def connect_handed_out(path: str) -> HandedOut:
-    # Two checkpoints at one instant can corrupt a WAL file before SQLite 3.51.3: only the writer makes them.
+    # Two checkpoints at one instant can corrupt a WAL file before SQLite 3.51.3, so only the writer makes them.
     return tuned(opened(path, HandedOut), [*PRAGMAS, "wal_autocheckpoint=0"])
 
 
@@ -81,7 +81,7 @@ def execute(connection: sqlite3.Connection, statement: Statement) -> Rows:
     except sqlite3.OperationalError as error:
         if "Could not decode to UTF-8" not in str(error) or not READS.match(statement.sql):
             raise
-    # A text in the rows is not UTF-8. Read again with \xff for it: that is neither JSON nor a name of ours.
+    # A text in the rows is not UTF-8. Read again with \xff for it, which is neither JSON nor a name of ours.
     connection.text_factory = lambda data: data.decode(errors="backslashreplace")
     try:
         return fetched(connection, statement)
@@ -136,9 +136,7 @@ def as_ours(error: Exception, path: str) -> Exception:
 def advice(text: str) -> str:
     """What to do about a disk error."""
     if "full" in text:
-        return (
-            " Make room on its disk; nothing of this transaction was stored, and workers go on by themselves."
-        )
+        return " Make room on its disk; nothing of this transaction was stored, and workers continue automatically."
     if "readonly" in text or "unable to open" in text:
         return " Its file, its folder and their file system must be writable."
     return " Look at the disk and at the system's log."

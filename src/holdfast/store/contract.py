@@ -19,8 +19,8 @@ Arun: TypeAlias = Callable[[Runnable[Any]], Awaitable[Any]]
 class Store(Protocol):
     """Runs plans on connections of its own, and binds those that run in the caller's transaction.
 
-    `has_one_writer`: an open write transaction blocks all other writers, so whatever is needed for a publish is
-    done in it. `is_embedded`: it needs no setup, its tables are created when they are missing.
+    `has_one_writer`: an open write transaction blocks all other writers, so everything that a publish needs is done in
+    it. `is_embedded`: it needs no setup, its tables are created when they are missing.
     """
 
     clock: Clock
@@ -43,7 +43,7 @@ class Store(Protocol):
         """Run a plan that only reads."""
 
     def bound(self, plan: Runnable[T]) -> Bound[T]:
-        """The plan in the SQL of this database, at this time: for a handle of the caller's."""
+        """The plan in the SQL of this database, at this time: for a handle of the caller."""
 
     # -- a handler's own transaction
 
@@ -61,15 +61,15 @@ class Store(Protocol):
         """Return after so many seconds, or earlier when woken or after a commit: then it is True."""
 
     async def listen(self, woken: asyncio.Event, due: asyncio.Event) -> None:
-        """Wake when a message is announced. Set `due` too when something was set to a time that a tick must know of."""
+        """Wake when a message is announced. Set `due` too when something was set to a time that a tick must know."""
 
     # -- life
 
     def elsewhere(self) -> Plan[str | None]:
-        """The database of the connection that runs this, if it is known to be another one than this."""
+        """The name of the database of the connection that runs this, if it is known to be another one than this."""
 
     def is_named_by(self, settings: Mapping[str, Any]) -> bool:
-        """Whether these settings of Django name this database, as far as can be seen."""
+        """Whether these settings of Django name this database, if that can be seen."""
 
     def is_prepared(
         self,
@@ -77,7 +77,7 @@ class Store(Protocol):
         unordered: Collection[str],
         renamed: Mapping[str, str],
     ) -> bool:
-        """Whether tables and subscriptions are there and committed, as far as that can be seen without waiting."""
+        """Whether tables and subscriptions are there and committed, if that can be seen without waiting."""
 
     def migration(self) -> Plan[list[int]]:
         """The migration to the version of this release; it returns the steps taken."""

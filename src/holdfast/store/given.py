@@ -28,16 +28,16 @@ SQLITE_TAKEN = tuple(
 POSTGRES_TAKEN = (("message", "message_id"), ("scheduled", "scheduled_id"))
 UNIQUE_VIOLATION = "23505"
 KEY = re.compile(r"\(id, queue[^)]*\)=\(([0-9a-f-]{36}), (.*)\)")
-CAUSES_MAX = 5  # SQLAlchemy and Django wrap what the driver raised
+CAUSES_MAX = 5  # SQLAlchemy and Django wrap the driver's error
 
 
 def given(messages: Sequence[NewMessage]) -> list[NewMessage]:
-    """Those that have an id of their publisher's."""
+    """Those whose id was given by the publisher."""
     return [message for message in messages if message.id_is_given]
 
 
 def refuse_twice(messages: Sequence[NewMessage]) -> None:
-    """Refuse one id for two messages of one call that may come into one queue. A duplicate by dedupe key is allowed."""
+    """Refuse one id for two messages of one call that may enter one queue. A duplicate by dedupe key is allowed."""
     seen: dict[UUID, list[NewMessage]] = {}
     for each in messages:
         for other in seen.setdefault(each.id, []):

@@ -5,8 +5,8 @@
 - A producer publishes, by the functions or by a plain INSERT, and can neither read nor change what is stored.
 - A viewer reads everything, bodies included, and changes nothing.
 
-A table or function that a later release brings is a worker's, and a table also a viewer's; of functions a producer gets
-those that are named here. `migrate` gives the roles again what belongs to them (`parts/grants.sql`).
+A table or function of a later release belongs to workers, a table also to viewers; producers get only the functions
+named here. `migrate` grants the roles their rights again (`parts/grants.sql`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def sequences() -> tuple[str, ...]:
 
 
 def rights(access: Access, schema: str = DEFAULT_SCHEMA) -> list[str]:
-    """What stands between GRANT and TO."""
+    """The text between GRANT and TO."""
     written = [name for name in tables() if name not in READ_ONLY]
     match access:
         case "worker":

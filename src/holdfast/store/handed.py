@@ -2,7 +2,7 @@
 
 The engine's commit is fenced by the lease. Any other commit would store half of the block, and store it again at each
 retry. So a commit or a rollback is refused before it happens. After a refusal the block is never committed, even if
-the handler catches the error and goes on. A handler may use savepoints.
+the handler catches the error and continues. A handler may use savepoints.
 
 On SQLite an authorizer, set once for each connection, sees every statement that ends a transaction, however it is sent:
 a method, `with db:`, `executescript` or SQL. SQLite asks it when a statement is prepared, and Python keeps prepared
@@ -22,7 +22,7 @@ REMEDY = (
     "Leave it out; to undo everything raise an exception, to undo a part use a savepoint."
 )
 OVER = (
-    "The transaction of this block is over, rolled back by the database after an error or closed: what is written now "
+    "The transaction of this block is over, rolled back by the database after an error or closed: anything written now "
     "would be committed by itself, without the message. Let that error leave the block."
 )
 

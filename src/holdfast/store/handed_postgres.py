@@ -1,8 +1,8 @@
 """The same on PostgreSQL: connections whose cursors refuse SQL that would end a handler's transaction.
 
 psycopg has no authorizer, so the text is checked before it is sent: its first word, and all of it only when there is
-more than one statement in it. A cursor of another class, made by hand, is not checked; then it is noticed when the
-block ends, or at the next statement, that the transaction is over.
+more than one statement in it. A cursor of another class, made by hand, is not checked; for it the end of the
+transaction is noticed when the block ends, or at the next statement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import CommitRefused
 from .handed import OVER, Guard
 from .text import ends_transaction
 
-IDLE = int(pq.TransactionStatus.IDLE)  # what is compared here for each statement is a plain int
+IDLE = int(pq.TransactionStatus.IDLE)  # an int is compared for each statement
 
 
 class CarefulCursor:

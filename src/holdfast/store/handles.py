@@ -1,7 +1,7 @@
 """Plans inside the caller's own transaction: each kind of handle that a user may have, checked and driven.
 
-Nothing here commits. Either the whole plan is done or, when it fails, nothing of it: PostgreSQL aborts the
-transaction by itself, on SQLite a savepoint undoes what the plan had written before it failed.
+Nothing here commits. Either the whole plan is done or, when it fails, none of it: PostgreSQL aborts the
+transaction, on SQLite a savepoint undoes what the plan had written before it failed.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Asynchronous(Handle, frozen=True):
 
 def perform_whole(plan: Bound[T], handle: Blocking) -> T:
     """All of the plan or nothing, on SQLite, which does not abort a transaction after an error."""
-    # A transaction that begins with a read cannot always be made a writing one later (BUSY at once, whatever
-    # the timeout), so if none is open yet it begins as a writing one.
+    # A transaction that begins with a read cannot always become a writing one later (BUSY at once, whatever the
+    # timeout), so if none is open yet it begins as a writing one.
     open_already = handle.in_transaction()
     handle.execute(Statement("SAVEPOINT holdfast" if open_already else "BEGIN IMMEDIATE"))
     try:

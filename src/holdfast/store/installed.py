@@ -1,8 +1,8 @@
 """The schema and the functions that a database has, compared with those of this release.
 
-The functions have a number that rises with every change of them or of the tables (`functions/numbers.txt`), so of two
-releases it is known which is the newer one. The database also keeps the lowest number whose callers still work with
-what is installed: processes of such a release may start while a newer one is being rolled out.
+The functions have a number that rises with every change of them or of the tables (`functions/numbers.txt`), so the
+newer of two releases is known. The database also keeps the lowest number whose callers still work with the installed
+functions: processes of such a release may start while a newer one is being rolled out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from ..errors import NotMigrated
 
 # same: as this release needs it. behind: to be migrated by this release. ahead: of a newer release, which works with
-# this one (`compatible`) or does not. other: the same number and another text, of which neither is the newer one.
+# this one (`compatible`) or does not. other: the same number with another text, so neither is the newer one.
 Standing = Literal["same", "behind", "compatible", "ahead", "other"]
 
 

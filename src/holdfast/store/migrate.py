@@ -1,7 +1,7 @@
 """Numbered migrations, forward only, that any number of processes may run at once.
 
 A step is one file for each database. PostgreSQL's functions are installed again whenever their number
-rose; they carry no data. The version that a database has reached is a row of its own, with what is installed beside it
+rose; they carry no data. The version that a database has reached is a row of its own, with the installed functions
 (installed.py). A migration changes only what migrations made: a foreign object with a name that it needs stops it.
 """
 
@@ -27,7 +27,7 @@ def latest(dialect: Dialect) -> int:
 
 
 def release() -> Installed:
-    """What this release brings to PostgreSQL."""
+    """The version and the functions that this release brings to PostgreSQL."""
     current = installed.numbers()[-1]
     return Installed(latest("postgres"), functions()[1], current.number, current.compatible_from)
 

@@ -1,4 +1,4 @@
-"""Which errors of a database are moments: they pass by themselves, and a running worker waits for that.
+"""Which errors of a database are moments: they pass by themselves, and a running worker waits until then.
 
 | SQLSTATE | what it is | what is done |
 |---|---|---|
@@ -12,7 +12,7 @@
 | 57014 | the statement took too long, or an operator cancelled it | smaller |
 | 0A000, 3F000, 42704, 42883, 42703, 42P01, XX000 | the schema changed while the statement waited | again, a few times |
 
-Everything else is an error for good: of the statement, of its data, of the rights of the role. At the start of a worker
+Every other error is permanent: of the statement, of its data, of the rights of the role. At the start of a worker
 the first connection is made without waiting, so that a wrong password or database is reported at once.
 
 Of SQLite the primary result codes: PERM, BUSY, LOCKED, READONLY, IOERR, FULL, CANTOPEN and PROTOCOL are waited for.

@@ -159,7 +159,7 @@ class PostgresStore:
 
     @asynccontextmanager
     async def _aconnection(self, told: Told | None = None) -> AsyncIterator[AsyncHandedOut]:
-        # Async connections belong to the loop they were made in.
+        # Async connections belong to the loop in which they were made.
         loop = id(asyncio.get_running_loop())
         with self._lock:
             self._forget_after_fork()
@@ -181,7 +181,9 @@ class PostgresStore:
             raise (told or as_ours)(error, self.schema) from error
         finally:
             if connection is not None:
-                with self._lock:  # after `close` its list is another one, and nobody would close it any more
+                with (
+                    self._lock
+                ):  # after `close` its list is another one, and nothing would close the connection
                     is_kept = (
                         usable(connection) and len(idle) < self._idle_max and self._aidle.get(loop) is idle
                     )
@@ -364,7 +366,7 @@ class PostgresStore:
             )
 
     def close(self) -> None:
-        """Close what nobody uses now, also what async code left behind: its loop may have ended."""
+        """Close unused connections, including those that async code left behind: its loop may have ended."""
         with self._lock:
             self._forget_after_fork()
             connections, self._idle = self._idle, []

@@ -1,6 +1,6 @@
-"""Which kind of handle a user has handed over.
+"""Recognises the kind of handle that a user passes.
 
-It is recognised by the names of its classes, so nothing is imported that the user does not have.
+The names of its classes decide, so nothing is imported that the user does not have.
 """
 
 from __future__ import annotations

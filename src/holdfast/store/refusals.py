@@ -1,4 +1,4 @@
-"""PostgreSQL's errors as ours: what passes by itself, and what must be migrated, granted or configured."""
+"""PostgreSQL's errors as ours: those that pass by themselves, and those that need a migration, rights or settings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def as_ours(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
             return StoreUnavailable(f"The database refuses this at the moment: {first_line(error)}.")
         case "smaller":
             return StoreTooSlow(
-                f"The database gave up a statement: it took too long, or somebody cancelled it: {first_line(error)}."
+                f"The database ended a statement: it took too long, or somebody cancelled it: {first_line(error)}."
             )
     return error
 
@@ -64,7 +64,7 @@ POOLER = (
     "(docs/deployment.md, Poolers)."
 )
 
-# A lost connection, a server that goes or comes or has no room; and a transaction that the server has ended.
+# A lost connection, a server that stops or starts or has no room; and a transaction that the server has ended.
 CUT_OFF = ("08", "57P", "53", "25P03", "25P04")
 
 
@@ -74,7 +74,7 @@ def cut_off(error: psycopg.Error, schema: str) -> HoldfastError | psycopg.Error:
         return InvalidSettings(
             f"The database is behind PgBouncer or another pooler: {first_line(error)}. {POOLER}"
         )
-    if error.sqlstate is None:  # the server said nothing
+    if error.sqlstate is None:  # the server gave no answer
         is_lost = isinstance(error, psycopg.InterfaceError | psycopg.OperationalError)
     else:
         is_lost = error.sqlstate.startswith(CUT_OFF)

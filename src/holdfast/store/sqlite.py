@@ -200,7 +200,7 @@ class SqliteStore:
         return bool(version != before)
 
     async def wait(self, seconds: float, woken: asyncio.Event) -> bool:
-        """Return after so many seconds, or earlier when woken or after a commit (True): only a hint.
+        """Return after so many seconds, or earlier when woken or after a commit (True). This is only a hint.
 
         In a long wait, without work, the file is read less often.
         """
@@ -217,7 +217,7 @@ class SqliteStore:
         return False
 
     async def listen(self, woken: asyncio.Event, due: asyncio.Event) -> None:
-        """Nothing announces commits here: `wait` watches the file."""
+        """Nothing announces commits here, so `wait` watches the file."""
 
     def elsewhere(self) -> Plan[str | None]:
         """The file of the connection that runs this, if it is another database. One in memory is never shared."""
@@ -305,7 +305,10 @@ class SqliteStore:
                 self._end(connection)
 
     def _of_block(self, connection: HandedOut, error: sqlite3.Error) -> Exception:
-        """The error that leaves a handler's block. It holds our lock, so another lock error is the driver's own."""
+        """The error that leaves a handler's block.
+
+        The block holds our lock, so another lock error is the driver's own.
+        """
         if not connection.guard.is_ours and is_locked(getattr(error, "sqlite_errorcode", 0)):
             return error
         return as_ours(error, self.path)

@@ -1,8 +1,8 @@
 """Statements and plans. A plan is a generator that yields steps and receives their results.
 
-A step is a statement by its name, with parameters; its text stands in `sql/`, and a plan knows neither the database nor
-the time. Or it is a verb: what the two databases do differently (plans/engine.py). `bound` makes SQL of steps,
-for one database at one time. It then runs on a connection: the store's own, or the caller's handle in
+A step is a statement by its name, with parameters; its text is in `sql/`, and a plan knows neither the database nor
+the time. Or it is a verb: something that the two databases do in different ways (plans/engine.py). `bound` makes SQL of
+the steps, for one database at one time. It then runs on a connection: the store's own, or the caller's handle in
 any of the drivers (handles.py).
 """
 
@@ -30,10 +30,10 @@ class Statement(msgspec.Struct, frozen=True):
     """One statement as it is executed, with values that every driver understands.
 
     SQLite takes int, float, str, bytes and None; PostgreSQL also bool, aware datetimes and lists of one type,
-    which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently. `enough` is asked after
-    each row where rows are read one by one, on our own SQLite: at True no more rows are read. Of a `raw` statement
-    on our own connection to PostgreSQL, times are left as they are sent, in microseconds since 2000, and the rows are
-    a sequence of which all but the first are decoded on first use.
+    which the SQL casts (`:ids::uuid[]`), because drivers guess the types of arrays differently. `enough` is called
+    after each row when rows are read one by one, on our own SQLite; if it returns True, no more rows are read. A `raw`
+    statement on our own connection to PostgreSQL returns times as they are sent, in microseconds since 2000, and its
+    rows are a sequence of which all but the first are decoded on first use.
     """
 
     sql: str
@@ -45,8 +45,8 @@ class Statement(msgspec.Struct, frozen=True):
 class Query(msgspec.Struct, frozen=True):
     """A statement by the names of its files (`slots/slot_look`), mostly one, and its parameters.
 
-    Parameters are plain values, UUIDs, aware datetimes and lists of those; each database gets what it takes. Each of
-    `documents` becomes one JSON text, with instants as the database reads them. `:now` is bound when it runs. For
+    Parameters are plain values, UUIDs, aware datetimes and lists of those; they are converted for each database. Each
+    of `documents` becomes one JSON text, with instants in the database's format. `:now` is bound when it runs. For
     `enough` and `is_raw` see `Statement`.
     """
 
@@ -142,7 +142,7 @@ class Engine(Protocol[Now]):
 
 
 def stands_alone(plan: Runnable[Any]) -> bool:
-    """Whether a plan says that it needs no transaction around it."""
+    """Whether a plan needs no transaction around it."""
     return getattr(plan, "is_alone", False)
 
 

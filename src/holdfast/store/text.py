@@ -115,10 +115,10 @@ TYPE = re.compile(r"::(?=(?:float8|json|jsonb|oid|regclass|regprocedure|regtype|
 def qualified(sql: str) -> str:
     """The same PostgreSQL statement with the system's functions and types named with their schema.
 
-    A statement runs with the search path of its connection, which may be the caller's. One who may create a function in
-    a schema of that path could make one that fits the arguments of a call better than the system's own, and it would
-    run with the rights of the caller. Operators are not named: those in our statements fit exactly, and then the
-    system's own come first (tests/store/test_search_path.py holds that).
+    A statement runs with the search path of its connection, which may be the caller's. If someone may create a function
+    in a schema of that path, it could fit the arguments of a call better than the system's own, and would run with the
+    rights of the caller. Operators are not named: those in our statements fit exactly, so the system's own come first
+    (tests/store/test_search_path.py checks that).
     """
     # Of several arrays, `unnest` is the system's own only without its schema.
     named = CALL.sub(
@@ -235,6 +235,6 @@ def compile(sql: str, style: Style) -> Compiled:
             case "numeric":
                 return f"${number}"
 
-    # Drivers with % look for it in literals and comments too: doubled everywhere, before our own are put in.
+    # Drivers with % search for it in literals and comments too: it is doubled everywhere before our own are put in.
     text = TOKEN.sub(placeholder, sql.replace("%", "%%") if style == "pyformat" else sql)
     return Compiled(text, text.encode(), tuple(numbers))

@@ -1,7 +1,7 @@
-"""Alerts in the store, for both databases: what is measured, the episodes that are not over, and the news to send.
+"""Alerts in the store, for both databases: the measures, the episodes that are not over, and the news to send.
 
-A decision and the news of it are one transaction, in which every change is a compare and swap: of several processes
-that decide the same, one does it. Sending comes afterwards: a process takes news for a while, and if it dies,
+A decision and its news are one transaction, in which every change is a compare and swap: if several processes
+decide the same, one of them stores it. Sending comes afterwards: a process takes news for a while, and if it dies,
 another process takes it after that.
 """
 
@@ -53,7 +53,7 @@ def backlog(late: float) -> Plan[list[tuple[str, bool, UUID, datetime, int]]]:
         queue: (bool(paused), as_id(id), instant(since), int(count))
         for queue, paused, id, since, count in rows
     }
-    # What is due and not brought over waits, too.
+    # Due messages that were not brought over yet wait, too.
     for queue, paused, id, since, count in (yield sql("alert_scheduled", before=before, limit=COUNT_MAX)):
         one = bool(paused), as_id(id), instant(since), int(count)
         other = found.get(queue)
@@ -193,7 +193,7 @@ def told(number: int, tries: int, sinks: list[str], error: str | None, pause: fl
 
 @single
 def news(limit: int) -> Plan[list[Row]]:
-    """The newest news, and what became of it."""
+    """The newest news, and its delivery."""
     rows = yield sql("alert_list", limit=limit)
     return _news(f"{NEWS} try_at ended_at error", rows)
 

@@ -14,7 +14,7 @@ from ..statement import Plan, statements
 from ..values import encode
 from .scheduled_sqlite import is_later, store_later
 
-PLAIN_MIN = 8  # messages: of fewer, asking for their queues first costs more than it saves
+PLAIN_MIN = 8  # messages: for fewer, asking for their queues first costs more than it saves
 
 sql = statements("engine")
 
@@ -51,7 +51,7 @@ def _append_any(rows: Sequence[dict[str, Any]], now: int) -> Plan[None]:
 
 
 def _append_plain(messages: Sequence[NewMessage]) -> Plan[None]:
-    """What `append` does, for three quarters of its cost: who gets them is asked once for all, which have one type."""
+    """The same as `append`, for three quarters of its cost: all have one type, so its queues are asked once."""
     type = messages[0].type
     rows = encode([(m.id, m.body, m.stream, m.subject, m.headers, m.dedupe) for m in messages])
     routes = yield sql("append_routes", type=type)
@@ -96,7 +96,9 @@ def _duplicates(messages: Sequence[NewMessage]) -> Plan[dict[int, UUID]]:
     late: dict[int, UUID] = {}
     for n, scope, key, holder in (yield sql("dedupe_holders", keys=given)):
         if (scope, key) in fresh:
-            fresh.remove((scope, key))  # it took it; another with that key in the same call is a duplicate
+            fresh.remove(
+                (scope, key)
+            )  # it was taken; another one with that key in the same call is a duplicate
         else:
             late[n] = UUID(holder)
     return late

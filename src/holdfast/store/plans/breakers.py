@@ -32,7 +32,7 @@ class BreakerRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a breaker was and is, by the database's time. `done` is false if others changed it at every try."""
+    """A breaker before and after, by the database's time. `done` is false if others changed it at every try."""
 
     before: BreakerRow
     after: BreakerRow

@@ -1,7 +1,7 @@
-"""How much is pending, for a page that must answer at once: exact up to a limit, and "at least" beyond it.
+"""How much is pending, for a page that must be fast: exact up to a limit, and "at least" beyond it.
 
 A small table is counted exactly, in one scan. In a large one each state of each queue is counted through an index up to
-a limit. There parked messages behind others count as waiting, and where streams are many, blocked ones do.
+a limit. In that case parked messages behind others count as waiting, and if there are many streams, blocked ones do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ sql = statements("counting")
 EXACT_ROWS = 30_000  # a table with more is not scanned
 CAP = 100_000  # of one state in one queue
 STREAMS_EXACT = 20_000
-HEADS_MAX = 50_000  # of each queue that are looked at for blocked streams
+HEADS_MAX = 50_000  # of each queue that are read to find blocked streams
 
 CAPPED = "queue ready retrying scheduled later parked suspect waiting streams oldest_at loops"
 
@@ -37,7 +37,7 @@ def _queues() -> Plan[list[str]]:
 class Counted(NamedTuple):
     """Rows of `queries.counts`; the states of queues that were not counted to their end; what may be poison.
 
-    `loops` is None where everything was counted: then `queries.poison_count` tells.
+    `loops` is None if everything was counted: then use `queries.poison_count`.
     """
 
     rows: list[dict[str, Any]]

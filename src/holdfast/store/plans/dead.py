@@ -116,7 +116,7 @@ def _lift(halted: Halted) -> Plan[None]:
 
 
 def _enter(letters: Sequence[Letter], halted: Halted) -> Plan[list[Back]]:
-    """Count letters into their streams and find out which of them are heads."""
+    """Count letters into their streams and find out which of them become heads."""
     counts = Counter((each.queue, each.stream) for each in letters if each.stream is not None)
     rows: Iterable[tuple[Any, ...]] = ()
     if counts:
@@ -167,7 +167,7 @@ def discard(key: Key, why: str | None = None) -> Plan[str | None]:
     yield sql("op_dead_ended", **named, outcome="discarded", why=why)
     yield sql("op_dead_free", **_one(key))
     yield sql("op_dead_delete", **named)
-    if halted:  # its instance has ended for good: what waits in its stream comes late, and ends
+    if halted:  # its instance has ended for good: messages that wait in its stream are late, and end
         yield from _lift(halted)
         return None
     return letter.stream if letter.stream is not None and (yield from _halts(letter)) else None
@@ -237,9 +237,9 @@ def edit(key: Key, epoch: int, body: str) -> Plan[bool]:
 def put(
     letters: Sequence[Row], deaths: Sequence[Row], since: datetime, force: bool
 ) -> Plan[tuple[set[Key], set[Key]]]:
-    """Import dead letters, each message once. Those that are here are left as they are, and what has ended since a
-    moment is left out, unless with `force`. What ended before that, the caller has looked up (`over`). Returns
-    those that were stored, and those that have ended, by their numbers in the file.
+    """Import dead letters, each message once. Letters that are here are left as they are, and those that have ended
+    since a moment are left out, unless `force` is set. Ends before that moment were looked up by the caller (`over`).
+    Returns those that were stored, and those that have ended, by their numbers in the file.
 
     Both are checked after the insert, in new statements: the insert may have waited for a command that
     redrove its letter, and cannot see what that did. From then on only our row can be redriven.
@@ -267,7 +267,7 @@ def put(
 
 
 def same(row: Row) -> tuple[UUID, str, datetime]:
-    """What tells a message from others with its id, even if its number has changed: when it was due, or made."""
+    """What distinguishes a message from others with its id, even after its number has changed: when it was due."""
     due: datetime = row["due_at"] or row["created_at"]
     return as_id(row["id"]), row["queue"], due
 
@@ -277,7 +277,7 @@ def _in_file(row: Row) -> Key:
 
 
 def _their(deaths: Sequence[Row], stored: Mapping[Key, Row]) -> list[Row]:
-    """The deaths of letters that were stored, each once, although a file may have a letter twice. The last one of a
+    """The deaths of letters that were stored, each once, although a file may have a letter twice. The last death of a
     letter has its number here."""
     numbers = {_in_file(row): key[2] for key, row in stored.items()}
     known = {key[:2] for key in stored}
@@ -299,7 +299,7 @@ def _back(keys: Sequence[Key]) -> Plan[set[Key]]:
 def over(letters: Sequence[Row], since: datetime | None = None) -> Plan[set[int]]:
     """Which of these letters have ended in their queue, by the history: since they died, or as done.
 
-    One pass over the history for all of them, or over what has ended since a moment. An archive is not the end of one:
+    One pass over the history for all of them, or over the rows since a moment. An archived letter has not ended:
     it can be restored.
     """
     if not letters:

@@ -1,4 +1,4 @@
-"""What an operator may ask about dead letters, as plans written once for both databases."""
+"""An operator's questions about dead letters, as plans for both databases."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONDITIONS: Mapping[str, str] = {
     "ids": "d.id = any (:ids::uuid[])",
     "place": f"({PLACE}) > (:place_0::bigint, :place_1::bigint, :place_2::uuid, :place_3::text)",
 }
-TEXT = "dead_queries/op_dead_text"  # a condition on what stands in the error history
+TEXT = "dead_queries/op_dead_text"  # a condition on the text of the error history
 CHOICES = {
     "redriven": {True: "d.redrives > 0", False: "d.redrives = 0"},
     "held": {True: "d.held_at is not null", False: "d.held_at is null"},
@@ -50,7 +50,7 @@ CHOICES = {
     "awaited": {False: """(d.headers is null or d.headers not like '%"holdfast-on-dead":"wait"%')"""},
 }
 
-Place = tuple[int, int, str, str]  # where a letter stands among the others: position, seq, id, queue
+Place = tuple[int, int, str, str]  # the position of a letter among the others: position, seq, id, queue
 
 
 def _asked(name: str, wanted: Mapping[str, Any], *behind: str | Text) -> Query:

@@ -1,4 +1,4 @@
-"""Deltas: what settlements leave behind in other tables, in the same commit and under the same fence.
+"""Deltas: rows that settlements store in other tables, in the same commit and under the same fence.
 
 An applier has a name. On PostgreSQL it is the function `apply_NAME(rows json, now timestamptz)`, called inside
 `settle`; on SQLite it is the statement `apply_NAME`, with the rows as JSON in `:rows` and the time in `:now`.

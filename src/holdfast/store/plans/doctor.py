@@ -1,4 +1,4 @@
-"""What the doctor asks about the database, its rows and its workers, as plans for both databases."""
+"""The doctor's questions about the database, its rows and its workers, as plans for both databases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stranded(limit: int) -> Plan[list[Row]]:
 
 
 def lapsed(seconds: float) -> Plan[Row]:
-    """Leases that lapsed longer ago than that."""
+    """Leases that expired longer ago than that."""
     before = yield from ago(seconds)
     return shape("count oldest_at", (yield sql("op_lapsed", before=before)))[0]
 

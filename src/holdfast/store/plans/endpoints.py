@@ -1,6 +1,6 @@
-"""Destinations and inboxes in the store, for both databases: what they are, and how the workers' connections stand.
+"""Destinations and inboxes in the store, for both databases, and the state of the workers' connections.
 
-Workers tell how things stand for people alone. Nothing of the engine depends on it.
+Workers report that state for people only. Nothing of the engine depends on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COUNT_MAX = 1_000_000
 
 
 def meet(endpoints: Sequence[Endpoint]) -> Plan[None]:
-    """What a worker has, at its start; in the order of their names, as every worker does it."""
+    """A worker registers its destinations and inboxes at its start, in the order of their names, like every worker."""
     for each in sorted(endpoints, key=lambda each: each.queue):
         yield sql(
             "endpoint_meet",
@@ -35,7 +35,7 @@ def meet(endpoints: Sequence[Endpoint]) -> Plan[None]:
 
 
 def tell(worker: int, standings: Sequence[tuple[str, Standing]]) -> Plan[None]:
-    """How connections of a worker stand, by queue. A worker that was forgotten tells nothing."""
+    """The state of a worker's connections, by queue. Nothing is stored for a worker that was removed."""
     now = yield from moment()
     for queue, standing in sorted(standings, key=lambda each: each[0]):
         last = None if standing.last_age is None else now - timedelta(seconds=standing.last_age)
@@ -66,12 +66,12 @@ def known(queue: str | None = None) -> Plan[list[Row]]:
 
 @single
 def connections(queue: str | None = None) -> Plan[list[Row]]:
-    """How the connections of known workers stand."""
+    """The state of the connections of known workers."""
     return shape(CONNECTION, (yield sql("connections", queue=queue, limit=LISTED_MAX)))
 
 
 def facts(queue: str) -> Plan[Row]:
-    """What the queue of an endpoint says: whether it is paused, what waits in it and since when, its dead letters."""
+    """The state of an endpoint's queue: whether it is paused, what waits in it and since when, its dead letters."""
     (row,) = shape("paused_at paused_why oldest_at", (yield sql("endpoint_queue", queue=queue)))
     pending, dead = yield from queue_pending(queue, COUNT_MAX)
     return {**row, "pending": pending, "dead": dead}
@@ -79,7 +79,7 @@ def facts(queue: str) -> Plan[Row]:
 
 @single
 def prune() -> Plan[int]:
-    """Forget the connections of workers that are forgotten."""
+    """Remove the connections of workers that were removed."""
     return len((yield sql("connections_prune")))
 
 

@@ -1,4 +1,4 @@
-"""The verbs of a worker and of publishers. What the two databases do differently is a verb of their engines."""
+"""The verbs of a worker and of publishers. Where the two databases differ, it is a verb of their engines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def adopt(count: int) -> Verb[int]:
 
 @single
 def read_events(stream: str, after: int, count: int) -> Plan[list[Event]]:
-    """The events of a stream behind a version, in order."""
+    """The events of a stream after a version, in order."""
     rows = yield sql("event_read", stream=stream, after=after, count=count)
     return [
         Event(stream, version, UUID(str(id)), type, subject, instant(created_at), headers, body)
@@ -71,7 +71,7 @@ def unsubscribed(
     unordered: Collection[str] = (),
     renamed: Mapping[str, str] | None = None,
 ) -> Plan[Missing]:
-    """What of these is not stored yet. An old name of a renamed handler is not missing, even if it is still used.
+    """Which of these are not stored yet. The old name of a renamed handler is not missing, even if it is still used.
 
     Renames are read last: if the subscription of an old name is gone, the rename that removed it is found.
     """
@@ -123,7 +123,9 @@ def subscribe(
     for pattern, queue in fresh:
         yield sql("subscription_add", pattern=pattern, queue=queue)
     adopted, last = 0, ADOPTED_AT_ONCE if fresh else 0
-    while last == ADOPTED_AT_ONCE:  # adopt all of them now: what is published from now on comes behind them
+    while (
+        last == ADOPTED_AT_ONCE
+    ):  # adopt all of them now: messages published from now on are placed behind them
         last = yield from adopt(ADOPTED_AT_ONCE)
         adopted += last
     return adopted
@@ -149,7 +151,7 @@ def renew(worker: int, leases: Sequence[Lease], lease: float) -> Verb[tuple[set[
 
 @single
 def progress(said: Mapping[tuple[int, int], str]) -> Plan[None]:
-    """How far the handlers under these leases (seq, epoch) have come, as they say. Of lost leases nothing is kept."""
+    """The reported progress of the handlers under these leases (seq, epoch). For lost leases nothing is stored."""
     yield sql(
         "lease_progress",
         seq=[seq for seq, _ in said],
@@ -166,7 +168,7 @@ def recover(
     known: Sequence[int] = (),
     count: int = 1000,
 ) -> Verb[int]:
-    """End leases that their holder will not end: those that lapsed, or those of one worker."""
+    """End leases that their holder will not end: expired ones, or those of one worker."""
     options = {"worker": worker, "running": running, "ended": ended, "known": known, "count": count}
     return Verb("engine", "recover", (), options, is_alone=True)
 
@@ -183,7 +185,7 @@ def register_worker(name: str, queues: Sequence[str]) -> Plan[int]:
 
 @single
 def announce_stop(worker: int) -> Plan[None]:
-    """Note that a worker is stopping: its messages do not become suspects."""
+    """Record that a worker is stopping: its messages do not become suspects."""
     yield sql("worker_stopping", worker=worker)
 
 
@@ -200,7 +202,7 @@ def retire_worker(worker: int) -> Plan[None]:
 
 
 def standing(worker: int) -> Plan[set[Lease]]:
-    """The leases that a worker really holds. Waits for an exchange on its way to end first."""
+    """The leases that a worker really holds. Waits until an exchange in flight has ended."""
     yield sql("exchange_end", worker=worker)
     return {(seq, epoch) for seq, epoch in (yield sql("worker_leases", worker=worker))}
 

@@ -39,7 +39,7 @@ APPEND_ONE = ("engine/append_one",)  # made once: every publish uses it
 
 
 class Turn(NamedTuple):
-    """The first row of an exchange, which is not work: what concerns the whole turn.
+    """The first row of an exchange, which is not work: it concerns the whole turn.
 
     All rows of a function have the same columns, so it uses those of a message (functions/exchange.sql).
     """
@@ -248,7 +248,7 @@ class PostgresEngine:
         return set(held)
 
     def _look_up(self, emits: Sequence[Emit], settlements: Sequence[Settlement]) -> Plan[list[NewMessage]]:
-        """Look up the ids that handlers gave to what they emit; the messages that end here hold theirs no longer."""
+        """Look up the ids that handlers gave to emitted messages; messages that end here no longer hold theirs."""
         own = given([m for _, m in emits])
         if own:
             ending = [s.leased.message.seq for s in settlements if s.outcome in (DONE, Outcome.CANCELLED)]
@@ -324,7 +324,8 @@ def _lock_order(s: Settlement) -> tuple[int, int]:
 def _apart(settlements: list[Settlement], alone: bool) -> tuple[list[Settlement], list[Settlement]]:
     """The settlements that are simply done, and the others.
 
-    The others are applied second, and heads are locked first: so a run whose head is among them is one of them whole.
+    The others are applied second, and heads are locked first: so a run whose head is among them is completely among
+    them.
     """
     other = [s.outcome is not DONE or s.flags not in FLAGS_OF_DONE for s in settlements]
     if True not in other:

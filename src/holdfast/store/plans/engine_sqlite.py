@@ -1,4 +1,7 @@
-"""The verbs of storage on SQLite, as plans. There is one writer, so what a plan reads stays true until its end."""
+"""The verbs of storage on SQLite, as plans.
+
+There is one writer, so data that a plan reads stays valid until its end.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class SqliteEngine:
     def append(
         self, messages: Sequence[NewMessage], now: int, *, place: bool = True
     ) -> Plan[list[Published]]:
-        """Store messages. Their streams are counted at once in any case: there is one writer."""
+        """Store messages. Their streams are counted at once in any case, because there is one writer."""
         if own := given(messages):
             return self._append_given(messages, own, now)
         return append(messages, now)
@@ -169,7 +172,7 @@ class SqliteEngine:
         seqs = [s.leased.message.seq for s in settlements if s.leased.message.seq != s.leased.run]
         followers = dict(
             (yield sql("settle_there", seqs=encode(seqs)))
-        )  # some may have been taken out meanwhile
+        )  # some may have been taken out in the meantime
         stood = [
             s
             for s in settlements
@@ -267,7 +270,7 @@ class SqliteEngine:
     def _advance(
         self, streams: dict[tuple[str, str], Stream], emits: Sequence[NewMessage], now: int
     ) -> Plan[None]:
-        """Subtract what left the order of streams and promote the next; then store what was emitted."""
+        """Subtract the messages that left the order of streams and promote the next; then store the emitted ones."""
         if streams:
             yield from self.promote(
                 [(queue, name, s.removed, s.start, s.halt) for (queue, name), s in streams.items()]
@@ -370,7 +373,7 @@ class SqliteEngine:
         known: Sequence[int] = (),
         count: int = 1000,
     ) -> Plan[int]:
-        """End leases that their holder will not end: those that lapsed, or those of one worker."""
+        """End leases that their holder will not end: expired ones, or those of one worker."""
         leases = yield sql("recover_leases", worker=worker, known=encode(known), count=count)
         for seq, run_end, stopping, queue, stream, position in leases:
             yield sql(

@@ -1,4 +1,4 @@
-"""Moves schedules on and stores the messages of their occurrences: what the two databases do each in its own way."""
+"""Moves schedules on and stores the messages of their occurrences, as far as the two databases differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .scheduled_sqlite import place_in_time
 
 sql = statements("schedules")
 
-Left = list[tuple[str, str]]  # what could not be stored: its id, and the queue in which the id is in use
+Left = list[tuple[str, str]]  # messages that could not be stored: the id, and the queue in which it is in use
 UNROUTED = (None,)
 
 
@@ -25,7 +25,7 @@ class SqliteSchedules:
         yield from ()
 
     def move(self, steps: Sequence[Step], now: int) -> Plan[set[str]]:
-        """Schedules go on, if they are as they were seen: which."""
+        """Move schedules on, if they are unchanged since they were read; returns which."""
         at = _Micros()
         rows = []
         for step in steps:
@@ -99,7 +99,7 @@ class PostgresSchedules:
         yield sql("wake_tick")
 
     def move(self, steps: Sequence[Step]) -> Plan[set[str]]:
-        """Schedules go on, if they are as they were seen: which."""
+        """Move schedules on, if they are unchanged since they were read; returns which."""
         rows = []
         for step in steps:
             last = step.fires[-1] if step.fires else None

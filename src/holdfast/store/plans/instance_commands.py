@@ -1,6 +1,6 @@
-"""Orders of operators about instances of orchestrations, as plans for both databases.
+"""Commands of operators about instances of orchestrations, as plans for both databases.
 
-Locks are taken in the order of everybody: messages, leases, the instance's row, the stream's row.
+Locks are taken in the same sequence as everywhere: messages, leases, the instance's row, the stream's row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOK_AGAIN = 1.0  # seconds
 
 @single
 def suspend(id: str, why: str) -> Plan[bool]:
-    """Hold an instance. Its turn that runs now is stored. False: it is not running."""
+    """Hold an instance. A turn that is running is stored. False: the instance is not running."""
     return bool((yield sql("instance_suspend", id=id, why=why)))
 
 
@@ -32,9 +32,9 @@ HELD = ("paused", "suspended")
 
 
 def resume(id: str, queue: str, states: Sequence[str] = HELD) -> Plan[bool]:
-    """Let an instance go on that is in one of these states; False: it is not. Refused while a worker has its message.
+    """Let an instance in one of these states continue; False: it is in none. Refused while a worker has its message.
 
-    That worker may be about to halt the stream because it saw the old state.
+    That worker may be about to halt the stream because it read the old state.
     """
     first = yield from operator.hold_first(queue, id)
     if first is not None:
@@ -46,7 +46,7 @@ def resume(id: str, queue: str, states: Sequence[str] = HELD) -> Plan[bool]:
 
 
 def lift(queue: str, id: str) -> Plan[None]:
-    """Let the stream of an instance go on, if it is halted."""
+    """Let the stream of an instance continue, if it is halted."""
     rows = yield operator.sql("op_stream_row", queue=queue, stream=id)
     if rows:
         yield from operator.resume(queue, id)
@@ -55,7 +55,7 @@ def lift(queue: str, id: str) -> Plan[None]:
 def terminate(
     id: str, queue: str, at: tuple[int, int], result: str, why: str, calls: Sequence[UUID]
 ) -> Plan[str | None]:
-    """End an instance that stands at (execution, turn), with its open calls and timers; who waits for it, as JSON.
+    """End an instance that is at (execution, turn), with its open calls and timers; returns who waits for it, as JSON.
 
     OrderMoved if it has moved on.
     """
@@ -70,7 +70,7 @@ def terminate(
 
 
 class Adoption(NamedTuple):
-    """A child that goes on: which message started it, and which one that is now; who waits for its end."""
+    """A child that is kept: the message that started it, and the message that does so now; who waits for its end."""
 
     id: str
     old: UUID
@@ -79,7 +79,7 @@ class Adoption(NamedTuple):
 
 
 class Rewind(NamedTuple):
-    """The next execution of an instance that stands at (execution, turn): its journal, and what is given up for it."""
+    """The next execution of an instance that is at (execution, turn): its journal, and the calls given up for it."""
 
     id: str
     queue: str
@@ -93,7 +93,7 @@ class Rewind(NamedTuple):
 
 
 def rewind(order: Rewind) -> Plan[None]:
-    """Let an instance go on from an earlier point. OrderMoved if it has moved on."""
+    """Let an instance continue from an earlier point. OrderMoved if it has moved on."""
     yield from withdraw(order.calls, "its instance was rewound")
     (execution, turn), turns = order.at, [each for each, _ in order.rows]
     state = ""
@@ -116,7 +116,10 @@ def rewind(order: Rewind) -> Plan[None]:
 
 
 def withdraw(calls: Sequence[UUID], why: str) -> Plan[None]:
-    """End the messages of calls and timers; who runs one is asked to stop. What is locked is looked at again later."""
+    """End the messages of calls and timers; workers that run one are asked to stop.
+
+    Locked ones are tried again later.
+    """
     left = yield from withdrawn(calls, why)
     if left:
         text = encode([str(each) for each in left])
@@ -125,7 +128,7 @@ def withdraw(calls: Sequence[UUID], why: str) -> Plan[None]:
 
 
 def withdrawn(calls: Sequence[UUID], why: str) -> Plan[list[UUID]]:
-    """The same at once; those that somebody has locked are left."""
+    """The same without a later try; locked ones are left."""
     if not calls:
         return []
     yield from scheduled.recall_ids(calls)

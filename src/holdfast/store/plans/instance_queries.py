@@ -11,8 +11,8 @@ from ..values import encode, instant
 
 sql = statements("instances")
 
-LAST = "\U0010ffff"  # behind every character that a name may have
-NEXT = "\x01"  # before every character that a name may have
+LAST = "\U0010ffff"  # sorts after every character that a name may have
+NEXT = "\x01"  # sorts before every character that a name may have
 
 
 class Listed(NamedTuple):
@@ -44,7 +44,7 @@ def find(
     attributes: Mapping[str, str] | None = None,
     limit: int,
 ) -> Plan[list[Listed]]:
-    """Instances, those that moved last first. What is None does not filter."""
+    """Instances, those that moved last first. Arguments that are None do not filter."""
     queue = None if name is None else f"{name}@"
     if name is not None and version is not None:
         queue = f"{name}@{version}"
@@ -94,7 +94,7 @@ def counts() -> Plan[list[Count]]:
 
 
 class Place(NamedTuple):
-    """An instance that has not ended, and where it stands."""
+    """An instance that has not ended, and its position."""
 
     id: str
     queue: str
@@ -105,7 +105,7 @@ class Place(NamedTuple):
 
 @single
 def open_after(queue: str, id: str, *, limit: int) -> Plan[list[Place]]:
-    """Instances that have not ended, behind this one, in the order of (queue, id)."""
+    """Instances that have not ended, after this one, in the order of (queue, id)."""
     rows = yield sql("instance_open_after", queue=queue, id=id, limit=limit)
     return [Place(*row) for row in rows]
 

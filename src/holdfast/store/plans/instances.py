@@ -35,7 +35,7 @@ class Stand(NamedTuple):
 
 
 class Last(NamedTuple):
-    """What the end of an instance whose turn is poison needs: where it stands, and what else waits in its stream.
+    """What is needed to end an instance whose turn is poison: its position, and the other messages in its stream.
 
     `journal`: that of its execution, if parts of the turn are stored; else empty.
     """
@@ -47,7 +47,7 @@ class Last(NamedTuple):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A row of the journal for a turn that goes on, and the lease (seq, epoch) under which it may be stored."""
+    """A row of the journal for a turn in progress, and the lease (seq, epoch) under which it may be stored."""
 
     seq: int
     epoch: int
@@ -93,7 +93,7 @@ def send(
 ) -> Plan[str | None]:
     """Send a message to an instance; returns its state. None: there is none, and it goes to the queue `elsewhere`.
 
-    One that is paused or suspended gets it when it goes on. `resume`: stored as well if it is paused, and lets it try.
+    A paused or suspended one gets it when it continues. `resume`: also stored if it is paused, and lets it try.
     """
     rows = yield sql("instance_queue", id=id)
     if rows:
@@ -117,7 +117,7 @@ def queue_of(id: str) -> Plan[tuple[str, str] | None]:
 
 @single
 def stands(ids: Sequence[str]) -> Plan[dict[str, Stand]]:
-    """Where these instances stand, by their ids."""
+    """The positions of these instances, by their ids."""
     rows = yield sql("instance_stands", ids=list(ids))
     return {
         id: Stand(as_id(start), execution, turn, as_id(mark), *rest)
@@ -137,16 +137,16 @@ def journals(ids: Sequence[str]) -> Plan[dict[str, list[tuple[int, int, str]]]]:
 
 @single
 def store_parts(parts: Sequence[Part]) -> Plan[set[str]]:
-    """Store parts of turns that go on, of one instance each. Answers the ids of those that were stored.
+    """Store parts of turns in progress, of one instance each. Returns the ids of those that were stored.
 
-    One is refused if its lease is lost, or if it is not the next part of the turn that its instance is at.
+    A part is refused if its lease is lost, or if it is not the next part of its instance's current turn.
     """
     rows = yield sql("instance_parts", rows=encode([msgspec.structs.asdict(each) for each in parts]))
     return {id for (id,) in rows}
 
 
 def last(queue: str, id: str, without: int) -> Plan[Last]:
-    """For the end of an instance: where it stands, and the messages of its stream but this one, bounded."""
+    """For the end of an instance: its position, and the other messages of its stream, bounded."""
     found = (yield from stands([id])).get(id)
     rows = yield sql("instance_pending", queue=queue, id=id, seq=without, count=PENDING + 1)
     pending: list[dict[str, Any]] = []
@@ -182,7 +182,7 @@ def journal(id: str, execution: int) -> Plan[list[tuple[int, int, str]]]:
 
 @single
 def progress(calls: Sequence[UUID]) -> Plan[dict[UUID, str]]:
-    """How far these calls have come, by the ids of their messages: JSON, which may be sealed."""
+    """The reported progress of these calls, by the ids of their messages: JSON, which may be sealed."""
     rows = yield sql("instance_progress", ids=list(calls))
     return {as_id(id): str(text) for id, text in rows}
 

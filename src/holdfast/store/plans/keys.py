@@ -12,7 +12,7 @@ from ..values import BEGINNING, as_id
 sql = statements("keys")
 
 NOBODY = str(UUID(int=0))
-# What it is bound to (the id of a message, a name), type, stored text -> other text; None: it does not open.
+# The name it is bound to (the id of a message, a name), type, stored text -> other text; None: it does not open.
 Seal = Callable[[UUID | str, str, str], str | None]
 
 
@@ -22,7 +22,7 @@ class Bodies(NamedTuple):
     read: str
     write: str
     start: tuple[Any, ...]
-    of_messages: bool = True  # False: texts that stand beside messages, bound to a name
+    of_messages: bool = True  # False: texts that are stored beside messages, bound to a name
 
 
 TABLES = {

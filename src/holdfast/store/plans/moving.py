@@ -32,16 +32,16 @@ def cancel(id: UUID) -> Plan[None]:
 
 
 def _scheduled(id: UUID) -> Plan[tuple[Sequence[int], datetime]]:
-    """Lock the deliveries of a message that is not due yet; or Refused or NotFound, with what it is instead."""
+    """Lock the deliveries of a message that is not due yet; or raise Refused or NotFound with its state."""
     yield from scheduled.recall_ids([id])
     rows = yield sql("move_lock", id=str(id))
     now = yield from moment()
     if not rows:
         raise NotFound(
-            f"No message {id} is scheduled: it has fallen due and ended, or there was none. `holdfast why {id}` tells."
+            f"No message {id} is scheduled: it has fallen due and ended, or never was. `holdfast why {id}` says which."
         )
     seqs = [seq for seq, *_ in rows]
-    # In a statement of its own: who has claimed it has done so before it was locked.
+    # In a statement of its own: a worker that has claimed it did so before it was locked.
     leased = yield sql("move_leased", seqs=list(seqs))
     if leased:
         raise Refused(f"Message {id} has been handed out to a worker, so it is not scheduled any more.")

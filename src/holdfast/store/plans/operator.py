@@ -3,10 +3,10 @@
 A command about a message in the order of a stream locks the first message of that order (the head, unless the stream is
 halted), then the message itself. Only then, in a statement of its own, it checks whether a lease covers the message.
 While the first one is locked, nothing of the stream can be claimed or settled, and nothing is put before it: a redrive
-that does so locks it too. What leaves the order is subtracted in the stream's row, and in another statement the
-next one is promoted. Locks are taken in one order everywhere: messages with the first of a stream
-before the others, leases, dedupe keys, stream rows. Every change raises the epoch of the message, and whatever becomes
-claimable again is stamped now or later.
+that does so locks it too. Messages that leave the order are subtracted in the stream's row, and another statement
+promotes the next one. Locks are taken in one sequence everywhere: messages with the first of a stream
+before the others, leases, dedupe keys, stream rows. Every change raises the epoch of the message. Messages that become
+claimable again get the current time or a later one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sql = statements("operator")
 
 INSTANCES = "holdfast orchestrations"
 TURN_TIMER = "holdfast.timer"  # the type of a timer that an instance waits for
-LOOKS = 5  # tries to read a message that changes meanwhile
+LOOKS = 5  # tries to read a message that changes in the meantime
 
 
 class OrderMoved(Exception):
@@ -91,7 +91,7 @@ def hold_first(queue: str, stream: str) -> Plan[int | None]:
     if not rows:
         return None
     seq, position = rows[0]
-    # A redrive that had it locked before may have put another one before it.
+    # A redrive that had it locked before may have put another one in front of it.
     if (yield sql("op_lower", queue=queue, stream=stream, position=position)):
         raise OrderMoved
     return int(seq)
@@ -160,14 +160,14 @@ def _put_by(held: Held) -> Plan[None]:
 
 
 def _put_by_again(seqs: Sequence[int]) -> Plan[None]:
-    """What waits for its time to enter a stream is scheduled again. A worker that sleeps looks whether it is due."""
+    """A message that waits for its time to enter a stream is scheduled again. A sleeping worker checks if it is due."""
     now = yield from moment()
     yield from scheduled.put_by(seqs, now)
     yield Verb("schedules", "wake")
 
 
 def cancel(seq: int) -> Plan[bool]:
-    """End a message as cancelled. If a worker holds it, the worker is asked, and False is returned."""
+    """End a message as cancelled. If a worker holds it, that worker is asked to cancel, and False is returned."""
     held = yield from hold(seq, leased=True)
     yield from spare_turns(held, "cancelled", f"`{INSTANCES} cancel` asks the instance to end")
     if held.lease is not None:
@@ -192,7 +192,7 @@ def end(seqs: Sequence[int], outcome: str) -> Plan[None]:
 
 
 def spare_turns(held: Held, what: str, instead: str) -> Plan[None]:
-    """Refuse a command that would take a message from an instance, which then waits for it for ever."""
+    """Refuse a command that would take a message from an instance, which would wait for it for ever."""
     is_turn = held.queue is not None and names.is_versioned(held.queue)
     if is_turn or (held.queue == TIMER and (yield sql("op_of_instance", seq=held.seq, type=TURN_TIMER))):
         raise Refused(
@@ -212,7 +212,7 @@ def spare_stream(queue: str, stream: str, what: str, instead: str) -> None:
 def answer(seqs: Sequence[int], error: str, reason: Reason, *, letters: bool = False) -> Plan[None]:
     """Answer the orchestrations that wait for these messages, in the same transaction.
 
-    `letters`: they become dead letters; an instance that waits for whoever redrives them (`on_dead="wait"`) waits on.
+    `letters`: they become dead letters; an instance that waits for a redrive (`on_dead="wait"`) keeps waiting.
     """
     rows = yield sql("op_replies", seqs=list(seqs))
     found = (
@@ -239,7 +239,7 @@ def poison(seq: int, why: str, fingerprint: str | None = None) -> Plan[Held]:
 
 
 def release(seq: int) -> Plan[None]:
-    """Take a message out of the order of its stream; what was behind it keeps its order."""
+    """Take a message out of the order of its stream; the messages behind it keep their order."""
     held = yield from hold(seq)
     yield from spare_turns(held, "released", f"`{INSTANCES} suspend` holds the instance, `terminate` ends it")
     if held.position is None:
@@ -299,7 +299,7 @@ def halt(queue: str, stream: str, by: str) -> Plan[None]:
 
 
 def resume(queue: str, stream: str) -> Plan[bool]:
-    """Let a halted stream go on with the first message of its order. False: it was not halted."""
+    """Let a halted stream continue with the first message of its order. False: it was not halted."""
     _, halted_by = yield from stream_row(queue, stream)
     if halted_by is None:
         return False

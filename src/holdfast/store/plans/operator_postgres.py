@@ -1,4 +1,4 @@
-"""What an operator's commands need of PostgreSQL alone."""
+"""The parts of an operator's commands that only PostgreSQL needs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PostgresOperator:
         )
 
     def prune_history(self, before: Any, limit: int, mark: int | None) -> Plan[Pruned]:
-        """Find the first old line by the index, then go from page to page as long as there are more."""
+        """Find the first old row by the index, then go from page to page as long as there are more."""
         yield sql("op_by_index")
         page = mark
         if page is None:

@@ -1,4 +1,4 @@
-"""What an operator's commands need of SQLite alone."""
+"""The parts of an operator's commands that only SQLite needs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Outages in the store: when a queue last had a worker, the outage that is open, and the summaries of those that ended.
 
 A worker that starts reads, decides and registers in one transaction. It locks when its queues last had a worker, so of
-several that start together one begins the outage. Later changes are compare and swap, as those of alerts are.
+that start together one begins the outage. Later changes are compare and swap, like those of alerts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def arrive(
 def returned(
     queues: Sequence[str], absent: timedelta, late: float, decide: Arrived
 ) -> Plan[tuple[Outage | None, bool]]:
-    """A worker could not work for so long. The same as above; while others worked, nobody was missing."""
+    """A worker could not work for so long. The same as above; if other workers ran, there is no outage."""
     yield sql("presence_lock", queues=list(queues))
     now = yield from moment()
     due = [Due(each.queue, each.since, now - absent) for each in (yield from _due({}, queues))]
@@ -57,7 +57,7 @@ def _noticed(due: Sequence[Due], late: float, decide: Arrived) -> Plan[tuple[Out
     if found is not None and found.cause == "absent" and found.back_at is None:
         yield from _change(WentOn(found, now, None))
     elif began is not None and (found is None or _is_another(found, began)):
-        if found is not None:  # nobody was left to end it: it lasted at most until then
+        if found is not None:  # no worker was left to end it: it lasted at most until then
             yield from _end(found, began.down_since or now, late)
         yield from _begin(began, now)
         return (yield from _open()), True
@@ -65,21 +65,21 @@ def _noticed(due: Sequence[Due], late: float, decide: Arrived) -> Plan[tuple[Out
 
 
 def _is_another(found: Outage, began: Began) -> bool:
-    """Whether somebody had worked between the outage that is open and the one that was noticed."""
+    """Whether a worker ran between the outage that is open and the one that was noticed."""
     return began.down_since is not None and began.down_since >= (found.back_at or found.noticed_at)
 
 
 def leave(worker: int, *, died: bool = False) -> Plan[None]:
-    """Remove a worker that holds nothing any more, and keep until when its queues had it.
+    """Remove a worker that holds nothing any more, and record until when its queues had it.
 
-    `died`: it was there until it was last seen; else it is there until now.
+    `died`: it was there until it was last seen; otherwise it is there until now.
     """
     yield sql("presence_left", worker=worker, died=died)
     yield from engine.retire_worker(worker)
 
 
 def keep(before: datetime) -> Plan[None]:
-    """Keep when workers were last seen whose rows are removed next."""
+    """Record when workers were last seen whose rows are removed next."""
     yield sql("presence_kept", before=before)
 
 
@@ -89,7 +89,7 @@ def keep(before: datetime) -> Plan[None]:
 def look(late: float, lease: float, judge: Judged, served: Sequence[str] = ()) -> Plan[Verdict | None]:
     """Store what `judge` decides about what is due and late, unless another process was faster.
 
-    What nobody serves does not count while somebody works. `served`: by the one who looks and worked until now.
+    Queues without a worker do not count while other workers run. `served`: by the worker that checks and ran until now.
     """
     now = yield from moment()
     since = yield from ago(lease)
@@ -120,7 +120,7 @@ def _is_served(alive: Sequence[str], queue: str) -> bool:
 
 
 def _due(gone: dict[str, datetime], queues: Sequence[str] | None = None) -> Plan[list[Due]]:
-    """What is due: in these queues, or in all. `gone`: when queues had a worker, of those that are gone."""
+    """The queues with something due: these, or all. `gone`: when queues last had a worker that is gone."""
     seen = {queue: instant(at) for queue, at in (yield sql("presence_seen"))}
     found = []
     for queue, since in (yield sql("outage_due", queues=QUEUES_MAX)):
@@ -132,7 +132,7 @@ def _due(gone: dict[str, datetime], queues: Sequence[str] | None = None) -> Plan
 
 
 def summed(outage: Outage, until: datetime, late: float) -> Plan[Sum]:
-    """What was handled late since an outage began."""
+    """The messages that were handled late since an outage began."""
     span = {"since": outage.began_at, "until": until}
     (row,) = yield sql("outage_sum", **span, back_at=outage.back_at, late=late)
     ((died,),) = yield sql("outage_died", **span)
@@ -183,7 +183,7 @@ def _end(outage: Outage, at: datetime, late: float) -> Plan[bool]:
 
 
 def silence() -> Plan[tuple[datetime | None, datetime | None]]:
-    """When anybody last worked, of those that are there and those that are gone, and since when something is due."""
+    """When any worker last ran, present or gone, and since when something is due."""
     gone = [instant(at) for _, at in (yield sql("presence_list"))]
     seen = yield from alerts.last_seen()
     due = yield sql("outage_due", queues=QUEUES_MAX)

@@ -1,4 +1,4 @@
-"""What an operator may ask, as plans written once for both databases. Rows come back as dictionaries."""
+"""An operator's questions, as plans for both databases. Rows come back as dictionaries."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ SUBJECT = "queries/op_subject"  # a condition on how the subject begins
 
 
 def by_subject(params: dict[str, Any], conditions: list[str]) -> tuple[str, ...]:
-    """Adds a condition on the subject: the whole, or how it begins (ends with *). Returns what is put behind them."""
+    """Adds a condition on the subject: the whole, or its beginning (ends with *). Returns what is appended to them."""
     subject = params.get("subject")
     if subject is None:
         return ()
@@ -143,7 +143,7 @@ def by_subject(params: dict[str, Any], conditions: list[str]) -> tuple[str, ...]
 
 
 def beyond(beginning: str) -> str:
-    """The first text that is behind all with this beginning, by bytes. Surrogates are no characters."""
+    """The first text that sorts after all with this beginning, by bytes. Surrogates are no characters."""
     last = ord(beginning[-1]) + 1
     if last > 0x10FFFF:
         return beyond(beginning[:-1]) if len(beginning) > 1 else beginning * 2
@@ -183,7 +183,7 @@ def ended(
     since: datetime | None = None,
     **wanted: Any,
 ) -> Plan[list[Row]]:
-    """Lines of history that match. By a subject they are found quickly; by anything else the history is read.
+    """Rows of the history that match. By a subject they are found quickly; otherwise the history is read.
 
     `late`: those that began more than so many seconds after they were due, the latest first.
     """
@@ -212,7 +212,7 @@ def poison_candidates(attempts: int, limit: int) -> Plan[list[Row]]:
 
 @single
 def stuck(before: datetime, at: datetime, queue: str | None, limit: int) -> Plan[list[Row]]:
-    """Messages that were due before a moment and are not in hand now, the oldest first."""
+    """Messages that were due before a moment and are not leased, the oldest first."""
     params = {"before": before, "at": at, "queue": queue, "limit": limit}
     rows = yield Query((*FOUND, "queries/op_stuck"), params)
     return shape(DELIVERY, rows)
@@ -255,7 +255,7 @@ def streams(
     blocked: bool = False,
     limit: int = 50,
 ) -> Plan[list[Row]]:
-    """Streams with the message at their front."""
+    """Streams with their heads."""
     rows = yield sql("op_streams", queue=queue, stream=stream, blocked=blocked, limit=limit)
     return shape(STREAM, rows)
 
@@ -267,7 +267,7 @@ def counts() -> Plan[list[Row]]:
 
 
 def counts_up_to(cap: int) -> Plan[tuple[list[Row], set[tuple[str, str]]]]:
-    """The same. Scheduled ones are counted up to a limit; which are more, is the second answer."""
+    """The same. Scheduled ones are counted up to a limit; the second result says which states have more."""
     rows = yield sql("op_counts")
     oldest: dict[str, Any] = {}
     found: Counter[tuple[str, str]] = Counter()
@@ -295,7 +295,7 @@ def counted_rows(found: Counter[tuple[str, str]], oldest: Mapping[str, Any]) -> 
 def scheduled_too(
     found: Counter[tuple[str, str]], oldest: dict[str, Any], cap: int
 ) -> Plan[set[tuple[str, str]]]:
-    """Add what waits in `scheduled`, counted up to a limit; returns the states of queues that have more."""
+    """Add the messages in `scheduled`, counted up to a limit; returns the states of queues that have more."""
     more: set[tuple[str, str]] = set()
     rows = yield Query(("counting/scheduled_capped",), {"cap": cap})
     for queue, *counts, due_at in rows:
@@ -309,7 +309,7 @@ def scheduled_too(
 
 
 def leased_apart(found: Counter[tuple[str, str]]) -> Plan[None]:
-    """Take what is leased, and what was when its lease lapsed, from the states that their rows have."""
+    """Subtract leased messages, and those whose lease has expired, from the states that their rows have."""
     for queue, state, live, count, followers in (yield sql("op_counts_leased")):
         if queue is not None and (live or state in ("ready", "retrying", "scheduled")):
             found[queue, state] -= count
@@ -319,7 +319,7 @@ def leased_apart(found: Counter[tuple[str, str]]) -> Plan[None]:
 
 
 def blocked_apart(found: Counter[tuple[str, str]]) -> Plan[None]:
-    """Take what is blocked from what waits behind others."""
+    """Subtract blocked messages from those that wait behind others."""
     for queue, count in (yield sql("op_counts_blocked")):
         found[queue, "waiting"] -= int(count)
         found[queue, "blocked"] += int(count)

@@ -28,7 +28,7 @@ def unpause(name: str) -> Plan[bool]:
 
 
 class Moved(NamedTuple):
-    """What became of a batch: moved; there already, pending or dead; ended there already; dead there, its id taken."""
+    """The result of a batch: moved; already there, pending or dead; already ended there; dead there, its id taken."""
 
     moved: int
     here: int
@@ -43,11 +43,11 @@ def known(source: str, target: str) -> Plan[dict[int, str]]:
 
 
 def move(source: str, target: str, limit: int, before: Mapping[int, str], since: Any) -> Plan[Moved]:
-    """Move a batch of messages to another queue, each stream in its order, behind what is there.
+    """Move a batch of messages to another queue, each stream in its order, after the messages that are there.
 
-    What that queue has, or has ended, ends here. `before` is what was known of that at the moment `since`, by one pass
-    over the history: of what ended later only the newest part of the history is looked at. Where another message has
-    the id, it becomes a dead letter there.
+    Messages that the other queue has, or has ended, end here. `before` is the result of one pass over the history at
+    the moment `since`: for messages that ended later only the newest part of the history is read. If another message
+    has the id, the moved one becomes a dead letter there.
     """
     batch = yield from _batch(source, limit)
     if not batch:
@@ -107,7 +107,7 @@ def _batch(queue: str, limit: int) -> Plan[list[tuple[int, str | None, int | Non
 
 
 def _left(queue: str, batch: Sequence[tuple[int, str | None, int | None]]) -> list[tuple[str, str, int]]:
-    """How many of a batch leave the order of which stream."""
+    """How many of a batch leave the order of each stream."""
     counts = Counter(stream for _, stream, position in batch if stream is not None and position is not None)
     return [(queue, stream, counts[stream]) for stream in sorted(counts)]
 

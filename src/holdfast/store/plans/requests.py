@@ -1,4 +1,4 @@
-"""Requests with deadlines and their results. What a result means is decided by the caller (rules/deadline.py).
+"""Requests with deadlines and their results. The caller decides the meaning of a result (rules/deadline.py).
 
 A request's row is locked before the clock is read, and the clock in a statement of its own: `hold`, then `moment`.
 """
@@ -19,7 +19,7 @@ sql = statements("requests")
 
 
 class Held(NamedTuple):
-    """Where a request stands, while its row is locked."""
+    """The state of a request, while its row is locked."""
 
     id: UUID
     kind: str
@@ -90,7 +90,7 @@ def hold(ids: Iterable[UUID]) -> Verb[dict[UUID, Held]]:
 
 
 def moment() -> Verb[datetime]:
-    """The time now, and not when the plan began: what is locked was locked before it."""
+    """The time now, and not when the plan began: locked rows were locked before it."""
     return Verb("requests", "moment")
 
 
@@ -132,19 +132,19 @@ def next_due() -> Plan[tuple[datetime, datetime | None]]:
 
 
 def due(count: int) -> Plan[list[Held]]:
-    """Lock requests whose time has come, the oldest first; those that somebody else holds are left out."""
+    """Lock requests whose time has come, the oldest first; those that others have locked are left out."""
     return [_held(row) for row in (yield sql("request_due", count=count))]
 
 
 def put_off(seconds: float) -> Plan[str | None]:
-    """Look at the request whose time came first so much later; its id. Nothing else of its row is read or changed."""
+    """Postpone the request whose time came first; its id. Nothing else of its row is read or changed."""
     at = (yield from moment()) + timedelta(seconds=seconds)
     rows = yield sql("request_put_off", at=at)
     return str(rows[0][0]) if rows else None
 
 
 def told(ids: Sequence[UUID], at: datetime) -> Plan[None]:
-    """The delay of these was told."""
+    """The delay of these was reported."""
     yield sql("request_told", ids=list(ids), at=at)
 
 

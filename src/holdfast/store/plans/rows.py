@@ -10,7 +10,7 @@ from uuid import UUID
 from ...model.work import Leased, Share
 from ..statement import Rows
 
-TIMER = "holdfast/timer"  # the queue of what is scheduled
+TIMER = "holdfast/timer"  # the queue of scheduled messages that wait to enter a stream or to get subscribers
 SEQ, ID, QUEUE, BODY, STREAM, POSITION, ATTEMPTS, EPOCH, RUN = 0, 1, 2, 4, 5, 6, 10, 17, 18
 
 
@@ -24,7 +24,7 @@ def by_queue(rows: Rows) -> dict[str, Rows]:
 
 
 def share(rows: Rows) -> Share:
-    """What a queue got, counted from its rows."""
+    """The share of a queue, counted from its rows."""
     return Share(
         messages=len(rows),
         heads=len([True for row in rows if row[SEQ] == row[RUN]]),
@@ -34,7 +34,7 @@ def share(rows: Rows) -> Share:
 
 
 class Unread(Sequence[Leased]):
-    """Rows of work that are made into messages on first use: by then the next exchange may be on its way."""
+    """Rows of work that become messages on first use: by then the next exchange may be in flight."""
 
     def __init__(self, count: int, read: Callable[[], list[Leased]]) -> None:
         self._count, self._read = count, read
@@ -63,7 +63,7 @@ class Unread(Sequence[Leased]):
 
     def _all(self) -> list[Leased]:
         if self._work is None:
-            self._work, self._read = self._read(), list  # rows are let go
+            self._work, self._read = self._read(), list  # rows are released
         return self._work
 
 
@@ -85,7 +85,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a batch of cleaning removed. `mark`: where the next batch continues."""
+    """The result of a batch of cleaning. `mark`: where the next batch continues."""
 
     count: int
     more: bool

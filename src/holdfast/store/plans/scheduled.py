@@ -1,7 +1,8 @@
-"""Scheduled messages: what is due in more than a minute, or enters a stream later, waits in a table beside `message`.
+"""Scheduled messages: those due in more than a minute, or that enter a stream later, are in a table beside `message`.
 
-The tick brings it over when it is due. A command about a scheduled message takes it back into `message`, does what it
-does with any message, and puts by what still waits for its time. So no other plan has to know both tables.
+The tick brings them over when they are due. A command about a scheduled message takes it back into `message`, does what
+it does with any message, and then stores it in `scheduled` again if its time has not come. So only this module knows
+both tables.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from ..values import BEGINNING, instant
 
 sql = statements("scheduled")
 
-SOON = timedelta(minutes=1)  # what is due within it is stored in `message`, but for what enters a stream
+SOON = timedelta(minutes=1)  # messages due within it are stored in `message`, unless they enter a stream
 LEFT_MAX = 500
 
 
 class Brought(NamedTuple):
-    """What was brought over: how many, the time of the last, and the queues that got something."""
+    """The result of bringing over: how many, the time of the last, and the queues that got something."""
 
     did: int
     last: datetime | None = None
@@ -30,24 +31,24 @@ class Brought(NamedTuple):
 
 @single
 def first(since: datetime | None) -> Plan[tuple[datetime | None, datetime]]:
-    """When the first is due, and the time. `since`: what is due earlier is not looked at."""
+    """When the first is due, and the time. `since`: messages due earlier are not searched."""
     ((at, now),) = yield sql("scheduled_first", since=since or BEGINNING)
     return instant(at), instant(now)
 
 
 def bring(limit: int, size: int, since: datetime | None = None) -> Verb[Brought]:
-    """Bring over what is due, the oldest first: so many, and so many bytes of bodies."""
+    """Bring over due messages, the oldest first: at most so many, and so many bytes of bodies."""
     return Verb("scheduled", "bring", (limit, size, since), is_alone=True)
 
 
 @single
 def is_left() -> Plan[bool]:
-    """Whether `message` has a timer: of an older release, which stored them there."""
+    """Whether `message` has a timer: an older release stored scheduled messages there."""
     return bool((yield sql("timer_left")))
 
 
 def take_in() -> Plan[int]:
-    """Put by what an older release stored as timers in `message`, a part of it; returns how many there were."""
+    """Move a part of the timers that an older release stored in `message` to `scheduled`; returns how many."""
     seqs = [seq for (seq,) in (yield sql("timers_left", limit=LEFT_MAX))]
     yield from _put_by(seqs, BEGINNING)
     return len(seqs)
@@ -79,7 +80,7 @@ def _recall(seqs: list[int]) -> Plan[list[int]]:
 
 
 def put_by(seqs: Sequence[int], now: datetime) -> Plan[None]:
-    """Put by those of these messages that are due later than soon, or wait for their time to enter a stream."""
+    """Move those of these messages to `scheduled` that are due later than soon, or wait to enter a stream."""
     yield from _put_by(list(seqs), now + SOON)
 
 

@@ -1,4 +1,4 @@
-"""Brings over what is due on PostgreSQL: one call of a function."""
+"""Brings over due messages on PostgreSQL: one call of a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores scheduled messages on SQLite, and brings over what is due."""
+"""Stores scheduled messages on SQLite, and brings over due ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ sql = statements("scheduled")
 
 
 def is_later(row: Mapping[str, Any], now: int) -> bool:
-    """Whether a new message with a time of its own waits beside `message`."""
+    """Whether a new message with a time of its own is stored in `scheduled`."""
     due: int = row["due"]
     return due > (now if row["stream"] is not None else now + SOON_MICROS)
 

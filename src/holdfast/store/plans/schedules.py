@@ -1,4 +1,4 @@
-"""Schedules in the store, as plans: set, ask, tick. When something occurs is decided elsewhere (schedules/)."""
+"""Schedules in the store, as plans: set, ask, tick. schedules/ decides when something occurs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INSTANTS = [
     for name in ("next_at", "last_at", "paused_at", "declared_at", "created_at", "changed_at", "now")
 ]
 INCARNATION, LAST_ID = FIELDS.index("incarnation"), FIELDS.index("last_id")
-WAKE_WITHIN = 2.0  # seconds: what falls due later is found by the look that every worker takes once a second
+WAKE_WITHIN = 2.0  # seconds: schedules due later are found by the check that every worker makes once a second
 TAKEN = "id in use"
 BY_AGE = attrgetter("due", "name")
 
@@ -51,7 +51,7 @@ def _due(rows: Sequence[Sequence[Any]]) -> DueNow | None:
 
 
 def _full(size: int) -> Callable[[Sequence[Any]], bool]:
-    """Says after which row so many bytes of bodies were read."""
+    """Asks after each row whether so many bytes of bodies were read."""
     left = size
 
     def is_full(row: Sequence[Any]) -> bool:
@@ -66,7 +66,7 @@ def _full(size: int) -> Callable[[Sequence[Any]], bool]:
 
 
 class Place(NamedTuple):
-    """Where a schedule stands among all, by its next time."""
+    """The position of a schedule among all, by its next time."""
 
     at: datetime
     name: str
@@ -88,7 +88,7 @@ def first(mine: Sequence[str], zoned: bool, since: Place = FIRST) -> Plan[tuple[
 def due(mine: Sequence[str], zoned: bool, limit: int, size: int, since: Place = FIRST) -> Plan[DueNow | None]:
     """Schedules that are due, the oldest occurrence first; on PostgreSQL locked.
 
-    So many, and so many bytes of bodies, but for one that is larger alone.
+    At most so many, and so many bytes of bodies; a single larger one is returned alone.
     """
     query = sql(
         "schedule_due", mine=list(mine), zoned=zoned, limit=limit, bytes=size, at=since.at, name=since.name
@@ -97,16 +97,16 @@ def due(mine: Sequence[str], zoned: bool, limit: int, size: int, since: Place = 
 
 
 class Fire(NamedTuple):
-    """What a tick stored: the messages, how many schedules went on, and which queues got messages."""
+    """The result of a tick: the messages, how many schedules moved on, and which queues got messages."""
 
     fires: tuple[Fired, ...] = ()
     moved: int = 0
     queues: tuple[str, ...] = ()
-    told: tuple[tuple[str, str], ...] = ()  # which schedule left out what
+    told: tuple[tuple[str, str], ...] = ()  # which schedule left out which occurrences
 
 
 def apply(steps: Sequence[Step]) -> Plan[Fire]:
-    """Store what was decided, for schedules that are as they were seen: rows, messages and notes."""
+    """Store the decisions for schedules that are unchanged since they were read: rows, messages and notes."""
     moved = yield Verb("schedules", "move", (steps,))
     taken = steps if len(moved) == len(steps) else [step for step in steps if step.name in moved]
     fires = sorted((each for step in taken for each in step.fires), key=BY_AGE)
@@ -119,7 +119,7 @@ def apply(steps: Sequence[Step]) -> Plan[Fire]:
 
 @single
 def fail(name: str, version: int, error: str) -> Plan[None]:
-    """A schedule that is as it was seen does not fire any more, whatever the database refuses of its row."""
+    """A schedule that is unchanged does not fire any more, whatever the database refuses of its row."""
     yield sql("schedule_fail", name=name, version=version, error=error)
 
 
@@ -131,7 +131,7 @@ def locked(
     since: Place,
     decide: Callable[[DueNow], list[Step]],
 ) -> Plan[Fire]:
-    """A whole tick in one transaction, on PostgreSQL: the rows stay locked while it is decided what they do."""
+    """A whole tick in one transaction, on PostgreSQL: the rows stay locked while the decisions are made."""
     yield sql("schedule_patience")
     found = yield from due(mine, zoned, limit, size, since)
     steps = decide(found) if found else []
@@ -163,7 +163,7 @@ def note(notes: Sequence[tuple[str, Note]]) -> Plan[None]:
 
 
 def tell_zones(version: str, names: Sequence[str], seconds: float) -> Plan[tuple[str | None, str | None]]:
-    """A process with this zone data and these schedules in its code runs.
+    """Record that a process with this zone data and these schedules in its code is running.
 
     Returns the newest zone data that a process had within so many seconds, and the newest that any ever had.
     """
@@ -233,7 +233,7 @@ def pause(name: str, why: str | None) -> Plan[bool]:
 
 
 def resume(step: Step) -> Plan[None]:
-    """A schedule goes on where the step says; what it missed is noted."""
+    """A schedule continues at the given step; missed occurrences are noted."""
     yield from apply([step])
     yield sql("schedule_resume", name=step.name)
     yield Verb("schedules", "wake")

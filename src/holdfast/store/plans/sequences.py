@@ -1,4 +1,4 @@
-"""Sequences: what new numbers are drawn from. After a switch-over or a restore they may be behind what is stored.
+"""Sequences, from which new numbers are drawn. After a switch-over or a restore they may be below the stored numbers.
 
 Logical replication and dumps of data alone do not carry sequences (PostgreSQL's, and SQLite's `sqlite_sequence`).
 Numbers would be used twice: publishing fails, or a message gets a place before others of its stream, where no worker
@@ -29,7 +29,7 @@ STREAMS_MAX = 1000  # in one transaction
 class Drawn:
     """A sequence: the last number that it drew (0: none) and the highest that is stored."""
 
-    name: str  # messages, positions, workers, orders, news
+    name: str  # messages, positions, workers, audit, news
     sequence: Any
     last: int
     stored: int
@@ -51,7 +51,7 @@ def look(*, quick: bool = False) -> Plan[list[Drawn]]:
 
 
 def mend(decide: DecideSequences, *, quick: bool = False) -> Plan[Mended]:
-    """Raise the sequences that are behind, then put messages that they misplaced where they belong.
+    """Raise the sequences that are behind, then put messages that they misplaced in their right places.
 
     `quick`: nothing else is done unless a quick look finds one that is behind.
     """
@@ -77,12 +77,12 @@ def mend(decide: DecideSequences, *, quick: bool = False) -> Plan[Mended]:
 
 @single
 def before_head(limit: int) -> Plan[list[dict[str, Any]]]:
-    """Streams of which messages stand before the head. On SQLite there are none: a place is a message's number."""
+    """Streams with messages before their head. On SQLite there are none: a place is a message's number."""
     return shape("queue stream count", (yield sql("op_before_head", limit=limit)))
 
 
 def _replace() -> Plan[list[tuple[str, str]]]:
-    """Put messages that stand before the head of their stream behind the others, in the order they had."""
+    """Put messages that are before the head of their stream after the others, in the order they had."""
     rows = yield from before_head(STREAMS_MAX)
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""Which settlements of a worker may be applied at all, before their leases are checked in the database."""
+"""Which settlements of a worker may be applied, before their leases are checked in the database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def message_fence(settlement: Settlement) -> MessageFence:
 def admissible(settlements: Sequence[Settlement]) -> list[Settlement]:
     """The first settlement of each message, in runs whose head is settled with it.
 
-    The lease is on the head. If the messages behind were settled without it, they would overtake it.
+    The lease is on the head. If the messages after it were settled without it, they would overtake it.
     """
     heads = {s.leased.run for s in settlements if s.leased.run == s.leased.message.seq}
     if len(heads) == len(settlements):  # mostly each is the head of its run and settled once

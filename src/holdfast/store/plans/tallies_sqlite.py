@@ -1,4 +1,4 @@
-"""What SQLite's engine counts while a plan runs: bytes handed out, and what left the order of streams."""
+"""Counts of SQLite's engine while a plan runs: bytes handed out, and messages that left the order of streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLACE_MAX = 2**62
 
 
 class Stream:
-    """What happened to the order of one stream in a settlement."""
+    """The changes of the order of one stream in a settlement."""
 
     __slots__ = ("halt", "removed", "start")
 
@@ -33,7 +33,7 @@ def count_left(
     stream.removed += removed
     place = (
         message.position if message.position < PLACE_MAX else 0
-    )  # else it has no place here: the others come before it
+    )  # otherwise it has no place here: the others come before it
     stream.start = place if stream.start is None else min(stream.start, place)
     stream.halt = stream.halt or halt
 

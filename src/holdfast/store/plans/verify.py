@@ -1,7 +1,7 @@
-"""Reads all that is stored, in parts, to find impossible states: for `holdfast doctor --deep`.
+"""Reads everything that is stored, in parts, to find impossible states: for `holdfast doctor --deep`.
 
-Each part is one statement, so it is a consistent snapshot while workers go on. It has a limit in rows and
-bytes, and the next one begins behind its last row.
+Each part is one statement, so it is a consistent snapshot while workers continue. It has a limit in rows and
+bytes, and the next one begins after its last row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Key = tuple[Any, ...]  # of the last row of a part
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message or a dead letter: where it is, what is wrong with it, and its texts as they are stored."""
+    """A message or a dead letter: its queue, what is wrong with it, and its texts as they are stored."""
 
     number: int
     id: Any
@@ -44,7 +44,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A stream: what its row says, and what is in its order."""
+    """A stream: the counts of its row, and of its order."""
 
     queue: str
     name: str
@@ -92,6 +92,6 @@ def streams(after: Key) -> Plan[tuple[list[Order], Key]]:
 
 @single
 def functions() -> Plan[tuple[bool, list[str]]]:
-    """Whether functions run with the rights of a superuser, and which ones PUBLIC may call. SQLite has none."""
+    """Whether functions run with the rights of a superuser, and which ones PUBLIC may call. SQLite has no functions."""
     rows = yield sql("verify_owner")
     return (bool(rows[0][0]), list(rows[0][1])) if rows else (False, [])

@@ -1,4 +1,4 @@
-"""Makes messages of SQLite's rows of work, where they can be read."""
+"""Makes messages of SQLite's rows of work, if they can be read."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def leased(rows: Rows) -> list[Leased]:
 
 
 def _leased_one(row: tuple[Any, ...], run_epoch: int) -> list[Leased]:
-    """One row. If it cannot be read: what is needed to settle it, and the reason."""
+    """One row. If it cannot be read: the parts needed to settle it, and the reason."""
     try:
-        # SQLite itself stores any type in any column.
+        # SQLite stores any type in any column.
         msgspec.convert(dict(zip(COLUMNS, row, strict=False)), Message)
         msgspec.convert(row[EPOCH], int)
         (found,) = _leased_all([(*row[:RUN], row[SEQ], *row[RUN + 1 :])])

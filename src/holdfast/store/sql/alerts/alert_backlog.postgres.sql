@@ -1,5 +1,5 @@
--- By queue: the message that could have been handled for longest and that nobody holds, and how many wait longer than
--- they may. Queues are found one after another by the index of claims, each by its first head.
+-- By queue: the oldest claimable message without a lease, and how many wait longer than
+-- allowed. Queues are found one after another by the index of claims, each by its first head.
 with recursive names as (
     (select m.queue from holdfast.message m where m.head and m.vanished = 0 and m.queue is not null
       order by m.queue limit 1)

@@ -1,5 +1,5 @@
 -- Streams that have been blocked since before a moment, with something behind the head or halted: of each queue the
--- first few, and how many there are. As far as it is known, a head blocks since the oldest failure that is kept of it.
+-- first few, and how many there are. A head is assumed to block since the oldest failure that is kept of it.
 select y.queue, y.stream, y.since, y.open, y.head_id, y.halted_by, y.count from (
     select x.*, count(*) over (partition by x.queue) as count,
            row_number() over (partition by x.queue order by x.since, x.stream) as n

@@ -1,5 +1,5 @@
--- By queue: what is due in `scheduled` and has not been brought over: whether the queue is paused, the oldest, since when it
--- is due, and how many are due longer than they may. The oldest of them are looked at, up to a limit.
+-- By queue: due messages in `scheduled` that were not brought over: whether the queue is paused, the oldest, since when it
+-- is due, and how many have been due longer than allowed. Only the oldest are read, up to a limit.
 select x.queue, q.paused_at is not null, x.id, x.claimable_at, x.late
   from (select o.queue, o.id, o.claimable_at,
                row_number() over (partition by o.queue order by o.claimable_at, o.seq) as nth,

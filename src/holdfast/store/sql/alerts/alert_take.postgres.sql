@@ -1,5 +1,5 @@
 -- The oldest news that is due to be sent, taken for a while: if the process dies, another takes it after that.
--- Earlier news of the same alert is sent first. `+ 0`: what is open is found by its index, and not by a walk through all news.
+-- Earlier news of the same alert is sent first. `+ 0`: open news is found by its index, and not by a scan of all news.
 update holdfast.alert_news set tries = tries + 1, try_at = :until::timestamptz
  where number = (
     select n.number from holdfast.alert_news n

@@ -1,5 +1,5 @@
--- What is pending in each of these queues, each state counted up to a limit through an index; since when the oldest of the
--- next that are due waits; and how many of those that are retried have been tried so often that they may be poison.
+-- What is pending in each of these queues, each state counted up to a limit through an index; since when the
+-- oldest due one waits; and how many messages in retry had so many attempts that they may be poison.
 with q (name) as (select value from json_each(:queues))
 select q.name,
        (select count(*) from (select 1 from holdfast_message m

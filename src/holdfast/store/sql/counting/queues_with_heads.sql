@@ -1,4 +1,4 @@
--- The queues that have something at a front: one look into the index for each of them.
+-- The queues that have heads: one index lookup for each of them.
 with recursive found (name) as (
     select (select m.queue from holdfast.message m where m.head and m.vanished = 0 and m.queue is not null
              order by m.queue limit 1)

@@ -1,6 +1,6 @@
--- Streams that are halted or whose head cannot be claimed now, with what stands at the front of each; those with most
--- behind the head come first. Found from their heads, since nearly all streams move: of each queue the heads that come
--- next are looked at, up to a limit.
+-- Streams that are halted or whose head cannot be claimed now, with the head of each; those with most
+-- behind the head come first. They are found through the heads that cannot be claimed: of each queue the next heads
+-- are read, up to a limit.
 with moment as materialized (select coalesce(:now::timestamptz, clock_timestamp()) as now),
 found as materialized (
     select h.queue, h.stream from moment n cross join pg_catalog.unnest(:queues::text[]) q (name)

@@ -1,6 +1,6 @@
--- Streams that are halted or whose head cannot be claimed now, with what stands at the front of each; those with most
--- behind the head come first. Found from their heads, since nearly all streams move: the heads that come next are looked
--- at, in each queue, through the index of what can be claimed.
+-- Streams that are halted or whose head cannot be claimed now, with the head of each; those with most
+-- behind the head come first. They are found through the heads that cannot be claimed: the next heads of each queue
+-- are read, by the index of claims.
 with found (queue, stream) as materialized (
     select m.queue, m.stream from json_each(:queues) q cross join holdfast_message m
      where m.queue = q.value and m.head and m.vanished = 0 and m.claimable_at > :now and m.stream is not null

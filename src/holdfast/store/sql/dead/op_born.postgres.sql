@@ -1,4 +1,4 @@
--- Messages that are dead letters from the start: nobody ever had them.
+-- Messages that are dead letters from the start: no worker ever had them.
 insert into holdfast.dead (id, queue, seq, type, stream, subject, dedupe, status, epoch, attempts, failures, vanished,
                            refunds, redrives, reason, created_at, died_at, fingerprint, errors, headers, body)
 select x.id, x.queue, 0, x.type, x.stream, x.subject, x.dedupe, 32769, 1, 0, 0, 0, 0, 0, x.reason, x.at, x.at,

@@ -1,4 +1,4 @@
--- Messages that are dead letters from the start: nobody ever had them.
+-- Messages that are dead letters from the start: no worker ever had them.
 insert into holdfast_dead (id, queue, seq, type, stream, subject, dedupe, status, epoch, attempts, failures, vanished,
                            refunds, redrives, reason, created_at, died_at, fingerprint, errors, headers, body)
 select json_extract(value, '$.id'), json_extract(value, '$.queue'), 0, json_extract(value, '$.type'),

@@ -1,6 +1,6 @@
--- Dead letters that come from a file. Those that are here already, dead or pending, are left alone, as far as can
--- be seen: it may wait for a command that removes one. It is the same message if id and time are the same: it may have another
--- number since. One whose number another message has here gets the next. Answers those stored.
+-- Dead letters that come from a file. Those that are here already, dead or pending, are left alone, if they are
+-- visible: the statement may wait for a command that removes one. It is the same message if id and time are the same:
+-- it may have another number since. One whose number another message has here gets the next. Answers those stored.
 insert into holdfast.dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts,
                            failures, vanished, refunds, redrives, reason, last_reason, worker, created_at, due_at,
                            deadline, died_at, fingerprint, held_at, held_why, errors, headers, body, stored_at, traceback)

@@ -1,4 +1,4 @@
--- Dead letters that came back from a file hold their dedupe keys again, where nobody else has taken them.
+-- Dead letters that came back from a file hold their dedupe keys again, unless another message has taken them.
 insert into holdfast.dedupe as t (scope, key, id)
 select holdfast.dedupe_scope(d.type, d.dedupe), d.dedupe, d.id from holdfast.dead d
  where (d.id, d.queue, d.seq) in (select * from unnest(:ids::uuid[], :queues::text[], :numbers::bigint[])) and d.dedupe is not null

@@ -1,4 +1,4 @@
--- Dead letters that came back from a file hold their dedupe keys again, where nobody else has taken them.
+-- Dead letters that came back from a file hold their dedupe keys again, unless another message has taken them.
 insert into holdfast_dedupe (scope, key, id)
 select case when unicode(d.dedupe) = 31 then '' else d.type end, d.dedupe, d.id from holdfast_dead d
  where (d.id, d.queue, d.seq) in (

@@ -1,6 +1,6 @@
--- Which of these messages have ended in their queue, by what the history says last of them: since they died, or as done.
--- All at the same instant: an end rather than an archive, which can be restored. It is the same message if id and time
--- are the same. All are looked for in one pass over the history.
+-- Which of these messages have ended in their queue, by their last row in the history: since they died, or as done. Of
+-- rows at the same instant an end counts more than an archive, which can be restored. It is the same message if id and
+-- time are the same. All are looked for in one pass over the history.
 select x.n - 1
   from (select distinct on (u.n) u.n, u.died_at, h.ended_at, h.outcome
           from unnest(:ids::uuid[], :queues::text[], :dues::timestamptz[], :times::timestamptz[])

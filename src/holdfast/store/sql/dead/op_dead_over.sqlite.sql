@@ -1,6 +1,6 @@
--- Which of these messages have ended in their queue, by what the history says last of them: since they died, or as done.
--- All at the same instant: an end rather than an archive, which can be restored. It is the same message if id and time
--- are the same.
+-- Which of these messages have ended in their queue, by their last row in the history: since they died, or as done. Of
+-- rows at the same instant an end counts more than an archive, which can be restored. It is the same message if id and
+-- time are the same.
 select x.n
   from (select i.key as n, t.value as died_at, h.ended_at, h.outcome,
                row_number() over (partition by i.key order by h.ended_at desc, h.outcome = 'archived') as last

@@ -1,4 +1,4 @@
--- Earlier deaths of dead letters that come from a file; a later one knows the body that was edited.
+-- Earlier deaths of dead letters that come from a file; a later one has the body that was edited.
 insert into holdfast.death as t (id, queue, died_at, seq, type, reason, last_reason, fingerprint, worker, error, body)
 select x.id, x.queue, x.died_at, x.seq, x.type, x.reason, x.last_reason, x.fingerprint, x.worker, x.error, x.body
   from json_to_recordset(:deaths::json) as x (

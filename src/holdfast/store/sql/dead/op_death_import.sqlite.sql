@@ -1,4 +1,4 @@
--- Earlier deaths of dead letters that come from a file; a later one knows the body that was edited.
+-- Earlier deaths of dead letters that come from a file; a later one has the body that was edited.
 insert into holdfast_death (id, queue, died_at, seq, type, reason, last_reason, fingerprint, worker, error, body)
 select json_extract(value, '$.id'), json_extract(value, '$.queue'), json_extract(value, '$.died_at'),
        json_extract(value, '$.seq'),

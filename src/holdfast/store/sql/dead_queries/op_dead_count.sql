@@ -1,2 +1,2 @@
--- How many dead letters there are. What is asked for is put behind it.
+-- How many dead letters there are. Conditions are appended.
 select count(*) from holdfast.dead d

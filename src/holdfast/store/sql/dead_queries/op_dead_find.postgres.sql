@@ -1,4 +1,4 @@
--- Dead letters. What is asked for, in which order and how many, is put behind it.
+-- Dead letters. Conditions, order and limit are appended.
 select d.seq, d.id, d.queue, d.type, d.stream, d.position, d.subject, d.status, d.epoch, d.attempts, d.failures, d.vanished,
        d.refunds, d.redrives, d.reason, d.last_reason, d.worker, d.created_at, d.due_at, d.deadline, d.died_at,
        d.fingerprint, d.held_at, d.held_why, d.stored_at, d.errors -> -1 ->> 'text'::text,

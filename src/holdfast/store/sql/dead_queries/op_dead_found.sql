@@ -1,2 +1,2 @@
--- Dead letters for what follows. What is asked for is put behind it.
+-- Dead letters for the statement that follows. Conditions are appended.
 with found as (select d.* from holdfast.dead d

@@ -1,5 +1,5 @@
--- Which dead letters a command is about, with where they stood, how large they are and which version was seen. What is
--- asked for, in which order and how many, is put behind it.
+-- Which dead letters a command is about, with their old places, sizes and the versions that were read. Conditions,
+-- order and limit are appended.
 select d.id, d.queue, coalesce(d.position, d.seq), d.seq, length(cast(d.body as blob)), d.epoch,
        coalesce(d.stored_at, d.died_at)
   from holdfast_dead d

@@ -1,2 +1,2 @@
--- What turns leave behind; holdfast_turned has a trigger that fences and stores each.
+-- The results of turns; holdfast_turned has a trigger that fences and stores each.
 insert into holdfast_turned (row, at) select r.value, :now from json_each(:rows) r

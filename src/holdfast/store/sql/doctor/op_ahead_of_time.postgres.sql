@@ -1,4 +1,4 @@
--- The latest moment at which anything is said to have happened already. History is left out: it has no index for that.
+-- The latest time of anything that has happened, by the stored rows. History is left out: it has no index for that.
 select max(x.at) from (
     select max(seen_at) as at from holdfast.worker
      union all

@@ -1,4 +1,4 @@
--- The latest moment at which anything is said to have happened already.
+-- The latest time of anything that has happened, by the stored rows.
 select max(at) from (
     select max(seen_at) as at from holdfast_worker
      union all

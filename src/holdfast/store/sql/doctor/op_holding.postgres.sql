@@ -1,4 +1,4 @@
--- What holds back vacuum for longest: open transactions of this database, prepared ones, and replication slots
+-- What has held back vacuum the longest: open transactions of this database, prepared ones, and replication slots
 -- (it is not known since when). Without the rights to see a session, its query and state stay unknown.
 select * from (
     select 'transaction', a.pid::text, coalesce(nullif(a.application_name, ''), 'unknown'), coalesce(a.state, 'unknown'),

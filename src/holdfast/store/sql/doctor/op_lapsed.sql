@@ -1,2 +1,2 @@
--- Leases that lapsed long ago and that nobody has ended.
+-- Leases that expired long ago and that no worker has ended.
 select count(*), min(until) from holdfast.lease where until < :before::timestamptz

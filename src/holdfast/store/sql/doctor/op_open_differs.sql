@@ -1,4 +1,5 @@
--- Streams whose count of messages in their order is not what is in it. One snapshot, so that nothing moves meanwhile.
+-- Streams whose count of messages in their order differs from its messages. One snapshot, so that nothing changes in
+-- between.
 select s.queue, s.name, s.open, (select count(*) from holdfast.message m
                                   where m.queue = s.queue and m.stream = s.name and m.position is not null) as found
   from holdfast.stream s

@@ -1,4 +1,4 @@
--- How a worker's connection stands; nothing for a worker that is forgotten.
+-- Store the state of a worker's connection; nothing for a worker that was removed.
 insert into holdfast.connection as c (queue, worker, state, since, why, tries, last_at, seen_at)
 select :queue::text, w.id, :state::text, :since::timestamptz, :why::text, :tries::int, :last_at::timestamptz, :now
   from holdfast.worker w where w.id = :worker::bigint

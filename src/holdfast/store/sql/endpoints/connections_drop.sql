@@ -1,2 +1,2 @@
--- The connections of a worker that ends.
+-- Remove the connections of a worker that ends.
 delete from holdfast.connection where worker = :worker::bigint

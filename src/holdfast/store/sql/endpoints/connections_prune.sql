@@ -1,2 +1,2 @@
--- The connections of workers that are forgotten.
+-- Remove the connections of workers that were removed.
 delete from holdfast.connection where worker not in (select w.id from holdfast.worker w) returning 1

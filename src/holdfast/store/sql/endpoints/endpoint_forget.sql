@@ -1,2 +1,2 @@
--- The queue of a destination or an inbox was removed.
+-- Forget a destination or an inbox whose queue was removed.
 delete from holdfast.endpoint where queue = :queue::text

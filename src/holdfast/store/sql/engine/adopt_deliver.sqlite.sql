@@ -1,5 +1,5 @@
--- One row for each queue that an unrouted message goes to. They are new rows, because a place is a seq and must come
--- behind the places that were given meanwhile. Where the id is taken the message is a dead letter (adopt_taken).
+-- One row for each queue that an unrouted message goes to. They are new rows, because a place is a seq and must be
+-- higher than the places that were given in the meantime. Where the id is taken the message is a dead letter (adopt_taken).
 insert into holdfast_message (claimable_at, created_at, due_at, deadline, id, xact, status, head, queue, plain, type, stream,
                               subject, dedupe, headers, body)
 select max(m.claimable_at, :now), m.created_at, m.due_at, m.deadline, m.id,

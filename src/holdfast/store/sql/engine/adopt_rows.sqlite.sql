@@ -1,4 +1,4 @@
--- Unrouted messages that somebody subscribes to now, oldest first.
+-- Unrouted messages with a subscriber now, oldest first.
 select m.seq from holdfast_message m
  where m.queue is null and exists (
      select 1 from holdfast_subscription s where s.pattern = m.type or (s.pattern like '%*'

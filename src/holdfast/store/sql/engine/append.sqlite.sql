@@ -1,5 +1,5 @@
--- Store new messages, one row for each queue they go to. Those of a stream wait for their place (place_*). What is due later
--- than in a minute, or enters a stream later, is stored elsewhere (scheduled_append).
+-- Store new messages, one row for each queue they go to. Those of a stream wait for their place (place_*). Messages due
+-- in more than a minute, or that enter a stream later, are stored elsewhere (scheduled_append).
 insert into holdfast_message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at, due_at,
                               deadline, queue, plain, status, head, xact)
 select m.id, m.type, m.body, m.stream, m.subject, m.headers, m.dedupe, max(coalesce(m.due, :now), :now), :now, m.due,

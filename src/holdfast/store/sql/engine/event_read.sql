@@ -1,3 +1,3 @@
--- The events of a stream behind a version, in order.
+-- The events of a stream after a version, in order.
 select version, id, type, subject, created_at, headers, body from holdfast.event
  where stream = :stream and version > :after order by version limit :count

@@ -1,4 +1,4 @@
--- How far the handlers under these leases have come. A lease that is lost has no row; one that is locked is passed over:
+-- Store the reported progress of the handlers under these leases. A lost lease has no row; a locked one is skipped:
 -- the heartbeat never waits.
 update holdfast.lease l set progress = u.progress
   from unnest(:seq::bigint[], :epoch::int[], :progress::text[]) u (seq, epoch, progress)

@@ -1,2 +1,2 @@
--- Of these leases, those that stand and that no open transaction is about to change.
+-- Of these leases, those that are valid and that no open transaction is about to change.
 select seq, epoch from holdfast.lease where seq = any (:seqs::bigint[]) for no key update skip locked

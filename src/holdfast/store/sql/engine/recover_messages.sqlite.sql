@@ -1,4 +1,4 @@
--- What was running is counted as vanished, what had ended unreported as an attempt, the rest goes back as it was.
+-- Running messages count as vanished, those that had ended unreported as an attempt; the rest goes back unchanged.
 update holdfast_message
    set attempts = attempts + (:lapsed or seq in (select value from json_each(:running)) or seq in (select value from json_each(:ended))),
        vanished = vanished + (not :stopping and (:lapsed or seq in (select value from json_each(:running)))),

@@ -1,2 +1,2 @@
--- The first rename of a handler that is stored counts.
+-- Store a rename of a handler; an earlier one stays.
 insert into holdfast.rename (old, new, created_at) values (:old, :new, :now) on conflict (old) do nothing

@@ -1,5 +1,5 @@
 -- An attempt ended and the message waits for another, in the order of its stream or out of it. One that pauses its
--- stream stays at its place and is no head any more, until the stream is resumed.
+-- stream keeps its place and is not a head until the stream is resumed.
 update holdfast_message
    set status = status | :flags, epoch = min(epoch, 2147483646) + 1, attempts = attempts + :counted, failures = failures + :failed,
        refunds = refunds + :refunded, vanished = case when :started then 0 else vanished end,

@@ -1,5 +1,5 @@
--- A message moves to the dead letters, with everything known about it. One that died under the same id before stays as it
--- is: they have different numbers. (Only a file can bring a number that is used again.)
+-- A message moves to the dead letters, with everything known about it. An earlier dead letter with the same id stays
+-- as it is: they have different numbers. (Only a file can bring a number that is used again.)
 insert into holdfast_dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts, failures,
                            vanished, refunds, redrives, reason, last_reason, worker, created_at, due_at, deadline,
                            died_at, errors, headers, body, fingerprint, traceback)

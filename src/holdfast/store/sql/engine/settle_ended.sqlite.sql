@@ -1,4 +1,4 @@
--- One line of history for a message that ended without being done.
+-- One row of the history for a message that ended without being done.
 insert into holdfast_history (ended_at, started_at, due_at, id, status, attempts, failures, outcome, queue, type, stream,
                               subject, origin)
 select :now, case when :ran is not null then :now - 1000 * :ran end, coalesce(due_at, created_at), id, status | :flags,

@@ -1,4 +1,4 @@
--- One line of history for each message that is done, {seq: milliseconds it ran, and behind them the bits of its flags}.
+-- One row of the history for each message that is done, {seq: milliseconds it ran, and behind them the bits of its flags}.
 insert into holdfast_history (ended_at, started_at, due_at, id, status, attempts, failures, outcome, queue, type, stream,
                               subject, origin)
 select :now, :now - 1000 * (j.value >> :bits), coalesce(m.due_at, m.created_at), m.id,

@@ -1,2 +1,2 @@
--- What a settlement that is not simply done needs to know of the message.
+-- The fields of a message that a settlement other than done needs.
 select errors, position, id, queue, stream from holdfast_message where seq = :seq

@@ -1,9 +1,9 @@
 -- The first message, pending, scheduled, unrouted or dead, that has the id of one of these new messages in a queue that
--- the new one may come into. One that is scheduled for whoever subscribes, or unrouted, is in the way of another of its
--- type. A new message whose dedupe key is taken is not looked at: it will not be stored.
--- The ids are looked for first, by index; what else the new messages say is read for those alone that were found, since
--- SQLite reads a list from its beginning for each element. The two tables are asked one after the other: joined with the
--- view `pending` SQLite would read all of it.
+-- the new one may come into. One that is scheduled for the subscribers of its time, or unrouted, conflicts with another
+-- of its type. A new message whose dedupe key is taken is not checked: it will not be stored. The ids are looked for
+-- first, by index; the other fields of the new messages are read only for those that were found, since SQLite reads a
+-- list from its beginning for each element. The two tables are read one after the other: with a join of the view
+-- `pending` SQLite would read all of it.
 with h as materialized (
     select i.key as n, i.value as id, m.seq, m.type,
            case when m.queue = 'holdfast/timer' then m.target else m.queue end as goes_to,

@@ -1,4 +1,4 @@
--- Messages whose ids stand between two, wherever they are: pending, dead, ended; and requests. Each part walks an index.
+-- Messages and requests whose ids are between two: pending, dead or ended ones. Each part reads an index.
 select p.* from (select m.id, m.queue, m.type, 'pending' as what, m.created_at as at from holdfast.pending m
                   where m.id between :low::uuid and :high::uuid limit :limit) p
  union all

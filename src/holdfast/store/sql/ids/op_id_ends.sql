@@ -1,5 +1,5 @@
 -- Ids with these last characters, among the newest million pending and the newest million dead: ids are ordered by time,
--- so an index is walked from its end, and no index of last characters makes every publish slower.
+-- so an index is read from its end, and no second index makes every publish slower.
 select m.id from (select id from holdfast.pending order by id desc limit 1000000) m
  where substr(m.id::text, 37 - length(:tail::text)) = :tail::text
  union

@@ -1,5 +1,5 @@
--- Parts of turns that go on: each under the lease of its run, at its place in the turn that the instance is at. The lease
--- is held until the commit: who takes the run over reads its journal after that, and renewals do not wait for it.
+-- Parts of turns in progress: each under the lease of its run, at its place in the turn that the instance is at. The lease
+-- is held until the commit: a worker that takes the run over reads its journal after that; renewals do not wait.
 with given as materialized (
     select r.* from json_to_recordset(:rows::json)
         as r (seq bigint, epoch int, id text, execution int, turn int, part int, body text)

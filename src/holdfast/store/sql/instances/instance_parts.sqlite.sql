@@ -1,4 +1,4 @@
--- Parts of turns that go on: each under the lease of its run, at its place in the turn that the instance is at.
+-- Parts of turns in progress: each under the lease of its run, at its place in the turn that the instance is at.
 insert into holdfast_journal (id, execution, turn, part, body)
 select r.value ->> 'id', r.value ->> 'execution', r.value ->> 'turn', r.value ->> 'part', r.value ->> 'body'
   from json_each(:rows) r

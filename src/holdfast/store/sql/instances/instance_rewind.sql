@@ -1,4 +1,4 @@
--- An instance goes on with the next execution, whose journal is stored beside it, if it still stands where it was read. The
+-- An instance continues with its next execution, whose journal is stored beside it, if its position has not changed. The
 -- turn that runs now is refused by its fence. One that an operator has suspended stays so.
 update holdfast.instance
    set execution = execution + 1, turn = :turns::int, mark = :mark::uuid, result = null, poison = null, ended_at = null,

@@ -1,2 +1,2 @@
--- Where instances stand, for their next turns.
+-- The positions of instances, for their next turns.
 select id, start, execution, turn, mark, state, reply, entries, size from holdfast.instance where id = any (:ids::text[])

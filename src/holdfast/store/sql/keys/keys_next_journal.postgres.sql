@@ -1,5 +1,5 @@
--- Rows of journals that are sealed with another key than the one that seals now, or with `plain` not at all. What
--- somebody works on at this moment is passed over: a rotation makes no one wait.
+-- Rows of journals that are sealed with another key than the one that seals now, or with `plain` not at all. Rows
+-- that are locked are skipped: a rotation makes no one wait.
 select id, execution, turn, part,
        'journal/' || execution::text || '/' || turn::text || '/' || part::text || '/' || id, 'holdfast.text', body
   from holdfast.journal

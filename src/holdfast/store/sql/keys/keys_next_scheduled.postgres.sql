@@ -1,5 +1,5 @@
--- Bodies of scheduled messages that are sealed with another key than the one that seals now, or with `plain` not at all. What
--- is brought over at this moment is passed over: a rotation makes no one wait.
+-- Bodies of scheduled messages that are sealed with another key than the one that seals now, or with `plain` not at
+-- all. Rows that are locked are skipped: a rotation makes no one wait.
 select seq, id, type, body from holdfast.scheduled
  where seq > :a::bigint and left(body, length(:mark)) <> :mark
    and (:plain::boolean or left(body, length(:sealed)) = :sealed)

@@ -1,5 +1,5 @@
--- What a migration would put something of its own over, or could not tell from its own: functions with a name of ours
--- that no migration made, and tables, indexes, sequences and types with a name that it is about to give.
+-- Foreign objects that a migration would overwrite or could not distinguish from its own: functions with a name of ours
+-- that no migration made, and tables, indexes, sequences and types with a name that it needs.
 select 'function ' || p.oid::regprocedure::text from pg_catalog.pg_proc p
  where p.pronamespace = to_regnamespace(:schema::text)::oid and p.proname = any (:functions::text[])
    and p.oid::regprocedure::text <> all (:made::text[])

@@ -1,4 +1,4 @@
--- Scheduled messages get another time. One that has passed is now.
+-- Scheduled messages get another time. A time that has passed becomes now.
 update holdfast.message m
    set due_at = :due::timestamptz, claimable_at = greatest(:due::timestamptz, coalesce(:now::timestamptz, clock_timestamp())),
        epoch = least(m.epoch, 2147483646) + 1

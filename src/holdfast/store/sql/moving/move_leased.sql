@@ -1,2 +1,2 @@
--- Which of these messages somebody holds.
+-- Which of these messages are leased.
 select l.seq from holdfast.lease l where l.seq = any (:seqs::bigint[])

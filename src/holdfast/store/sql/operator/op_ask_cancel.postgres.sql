@@ -1,2 +1,2 @@
--- Ask the holder of a lease to cancel; it sees that at its next heartbeat. No row: the lease has ended meanwhile.
+-- Ask the holder of a lease to cancel; it sees that at its next heartbeat. No row: the lease has ended in the meantime.
 update holdfast.lease set cancel = true where seq = :seq and epoch = :epoch returning seq

@@ -1,6 +1,6 @@
--- A message moves to the dead letters by hand, as poison, with everything known about it. One that died
--- under the same id before stays as it is: they have different numbers. Its last reason is
--- poison, too: no policy for what failed before brings it back.
+-- A message moves to the dead letters by hand, as poison, with everything known about it. An earlier dead
+-- letter with the same id stays as it is: they have different numbers. Its last reason is
+-- poison, too, so no policy for its earlier failure redrives it.
 insert into holdfast_dead (id, queue, seq, type, stream, position, subject, dedupe, status, epoch, attempts, failures,
                            vanished, refunds, redrives, reason, last_reason, created_at, due_at, deadline, died_at,
                            errors, headers, body, fingerprint, traceback)

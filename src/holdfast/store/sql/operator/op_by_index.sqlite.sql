@@ -1,2 +1,2 @@
--- The planner uses the index by itself.
+-- The planner uses the index without help.
 select null limit 0

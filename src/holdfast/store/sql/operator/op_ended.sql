@@ -1,4 +1,4 @@
--- One line of history for each of these messages, which end without having been handled.
+-- One row of the history for each of these messages, which end without having been handled.
 insert into holdfast.history (ended_at, due_at, id, status, attempts, failures, outcome, queue, type, stream, subject,
                               why)
 select :now, coalesce(due_at, created_at), id, status, attempts, failures,

@@ -1,5 +1,5 @@
--- Messages that are moved become dead letters of the other queue: another message with the same id was pending there when
--- we looked. It may have ended since, so it is not looked for again: each of ours must be kept.
+-- Messages that are moved become dead letters of the other queue: another message with the same id was pending there
+-- before. It may have ended since, so that is not checked again: each of ours must be kept.
 insert into holdfast.dead (id, queue, seq, type, stream, subject, dedupe, status, epoch, attempts, failures, vanished,
                            refunds, redrives, reason, last_reason, created_at, due_at, deadline, died_at, errors, headers, body, traceback)
 select m.id, :target::text, holdfast.dead_number(m.id, :target::text, m.seq), m.type, m.stream, m.subject, m.dedupe,

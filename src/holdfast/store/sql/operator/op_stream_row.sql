@@ -1,2 +1,2 @@
--- What halts a stream, and whether there is such a stream at all.
+-- The halt of a stream; no row: there is no such stream.
 select open, halted_by, halted_at from holdfast.stream where queue = :queue and name = :stream

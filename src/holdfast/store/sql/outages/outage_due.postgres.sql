@@ -1,5 +1,5 @@
--- By queue: since when its oldest message is due, in hand or not; suspects too. Of what is
--- scheduled and not brought over yet, the oldest 10,000 are looked at. Schedules that are due count as timers,
+-- By queue: since when its oldest message is due, leased or not, including suspects. Of
+-- scheduled messages that were not brought over yet, the oldest 10,000 are read. Schedules that are due count as timers,
 -- unless no program has them in its code any more. Queues are found one after another by
 -- the index of claims, each by its first head.
 with recursive names as (

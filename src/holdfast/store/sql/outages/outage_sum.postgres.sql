@@ -1,5 +1,5 @@
--- What was caught up since a moment: messages that fell due before somebody was back and began after, or that began late. How many, how
--- late, since when the oldest was due, and when the last of them ended.
+-- The messages caught up since a moment: they fell due before a worker was back and began after that, or began late.
+-- How many, how late, since when the oldest was due, and when the last of them ended.
 select count(*), avg(extract(epoch from h.started_at - h.due_at))::float8,
        max(extract(epoch from h.started_at - h.due_at))::float8, min(h.due_at), max(h.ended_at)
   from holdfast.history h

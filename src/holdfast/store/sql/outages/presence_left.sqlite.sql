@@ -1,4 +1,4 @@
--- A worker goes: its queues had one until now, or until it was last seen if it has died.
+-- A worker leaves: its queues had one until now, or until it was last seen if it has died.
 insert into holdfast_presence (queue, worked_at)
 select q.value, case when :died then max(w.seen_at) else :now end
   from holdfast_worker w join json_each(w.queues) q where w.id = :worker group by q.value

@@ -1,2 +1,2 @@
--- When each queue last had a worker, of those that are gone.
+-- When each queue last had a worker that is now gone.
 select queue, worked_at from holdfast.presence

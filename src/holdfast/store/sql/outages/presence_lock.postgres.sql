@@ -1,2 +1,2 @@
--- When these queues last had a worker, of those that are gone. Locked: workers that start together come one by one.
+-- When these queues last had a worker that is now gone. Locked, so workers that start together wait for each other.
 select queue, worked_at from holdfast.presence where queue = any (:queues::text[]) order by queue for update

@@ -1,4 +1,4 @@
--- Pending deliveries by queue and by what their own rows say, and since when the oldest that is due waits. One scan;
+-- Pending deliveries by queue and by the state in their own rows, and since when the oldest that is due waits. One scan;
 -- leases and blocked streams, which are few, are counted apart (op_counts_leased, op_counts_blocked).
 with moment as materialized (select coalesce(:now::timestamptz, clock_timestamp()) as now)
 select x.queue, x.state, count(*),

@@ -1,4 +1,4 @@
--- Pending deliveries by queue and by what their own rows say, and since when the oldest that is due waits. One scan;
+-- Pending deliveries by queue and by the state in their own rows, and since when the oldest that is due waits. One scan;
 -- leases and blocked streams, which are few, are counted apart (op_counts_leased, op_counts_blocked).
 select x.queue, x.state, count(*),
        min(case when x.state not in ('scheduled', 'parked') then coalesce(x.due_at, x.created_at) end)

@@ -1,5 +1,5 @@
--- How many of those that wait behind others in op_counts are blocked: their stream is halted, or its head can neither
--- be claimed now nor is it held by anybody. Streams with nothing behind their head are not looked at.
+-- How many of those that wait behind others in op_counts are blocked: their stream is halted, or its head is neither
+-- claimable now nor leased. Streams with nothing behind their head are not read.
 select s.queue, sum(s.open - (case when h.seq is null then 0 else 1 end))
   from holdfast_stream s
   left join holdfast_message h on h.queue = s.queue and h.stream = s.name and h.head and h.position is not null

@@ -1,5 +1,5 @@
--- What leases make of the states in op_counts: by queue and by what the row says, how many are held by somebody or,
--- if the lease has lapsed, are suspects; and how many travel with them in runs.
+-- How leases change the states in op_counts: by queue and by the state of the row, how many are leased or,
+-- if the lease has expired, are suspects; and how many others are in their runs.
 with moment as materialized (select coalesce(:now::timestamptz, clock_timestamp()) as now)
 select x.queue, x.state, x.live, count(*), sum(x.followers)
   from (select m.queue, l.until >= n.now as live,

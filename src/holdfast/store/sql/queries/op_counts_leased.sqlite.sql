@@ -1,5 +1,5 @@
--- What leases make of the states in op_counts: by queue and by what the row says, how many are held by somebody or,
--- if the lease has lapsed, are suspects; and how many travel with them in runs. From the leases on: they are few.
+-- How leases change the states in op_counts: by queue and by the state of the row, how many are leased or,
+-- if the lease has expired, are suspects; and how many others are in their runs. It begins with the leases, which are few.
 select x.queue, x.state, x.live, count(*), sum(x.followers)
   from (select m.queue, l.until >= :now as live,
                case when m.claimable_at = 9223372036854775807 then 'parked'

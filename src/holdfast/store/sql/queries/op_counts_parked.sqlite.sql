@@ -1,5 +1,5 @@
 -- How many parked messages wait behind others in blocked streams: they are parked and not blocked. They are few, and
--- the index of streams would lead to every row in turn.
+-- the index of streams would read every row in turn.
 select m.queue, count(*)
   from holdfast_message m not indexed
   left join holdfast_message h on h.queue = m.queue and h.stream = m.stream and h.head and h.position is not null

@@ -1,6 +1,6 @@
--- What questions about pending work begin with: each delivery with the state that a person sees. Nothing of it is
--- stored. A parked one has no time at which it is claimable; a lease that has lapsed makes a suspect. What was handed
--- out in a run is covered by the lease of its head.
+-- The beginning of questions about pending work: each delivery with the state that a person sees, which is computed
+-- here and not stored. A parked one has no claimable time; an expired lease makes a suspect. Messages handed
+-- out in a run are covered by the lease of its head.
 with moment as materialized (select coalesce(:now::timestamptz, clock_timestamp()) as now),
 delivery as (
     select m.seq, m.id, m.queue, m.type, m.stream, m.position, m.head, m.subject, m.status, m.epoch, m.attempts,

@@ -1,4 +1,4 @@
--- What ended since a moment, by queue and outcome; deaths among it.
+-- What ended since a moment, by queue and outcome, including deaths.
 select x.queue, x.outcome, count(*) from (
     select queue, outcome from holdfast.history where ended_at > :since::timestamptz
      union all

@@ -1,4 +1,4 @@
--- Streams with what stands at the front of each. `blocked`: only those that are halted or whose head cannot be claimed
+-- Streams with the head of each. `blocked`: only those that are halted or whose head cannot be claimed
 -- now. Those with most behind the head come first.
 select x.* from (
     select s.queue, s.name, s.open, s.halted_by, s.halted_at, h.id, h.type,

@@ -1,5 +1,5 @@
  where d.seq in (
-    -- Messages that were due before a moment and are not in hand, found by one scan before anything is joined.
+    -- Messages that were due before a moment and are not leased, found by one scan before anything is joined.
     select m.seq from holdfast.pending m
      where coalesce(m.due_at, m.created_at) <= :before::timestamptz and (:queue::text is null or m.queue = :queue::text)
        and not exists (select 1 from holdfast.lease l where l.seq = m.seq and l.until >= :at::timestamptz)

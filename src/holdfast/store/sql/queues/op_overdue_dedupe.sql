@@ -1,4 +1,4 @@
--- When the message of the oldest dedupe key ended that is to be removed: before a moment, and without a delivery left.
+-- When the message of the oldest removable dedupe key ended: before a moment, and without a delivery left.
 select k.ended_at from holdfast.dedupe k
  where k.ended_at < :before::timestamptz and k.kept is null
    and not exists (select 1 from holdfast.message m where m.id = k.id)

@@ -1,5 +1,5 @@
--- Dedupe keys whose message ended before a moment and has no delivery left, pending or dead; from where the batch before
--- ended. A producer that uses a key at this instant waits for us and then takes it again; we do not wait.
+-- Dedupe keys whose message ended before a moment and has no delivery left, pending or dead; beginning where the batch
+-- before ended. A producer that uses a key at this moment waits for us and then takes it again; we do not wait.
 delete from holdfast.dedupe d where d.ctid = any (array(
     select k.ctid from holdfast.dedupe k
      where k.ended_at >= :since::timestamptz and k.ended_at < :before::timestamptz and k.kept is null

@@ -1,5 +1,5 @@
--- Dedupe keys whose message ended before a moment and has no delivery left, pending or dead; from where the batch before
--- ended.
+-- Dedupe keys whose message ended before a moment and has no delivery left, pending or dead; beginning where the batch
+-- before ended.
 delete from holdfast_dedupe where (scope, key) in (
     select k.scope, k.key from holdfast_dedupe k
      where k.ended_at >= :since and k.ended_at < :before and k.kept is null

@@ -1,7 +1,7 @@
 -- Rows of streams with nothing in their order that are not halted; they come back with the next message. A producer
--- who counts a message in holds the row, so it is passed over here; one who comes while we hold it waits, finds no row
--- and inserts a new one with the right count. The condition is checked again under the lock, so a message that was
--- counted in meanwhile saves its row. From where the batch before ended.
+-- that counts a message in holds the row, so it is skipped here; one that comes while we hold it waits, finds no row
+-- and inserts a new one with the right count. The condition is checked again under the lock, so a row into which a
+-- message was counted in the meantime stays. Begins where the batch before ended.
 delete from holdfast.stream s where s.ctid = any (array(
     select x.ctid from holdfast.stream x
      where x.open = 0 and x.halted_by is null and (x.queue, x.name) > (:queue::text, :name::text)

@@ -1,4 +1,4 @@
--- Rows of streams with nothing in their order that are not halted; they come back with the next message. From where the
+-- Rows of streams with nothing in their order that are not halted; they come back with the next message. Begins where the
 -- batch before ended.
 delete from holdfast_stream where (queue, name) in (
     select queue, name from holdfast_stream

@@ -1,7 +1,7 @@
 -- Which messages of a queue another queue has already, by one pass over the history: 'over' if the message has ended there,
 -- 'here' if it is pending or a dead letter there. It is the same message if id and time are the same: an id may have been
--- used again. An archived dead letter has not ended, and neither has what was moved away from here because
--- another queue had it, too: nobody handled it here.
+-- used again. An archived dead letter has not ended, and neither has a message that was moved away because
+-- another queue had it, too: it was not handled here.
 select m.seq, case when h.id is not null then 'over' else 'here' end
   from holdfast.pending m
   left join (select distinct h.id, h.due_at from holdfast.history h

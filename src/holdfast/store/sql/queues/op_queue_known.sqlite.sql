@@ -1,7 +1,7 @@
 -- Which messages of a queue another queue has already: 'over' if the message has ended there, 'here' if it is pending or a
 -- dead letter there. It is the same message if id and time are the same: an id may have been used again. An archived dead
--- letter has not ended, and neither has what was moved away from here because another queue had it, too: nobody handled
--- it here.
+-- letter has not ended, and neither has a message that was moved away because another queue had it, too: it was not handled
+-- here.
 select x.seq, x.state
   from (select m.seq,
                case when exists (select 1 from holdfast_history h

@@ -1,4 +1,4 @@
--- What is due becomes a dead letter of the queues in which another message with the same id is pending. `places`: number and
+-- Due messages become dead letters of the queues in which another message with the same id is pending. `places`: number and
 -- queue of each.
 insert into holdfast_dead (id, queue, seq, type, stream, subject, dedupe, status, epoch, attempts, failures, vanished,
                            refunds, redrives, reason, created_at, due_at, deadline, died_at, errors, headers, body)

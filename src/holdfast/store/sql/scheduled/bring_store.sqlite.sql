@@ -1,5 +1,5 @@
--- What is due is stored in its queues and keeps its time: claims are the oldest first. Those of a stream wait for their place.
--- `places`: number and queue of each; the database copies the bodies itself.
+-- Due messages are stored in their queues and keep their time: claims are the oldest first. Those of a stream wait for
+-- their place. `places`: number and queue of each; the database copies the bodies itself.
 insert into holdfast_message (id, type, body, stream, subject, headers, dedupe, claimable_at, created_at, due_at, deadline,
                               queue, plain, status, epoch, head, xact)
 select s.id, s.type, s.body, s.stream, s.subject, s.headers, s.dedupe, s.claimable_at, s.created_at, s.due_at, s.deadline,

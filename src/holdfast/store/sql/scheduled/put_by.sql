@@ -1,5 +1,5 @@
--- Messages that are due later than `soon`, and those that wait for their time in `holdfast/timer`, wait in `scheduled`: what
--- nobody has tried and nobody holds.
+-- Messages that are due later than `soon`, and those that wait for their time in `holdfast/timer`, are moved to
+-- `scheduled`, if they were never tried and are not leased.
 insert into holdfast.scheduled (seq, claimable_at, created_at, due_at, deadline, id, status, epoch, queue, type, stream, subject,
                                 dedupe, target, headers, body)
 select m.seq, m.claimable_at, m.created_at, m.due_at, m.deadline, m.id, m.status, m.epoch, m.queue, m.type, m.stream, m.subject,

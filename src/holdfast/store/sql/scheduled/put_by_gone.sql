@@ -1,3 +1,3 @@
--- What waits in `scheduled` is not in `message` any more.
+-- Messages that were moved to `scheduled` leave `message`.
 delete from holdfast.message as m
  where m.seq = any (:seqs::bigint[]) and exists (select 1 from holdfast.scheduled s where s.seq = m.seq)

@@ -1,7 +1,7 @@
--- Schedules that are due, the oldest occurrence first, locked: another worker gets others. None before (at, name). So many, and so many bytes of
--- bodies, but for one that is larger alone. What became of the last message is looked up where it matters:
--- 1 waits, 2 has been started. Unrouted, parked and dead ones do not count. The time is that of one subselect: the index is
--- not searched for a volatile function, but walked from one end to the other.
+-- Schedules that are due, the oldest occurrence first, locked: another worker gets others. None before (at, name). At
+-- most so many, and so many bytes of bodies; a single larger one is returned alone. The state of the last message is
+-- looked up if it matters: 1 waits, 2 has been started. Unrouted, parked and dead ones do not count. The time is in a
+-- subselect: for a volatile function the index would be read from one end to the other.
 with due as materialized (
     select s.* from holdfast.schedule s
      where s.next_at <= (select coalesce(:now::timestamptz, clock_timestamp())) and (s.next_at, s.name) >= (:at::timestamptz, :name::text)

@@ -1,5 +1,5 @@
--- Schedules that are due, the oldest occurrence first, read until there are enough. Nothing is locked: what is decided about
--- them is stored only if they are as they were seen. What became of the last message is looked up where it matters:
+-- Schedules that are due, the oldest occurrence first, read until there are enough. Nothing is locked: the decisions about
+-- them are stored only if they are unchanged. The state of the last message is looked up if it matters:
 -- 1 waits, 2 has been started. Unrouted, parked and dead ones do not count.
 select s.name, s.version, s.incarnation, s.zones, s.type, s.body, s.headers, s.stream, s.subject, s.queue, s.last_id, s.rule, s.misfire,
        s.overlap, s.cap, s.max_late, s.grace, s.next_key, s.last_key,

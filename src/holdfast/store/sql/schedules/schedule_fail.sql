@@ -1,2 +1,2 @@
--- A schedule gets its error and no next time. Nothing is counted up: an absurd number in the row cannot prevent it.
+-- A schedule gets its error and no next time. No counter is raised, so an absurd number in the row cannot make this fail.
 update holdfast.schedule set error = :error, next_at = null where name = :name and version = :version::int

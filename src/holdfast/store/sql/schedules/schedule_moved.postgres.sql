@@ -1,4 +1,4 @@
--- What a tick decided about schedules, for those that are as it saw them.
+-- The decisions of a tick about schedules, for those that are unchanged.
 update holdfast.schedule s
    set version = s.version + 1, next_key = r.next_key, next_at = r.next_at, last_key = r.last_key,
        last_at = coalesce(r.last_at, s.last_at), last_id = coalesce(r.last_id, s.last_id), fired = s.fired + r.fired,

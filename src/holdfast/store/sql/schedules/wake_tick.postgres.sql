@@ -1,2 +1,2 @@
--- A worker that sleeps looks what falls due. Told when the transaction commits.
+-- Make a sleeping worker check what is due. Sent when the transaction commits.
 select pg_notify('holdfast', 'due') from (select 1 from holdfast.worker w where w.asleep limit 1) w

@@ -1,4 +1,4 @@
--- Streams with messages in the order that stand before its head: nothing would ever promote them.
+-- Streams with messages in the order before its head: they would never be promoted.
 select h.queue, h.stream,
        (select count(*) from holdfast.message m
          where m.queue = h.queue and m.stream = h.stream and m.position < h.position)

@@ -1,4 +1,4 @@
--- Hold the rows of streams, sorted. A position that was guessed before does not hold any more.
+-- Hold the rows of streams, sorted. A position that was guessed before is no longer valid.
 update holdfast.stream s set last = null
   from (select x.queue, x.name from unnest(:queues::text[], :streams::text[]) u (queue, name)
           join holdfast.stream x on x.queue = u.queue and x.name = u.name order by x.queue, x.name for update of x) o

@@ -1,2 +1,2 @@
--- One at a time: a second one that raised by what it had read before would lower what the first has raised since.
+-- One at a time: otherwise a second one, with what it read before, could lower a sequence that the first has raised.
 select pg_advisory_xact_lock(hashtext('holdfast.position'))

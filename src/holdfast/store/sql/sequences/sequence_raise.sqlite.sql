@@ -1,2 +1,2 @@
--- A sequence goes on behind a number. It is never lowered.
+-- A sequence continues after a number. It is never lowered.
 update sqlite_sequence set seq = :value where name = :sequence and seq < :value

@@ -1,5 +1,5 @@
--- What gives numbers: the last one drawn, and the highest that is stored anywhere. It reads all that is pending or dead.
--- What is beyond 2^61 was written by somebody else, and must not hide that a sequence is behind (rules/numbers.py).
+-- Sequences: the last number drawn, and the highest that is stored anywhere. It reads all that is pending or dead.
+-- What is beyond 2^61 was written by other software, and must not hide that a sequence is behind (rules/numbers.py).
 select u.name, u.sequence::oid::bigint, coalesce(pg_sequence_last_value(u.sequence), 0), u.stored
   from (values
         ('messages', pg_get_serial_sequence('holdfast.message', 'seq')::regclass,

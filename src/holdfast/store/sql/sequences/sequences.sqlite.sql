@@ -1,6 +1,6 @@
--- What gives numbers: the last one drawn, and the highest that is stored anywhere. It reads all that is pending or dead.
--- A position is the number of its message.
--- What is beyond 2^61 was written by somebody else, and must not hide that a sequence is behind (rules/numbers.py).
+-- Sequences: the last number drawn, and the highest that is stored anywhere. It reads all that is pending or dead. A
+-- position is the number of its message. What is beyond 2^61 was written by other software, and must not hide that a
+-- sequence is behind (rules/numbers.py).
 select u.name, u.sequence, coalesce((select q.seq from sqlite_sequence q where q.name = u.sequence), 0), u.stored
   from (select 'messages' as name, 'holdfast_message' as sequence,
                max(coalesce((select max(seq) from holdfast_message where seq <= 2305843009213693952), 0),

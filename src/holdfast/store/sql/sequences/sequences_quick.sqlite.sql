@@ -1,6 +1,5 @@
--- What gives numbers: the last one drawn, and the highest that is stored, as far as a look at the newest rows can tell.
--- A position is the number of its message.
--- What is beyond 2^61 was written by somebody else (rules/numbers.py).
+-- Sequences: the last number drawn, and the highest that is stored, by the newest rows only. A position is the number
+-- of its message. What is beyond 2^61 was written by other software (rules/numbers.py).
 select u.name, u.sequence, coalesce((select q.seq from sqlite_sequence q where q.name = u.sequence), 0), u.stored
   from (select 'messages' as name, 'holdfast_message' as sequence,
                max((select coalesce(max(seq), 0) from holdfast_message where seq <= 2305843009213693952),

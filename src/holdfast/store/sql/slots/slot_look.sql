@@ -1,2 +1,2 @@
--- The holders of a limit, if anybody has asked for its slots.
+-- The holders of a limit, if any worker has asked for its slots.
 select version, holders from holdfast.slot where name = :name::text

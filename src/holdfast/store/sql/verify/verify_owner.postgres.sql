@@ -1,4 +1,4 @@
--- Whether those with whose rights our functions run are superusers, and which functions everybody may call.
+-- Whether the owners of our functions are superusers, and which functions PUBLIC may call.
 select bool_or(r.rolsuper and p.prosecdef), coalesce(array_agg(p.proname::text order by p.proname) filter (
            where exists (select 1 from aclexplode(coalesce(p.proacl, acldefault('f'::"char", p.proowner))) a
                           where a.grantee = 0::oid)), '{}'::text[])

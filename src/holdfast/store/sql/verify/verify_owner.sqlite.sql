@@ -1,2 +1,2 @@
--- SQLite has no functions of its own that others could call.
+-- SQLite has no such functions.
 select 0, '' where 0
