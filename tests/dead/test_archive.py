@@ -252,7 +252,7 @@ def test_a_file_that_was_tampered_with_is_not_restored(world: World, tmp_path: P
     with pytest.raises(ArchiveFailed, match="not what was archived"):
         desk.files.restore(file.name)
     file.write_bytes(file.read_bytes()[:50])
-    with pytest.raises(ArchiveFailed, match=r"not whole|unzipped"):
+    with pytest.raises(ArchiveFailed, match=r"not complete|unzipped"):
         desk.files.restore(file.name)
     assert desk.dead.list() == []
     with pytest.raises(NotFound, match="no dead-nothing"):

@@ -128,10 +128,10 @@ def change(**fields: Any) -> Callable[[dict[str, Any]], None]:
 BAD: list[tuple[Callable[[dict[str, Any]], None] | bytes, str]] = [
     (b"{broken\n", "malformed|trailing|invalid|expected"),
     (b"[]\n", "Expected `object`"),
-    (b"{}\n", "no .holdfast.: 1"),
+    (b"{}\n", "must begin with .holdfast.: 1"),
     (b'"\xff"\n', "utf-8|Expected|invalid"),
     (change(holdfast=2), "newer release"),
-    (change(holdfast="1"), "no .holdfast.: 1"),
+    (change(holdfast="1"), "must begin with .holdfast.: 1"),
     (change(id="17"), "UUID"),
     (change(attempts=-1), ">= 0"),
     (change(attempts=2**31), "<= 2000000000.*attempts"),
