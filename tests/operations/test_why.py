@@ -57,7 +57,9 @@ def test_no_worker_and_a_paused_queue_come_before_ready(world: World) -> None:
     assert why(world, id) == "In queue q: no live worker takes from queue q."
     world.worker("w1")
     world.operations.by("anna").queues.pause("q", "the printer is broken")
-    assert why(world, id) == "In queue q: queue q is paused since 12:00:00 UTC by anna (the printer is broken)."
+    assert (
+        why(world, id) == "In queue q: queue q is paused since 12:00:00 UTC by anna (the printer is broken)."
+    )
 
 
 def test_a_closer_cause_comes_before_the_queue(world: World) -> None:
