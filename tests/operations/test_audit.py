@@ -35,7 +35,7 @@ def changes(action: Action) -> dict[str, tuple[Any, Any]]:
 
 def test_who_when_what_and_why(world: World) -> None:
     id = world.publish(queue="q")
-    world.operations.by("anna").messages.park(id, why="  the printer\nburns ")
+    world.operations.by("anna").messages.park(id, why="  the printer\nis broken ")
     (line,) = world.operations.audit()
     assert (line.at, line.who, line.action) == (NOON, "anna", "messages.park")
     assert (line.queue, line.target, line.count, line.why) == ("q", str(id), 1, "the printer is broken")
