@@ -109,9 +109,9 @@ class Lines:
             s.stop(workers)
             return {"": s.tally.started[0] - s.tally.called[0]}
 
-    def killed(self, live: int, steps: int = 30, seconds: float = 4.0) -> Facts:
+    def killed(self, live: int, kind: str = "killed", steps: int = 30, seconds: float = 4.0) -> Facts:
         """A worker and all its processes are killed; another one begins at once. Seconds until its pace is back."""
-        who = self.ours.but(BENCH_KIND="killed", BENCH_STEPS=str(steps))
+        who = self.ours.but(BENCH_KIND=kind, BENCH_STEPS=str(steps))
         with stand(self.servers, who, live * steps) as s:
             s.publish(live)
             workers = s.work()

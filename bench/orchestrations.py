@@ -72,6 +72,7 @@ def bars(database: str) -> Iterator[Bar]:
     yield Bar("fan-out, time of 10,000 / 1,000", ours("fan 10000"), (ours("fan 1000"),), at_most=12)
     yield Bar("1 % poison, healthy / none", ours("poison"), (ours("10 steps"),), at_least=0.9)
     yield Bar("kill -9: 0.9 of the rate is back", ours("killed"), at_most=30, unit="s")
+    yield Bar("the same inline", ours("killed, inline"), at_most=30, unit="s")
     yield Bar("parked: idle CPU", ours("parked, cpu"), at_most=2, unit="% of a core")
     yield Bar("parked: memory", ours("parked, megabytes"), at_most=150, unit="MB")
     yield Bar("timers due together", ours("parked, timers"), at_least=5000, unit="/s")
@@ -179,6 +180,7 @@ def measures(
     for count in (1_000, 10_000):
         yield f"{database}: fan {count}", lambda n=count: lines.fan(n)
     yield f"{database}: killed", lambda: lines.killed(sizes.live)
+    yield f"{database}: killed, inline", lambda: lines.killed(sizes.live, "killed-inline")
     yield f"{database}: parked", lambda: lines.parked(sizes.parked)
 
 

@@ -37,7 +37,7 @@ def step(n: int, number: int) -> str:
     """A step of a workflow. In some lines its moment counts, and not that of the workflow."""
     if KIND.startswith("chain"):
         ended(number)
-    elif KIND == "killed":
+    elif KIND.startswith("killed"):
         ended(n * STEPS + number)
     return ANSWER
 

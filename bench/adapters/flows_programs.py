@@ -4,7 +4,7 @@ queue      steps by queue, one after another
 inline     steps inside the turn, each recorded before the next one begins
 turn       steps inside the turn, recorded with it
 chain, chain-inline   one such workflow alone; what is measured is the time between its steps
-killed     many of these; every step has a place in the tally
+killed, killed-inline   many of these; every step has a place in the tally
 fan        one workflow that gathers all its steps
 parked     instances that sleep for a month
 poison     like queue, and in one of a hundred the first step fails at each of its 5 starts
@@ -78,4 +78,6 @@ PROGRAMS = {
     "fan": fan,
     "parked": parked,
 }
-PROGRAM = PROGRAMS[{"poison": "queue", "killed": "chain"}.get(flows.KIND, flows.KIND)]
+PROGRAM = PROGRAMS[
+    {"poison": "queue", "killed": "chain", "killed-inline": "chain-inline"}.get(flows.KIND, flows.KIND)
+]

@@ -4,6 +4,7 @@ forgets everything before each turn."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.orchestrations.code import OPEN_MAX
+from holdfast.orchestrations import room
 from holdfast.orchestrations.declared import activity, orchestration
 from holdfast.orchestrations.failures import ActivityFailed, OrchestrationFailed
 from holdfast.orchestrations.flow import Flow
@@ -30,6 +31,7 @@ from holdfast.orchestrations.journal import (
     merged,
 )
 from holdfast.orchestrations.outcome import Turn
+from holdfast.orchestrations.room import OPEN_MAX
 from holdfast.orchestrations.signals import Box
 from holdfast.orchestrations.turn import Instance
 from tests.orchestrations.engine import START, Engine
@@ -487,6 +489,58 @@ def test_too_many_open_calls_are_refused_by_name() -> None:
     engine = run(flood, OPEN_MAX + 1).run()
     assert engine.failure().type == "UsageError"
     assert "flow.map" in engine.failure().text
+
+
+WORD = "x" * 998  # 1,000 bytes of JSON
+
+
+@orchestration()
+async def large(wish: list[Any], flow: Flow) -> Any:
+    how, count = wish[:2]
+    match how:
+        case "starts":
+            for _ in range(count):
+                large.start(["none", 0, WORD])
+                await asyncio.sleep(1)
+            return [large.start(["none", 0, WORD]) for _ in range(count)] and count
+        case "map":
+            return len(await flow.map(pack, [WORD] * count, at_once=20))
+        case "races":
+            for _ in range(count):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.001):
+                        await pack(WORD)
+            return count
+    return len(await asyncio.gather(*(pack(WORD) for _ in range(count))))
+
+
+@pytest.mark.parametrize(
+    ("how", "count", "is_refused"),
+    [
+        ("gather", 64, False),
+        ("gather", 65, True),
+        ("map", 70, False),
+        ("races", 70, False),
+        ("starts", 60, False),
+        ("starts", 65, True),
+    ],
+)
+def test_inputs_that_are_too_large_together_are_refused_by_name(
+    how: str, count: int, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was answered, withdrawn or started before does not count; live and with a worker that forgets."""
+    monkeypatch.setattr(room, "OPEN_BYTES", 64_200)
+    monkeypatch.setattr(room, "LARGE", 100)
+    found = []
+    for forget in (0.0, 1.0):
+        engine = Engine(large, activities=[pack], forget=forget)
+        engine.start(large, [how, count])
+        record = engine.run().records["i"]
+        assert record.end is not None
+        failure = record.end.failure
+        assert (failure is not None and "64,200 are allowed" in failure.text) is is_refused, failure
+        found.append(record.end)
+    assert found[0] == found[1]
 
 
 @orchestration()

@@ -52,14 +52,15 @@ from .journal import (
     Withdraw,
     Woken,
     fingerprint,
+    fingerprint_and_size,
 )
 from .loop import Circles, Loop, NumberedTask
 from .outcome import Ask, End, Waits
 from .refusals import watch
 from .replay import CodeChanged, Script, Stop
+from .room import Room
 from .signals import Box
 
-OPEN_MAX = 10_000
 STATUS_BYTES = 16 * 1024
 CLOSING_ROUNDS = 100  # in which tasks may refuse to be cancelled
 FEW_TIMERS = 16
@@ -76,9 +77,10 @@ class Code:
     """The function of an orchestration, running. `asks`, `withdrawn`, `status_text` are what is new in this turn."""
 
     __slots__ = (
-        "_again", "_attributes", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_start",
-        "_status", "_too_late", "asks", "asks_again", "attributes_text", "begin", "ended", "execution", "id", "inline",
-        "keeps", "loop", "parent", "program", "script", "seed", "status_text", "swallowed", "used_once", "withdrawn",
+        "_again", "_attributes", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_room",
+        "_start", "_status", "_too_late", "asks", "asks_again", "attributes_text", "begin", "ended", "execution", "id",
+        "inline", "keeps", "loop", "parent", "program", "script", "seed", "status_text", "swallowed", "used_once",
+        "withdrawn",
     )  # fmt: skip
 
     def __init__(self, program: Program, id: str, execution: int, limits: Settings) -> None:
@@ -94,6 +96,7 @@ class Code:
         self._flow = Flow(self, self.loop)
         self._main: NumberedTask[Any] | None = None
         self._open: dict[int, tuple[Ask, Waiter]] = {}
+        self._room = Room()
         self.inline: dict[int, Ask] = {}  # of those, the ones to run inside the turn
         self.asks_again = False  # whether what is open after replay is to be sent: the journal was rewound
         self.keeps = False  # whether what is replayed is still to be sent: its turn is not settled
@@ -139,6 +142,7 @@ class Code:
 
     def deliver(self, arrival: Arrival, expected: Sequence[Command] | None, python: str) -> None:
         self.loop.arrival(arrival.at)
+        self._room.arrived()
         self.script.begin(expected, self.loop.now, python)
         match arrival:
             case Started():
@@ -175,6 +179,7 @@ class Code:
 
     def _wake(self, arrival: Answered | Fired) -> None:
         ask, waiter = self._open.pop(arrival.number, (None, None))
+        self._room.ended(arrival.number)
         self.inline.pop(arrival.number, None)
         if waiter is None:
             self.script.stray(None if ask is None else ask.command)
@@ -274,7 +279,8 @@ class Code:
         text = None if is_sent else self._text(value)
         future = self.loop.create_future()
         kind = Inline if runs_inline else Call
-        return self._ask(kind(name, fingerprint(value)), text, options, future), future
+        digest, size = fingerprint_and_size(value)
+        return self._ask(kind(name, digest), text, options, future, size), future
 
     def child(
         self, name: str, id: str | None, value: Any, options: Options
@@ -282,12 +288,14 @@ class Code:
         text = self._text(value)
         future = self.loop.create_future()
         own = id or self._own_id()
-        return self._ask(Child(name, own, fingerprint(value)), text, options, future), future
+        digest, size = fingerprint_and_size(value)
+        return self._ask(Child(name, own, digest), text, options, future, size), future
 
     def start(self, name: str, id: str | None, value: Any, options: Options) -> str:
         text = self._text(value)
         own = id or self._own_id()
-        self._ask(Start(name, own, fingerprint(value)), text, options, None)
+        digest, size = fingerprint_and_size(value)
+        self._ask(Start(name, own, digest), text, options, None, size)
         return own
 
     def _own_id(self) -> str:
@@ -306,6 +314,7 @@ class Code:
 
     def withdraw(self, number: int) -> None:
         ask, _ = self._open.pop(number, (None, None))
+        self._room.ended(number)
         self.inline.pop(number, None)
         if ask is None or self.script.off or self.script.changed is not None:
             return
@@ -398,13 +407,11 @@ class Code:
     def _text(self, value: Any) -> str | None:
         return None if value is None else encode_body(value, self._limits)
 
-    def _ask(self, command: Numbered, input: str | None, options: Options, waiter: Waiter | None) -> int:
+    def _ask(
+        self, command: Numbered, input: str | None, options: Options, waiter: Waiter | None, size: int = 0
+    ) -> int:
         self._refuse_outside("A call")
-        if waiter is not None and len(self._open) >= OPEN_MAX:
-            raise UsageError(
-                f"Instance {self.id!r} waits for {OPEN_MAX:,} calls and timers already, which is the limit: "
-                "use flow.map(..., at_once=100), or children."
-            )
+        self._room.check(self.id, 0 if waiter is None else len(self._open), size)
         try:
             number = self.script.ask(command)
         except Stop:
@@ -414,6 +421,7 @@ class Code:
             self.loop.stopped = self.script.changed is not None
             return 0
         ask = Ask(number, command, input, options)
+        self._room.took(number, size, waits=waiter is not None)
         if waiter is not None:
             self._open[number] = (ask, waiter)
             if isinstance(command, Inline):

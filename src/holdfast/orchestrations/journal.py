@@ -343,7 +343,15 @@ def merged(rows: Iterable[Row]) -> tuple[Entry, ...]:
 
 def fingerprint(value: Any) -> str:
     """Sixteen hexadecimal digits that differ if the value differs, and not from process to process."""
-    return "" if value is None else blake2b(_STABLE.encode(value), digest_size=8).hexdigest()
+    return fingerprint_and_size(value)[0]
+
+
+def fingerprint_and_size(value: Any) -> tuple[str, int]:
+    """The fingerprint of a value, and how many bytes it has."""
+    if value is None:
+        return "", 0
+    encoded = _STABLE.encode(value)
+    return blake2b(encoded, digest_size=8).hexdigest(), len(encoded)
 
 
 def message_id(instance: str, execution: int, number: int) -> UUID:
