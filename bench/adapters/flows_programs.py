@@ -78,6 +78,4 @@ PROGRAMS = {
     "fan": fan,
     "parked": parked,
 }
-PROGRAM = PROGRAMS[
-    {"poison": "queue", "killed": "chain", "killed-inline": "chain-inline"}.get(flows.KIND, flows.KIND)
-]
+PROGRAM = PROGRAMS[flows.KIND.replace("killed", "chain").replace("poison", "queue")]
