@@ -32,7 +32,7 @@ from .traces import Place
 NUMBER_MAX = 2_000_000_000  # no counter of ours gets there; at this number it could not rise
 PLACE_MAX = 2**62  # the same for the place in a stream
 PAUSE_SECONDS = 60.0  # until a message that cannot continue and is in no stream is tried again
-PUBLISHED = int(Flag.PUBLISHED)
+PUBLISHED, FAILED = int(Flag.PUBLISHED), int(Flag.FAILED)  # an enum costs more than the question
 
 
 class Returned(msgspec.Struct, frozen=True, gc=False):
@@ -328,7 +328,7 @@ def impossible(leased: Leased) -> str | None:
 
 def goes_alone(leased: Leased) -> bool:
     """Whether a batch handler is called with this message alone: it has failed before, alone or in a batch."""
-    return bool(leased.message.status & Flag.FAILED)
+    return bool(leased.message.status & FAILED)
 
 
 def give_back(

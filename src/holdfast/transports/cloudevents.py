@@ -97,8 +97,7 @@ class Event(msgspec.Struct, frozen=True):
         return self.extensions.get("tracestate") if self.traceparent else None
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(msgspec.Struct, frozen=True):
     """An event as a protocol carries it."""
 
     content_type: str | None
@@ -120,12 +119,11 @@ def write(event: Event, binding: Binding, mode: Mode = "binary") -> Wire:
     attributes = attributes_of(event)
     if mode == "structured":
         return Wire(f"{STRUCTURED}; charset=utf-8", {}, structured(attributes, event.data))
+    attributes.pop("datacontenttype", None)
     prefix = binding.prefixes[0]
-    headers = {
-        f"{prefix}{name}": percent_encoded(value) if binding.is_percent_encoded else value
-        for name, value in attributes.items()
-        if name != "datacontenttype"
-    }
+    headers = {prefix + name: value for name, value in attributes.items()}
+    if binding.is_percent_encoded:
+        headers = {name: percent_encoded(value) for name, value in headers.items()}
     return Wire(event.datacontenttype, headers, event.data or b"")
 
 
@@ -153,7 +151,9 @@ def attributes_of(event: Event) -> dict[str, str]:
 def time_text(moment: datetime) -> str:
     if moment.tzinfo is None:
         raise Unreadable("The attribute time has no time zone.")
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat()[:-6] + "Z"  # instead of +00:00
 
 
 def structured(attributes: Mapping[str, str], data: bytes | None) -> bytes:
@@ -360,7 +360,7 @@ def check_names(names: tuple[str, ...]) -> None:
 
 def check_all(found: Mapping[str, str]) -> None:
     if are_plain(found):
-        for name in FURTHER.intersection(found):
+        for name in FURTHER & found.keys():
             check(name, found[name])
     else:
         for name, value in found.items():

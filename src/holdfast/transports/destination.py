@@ -40,7 +40,7 @@ from .attempts import Brokers
 from .cloudevents import Event, Unreadable
 from .contract import Outgoing, Sender, SendingConnector
 from .relay import SKIPPED, NotRouted, Refused, Relay
-from .templates import Template, Values
+from .templates import Addresses, Template, Values
 
 Mode = Literal["binary", "structured", "plain"]
 
@@ -90,6 +90,10 @@ class Destination:
     is_ordered: bool = True
     is_async: bool = True
     takes_context: bool = False
+    addresses: Addresses = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "addresses", Addresses(self.to, self.key))
 
     def __repr__(self) -> str:
         return f"Destination({self.queue!r}, {self.connector.name}, to={self.to.text!r})"
@@ -134,31 +138,29 @@ class Destination:
             return Died(f"it cannot be sent to {self.queue}: {error}")
 
     def _made(self, message: Message, headers: dict[str, str], body: bytes) -> Outgoing:
-        values = Values(message.type, str(message.id), message.stream, message.subject, headers)
-        to, key = self.to.fill(values), self.key.fill(values)
-        id = headers.pop(INBOX_ID, values.id)
-        source = headers.pop(INBOX_SOURCE, self.source)
-        headers.pop(INBOX, None)
-        if self.mode == "plain":
+        id, source, time = str(message.id), self.source, message.created_at
+        to, key = self.addresses.of(message, id, headers)
+        extensions = {}
+        if headers:
+            id, source = headers.pop(INBOX_ID, id), headers.pop(INBOX_SOURCE, source)
+            headers.pop(INBOX, None)
+            if self.mode != "plain":
+                for name in [each for each in headers if each != STREAM and cloudevents.is_extension(each)]:
+                    extensions[name] = headers.pop(name)
             self._check_plain(headers)
-            return Outgoing(to, body, id, message.type, key, headers, time=message.created_at)
-        extensions = {
-            name: value
-            for name, value in headers.items()
-            if name != STREAM and cloudevents.is_extension(name)
-        }
+        if self.mode == "plain":
+            return Outgoing(to, body, id, message.type, key, headers, time=time)
         if message.stream is not None:
             extensions[STREAM] = message.stream
         event = Event(
-            id, source, message.type, body, message.subject, message.created_at, "application/json",
-            extensions=extensions,
-        )  # fmt: skip
+            id, source, message.type, body, message.subject, time, "application/json", extensions=extensions
+        )
         wire = cloudevents.write(event, self.connector.binding, self.mode)
-        plain = {name: value for name, value in headers.items() if name not in extensions}
-        self._check_plain(plain)
+        if headers:
+            headers.update(wire.headers)
         return Outgoing(
-            to, wire.body, id, message.type, key, {**plain, **wire.headers}, wire.content_type, message.created_at
-        )  # fmt: skip
+            to, wire.body, id, message.type, key, headers or wire.headers, wire.content_type, time
+        )
 
     def _check_plain(self, headers: Mapping[str, str]) -> None:
         """A receiver would take a header for an attribute of the event by how it begins."""

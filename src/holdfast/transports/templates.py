@@ -13,10 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 
 from ..errors import InvalidMessage, InvalidSettings
+from ..model.message import Message
 from ..model.names import control_in
 
 ADDRESS_BYTES = 255
@@ -122,6 +124,32 @@ class Template:
             f"The {self.what} {self.text!r} makes no address of message {values.id or values.type}: "
             f"it has no {' and no '.join(names)}. Publish it with one, or give an alternative: {{{names[0]}|'none'}}."
         )
+
+
+class Addresses:
+    """Where the messages of a destination go: address and key. What is made of the type alone is made once for each."""
+
+    def __init__(self, to: Template, key: Template) -> None:
+        self._to, self._key = to, key
+        self._is_of_type = to.names | key.names <= {"type"}
+        self._of_type = lru_cache(maxsize=1024)(self._made)  # an exception is not kept
+
+    def of(self, message: Message, id: str, headers: Mapping[str, object]) -> tuple[str, str]:
+        """Address and key of a message, or InvalidMessage."""
+        if self._is_of_type:
+            return self._of_type(message.type)
+        return self._made(message.type, id, message.stream, message.subject, headers)
+
+    def _made(
+        self,
+        type: str,
+        id: str = "",
+        stream: str | None = None,
+        subject: str | None = None,
+        headers: Mapping[str, object] | None = None,
+    ) -> tuple[str, str]:
+        values = Values(type, id, stream, subject, headers)
+        return self._to.fill(values), self._key.fill(values)
 
 
 def alternatives(text: str, what: str, inside: str) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ settled; the rest of that run goes back unchanged, whatever its results. It come
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import copy_context
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreUnavailable, UsageError
@@ -33,6 +34,7 @@ log = Log("holdfast.worker")
 RUN_BYTES = 4 * 1024 * 1024  # of the bodies in one call; a single one may be larger
 
 Run = tuple[Lane, list[Leased]]
+Ended = tuple[Ending, Left | None]  # of a message, and what its death leaves behind
 
 
 class _Ran:
@@ -90,11 +92,19 @@ class RunCalls:
                 going = await self._call(queue, consumer, runs)
                 lanes = [lane for lane, _ in runs if lane not in going] + lanes
             now = self.calls.clock.monotonic()
+            lanes = self._with_more_to_do(lanes, now)
             room = consumer.batch - sum(len(lane.waiting) for lane in lanes)
             while room > 0 and (more := self.pacing.start(queue, now)) is not None:
                 lanes.append(more)
                 room -= len(more.waiting)
         self.calls.changed.set()
+
+    def _with_more_to_do(self, lanes: Sequence[Lane], now: float) -> list[Lane]:
+        """Those that have messages; the others give up their handlers first, so that others may begin."""
+        for lane in lanes:
+            if not lane.waiting:
+                self.pacing.begin(lane, now)
+        return [lane for lane in lanes if lane.waiting]
 
     # -- beginning
 
@@ -109,36 +119,32 @@ class RunCalls:
             if room <= 0 or (runs and size > left) or (alone is not None and lane is not alone):
                 others.append(lane)
                 continue
-            run = await self._begin_run(consumer, lane, now, room, left)
-            if run is None:
-                continue
-            if not run:
+            run, ended = self._begin_run(consumer, lane, now, room, left)
+            if ended is not None:
+                ending, more = await self._more(consumer, *ended)
+                self.endings.end(lane, ended[0], ending, left=more)
                 others.append(lane)
-                continue
-            runs.append((lane, run))
-            room -= len(run)
-            left -= sum(len(leased.message.body) for leased in run)
+            elif run:
+                runs.append((lane, run))
+                room -= len(run)
+                for leased in run:
+                    left -= len(leased.message.body)
         return runs, others
 
-    async def _begin_run(
+    def _begin_run(
         self, consumer: RunConsumer, lane: Lane, now: float, most: int, bytes_max: int
-    ) -> list[Leased] | None:
-        """A lane's messages for the call. Empty: its head ended without a call. None: the lane gave up its handler."""
-        run = self.pacing.begin_run(lane, now, most, bytes_max)
-        if not run:
-            return None
+    ) -> tuple[list[Leased], tuple[Leased, Ending] | None]:
+        """A lane's messages for the call, none if it gave up its handler; or its head, if that ended without a call."""
+        run, board = self.pacing.begin_run(lane, now, most, bytes_max), self.calls.board
+        notes = board is not None and not ends_more(consumer)
         for place, leased in enumerate(run):
             ending = self.endings.before(lane, leased, consumer)
-            if ending is None:
-                if self.calls.board is not None and not ends_more(consumer):
-                    self.calls.board.began(leased.message.seq)
-                continue
-            self.pacing.shorten(lane, max(1, place))
-            if place == 0:
-                ending, more = await self._more(consumer, leased, ending)
-                self.endings.end(lane, leased, ending, left=more)
-            return run[:place]  # the others are in the next call
-        return run
+            if ending is not None:
+                self.pacing.shorten(lane, max(1, place))
+                return run[:place], (leased, ending) if place == 0 else None  # the others: in the next call
+            if notes and board is not None:
+                board.began(leased.message.seq)
+        return run, None
 
     # -- calling
 
@@ -177,7 +183,11 @@ class RunCalls:
                     self._later(queue, consumer, (lane, run), each, begun)
                 )
         took = (self.calls.clock.monotonic() - begun) / sum(len(run) for _, run in runs)
-        ended = [await self._with_more(consumer, run, each) for (_, run), each in whole]
+        ended: list[Iterable[Ended]]
+        if ends_more(consumer):
+            ended = [await self._with_more(consumer, run, each) for (_, run), each in whole]
+        else:
+            ended = [zip(each, repeat(None)) for _, each in whole]
         forget_cancellation(task)
         # From here on nothing is awaited: what a run leaves behind is handed in together.
         for (one, _), endings in zip(whole, ended, strict=True):
@@ -206,7 +216,7 @@ class RunCalls:
         self.calls.changed.set()
         await self.run(queue, consumer, [lane])
 
-    def _end(self, run: Run, endings: Sequence[tuple[Ending, Left | None]], took: float) -> None:
+    def _end(self, run: Run, endings: Iterable[Ended], took: float) -> None:
         lane, messages = run
         self.calls.task_of.pop(lane, None)
         for leased, (ending, more) in zip(messages, endings, strict=True):
@@ -217,8 +227,8 @@ class RunCalls:
 
     async def _with_more(
         self, consumer: RunConsumer, run: Sequence[Leased], endings: Sequence[Ending]
-    ) -> list[tuple[Ending, Left | None]]:
-        if all(type(each) is delivery.Returned for each in endings) or not ends_more(consumer):
+    ) -> list[Ended]:
+        if all(type(each) is delivery.Returned for each in endings):
             return [(each, None) for each in endings]
         try:
             return [await self._more(consumer, *each) for each in zip(run, endings, strict=True)]
@@ -227,9 +237,7 @@ class RunCalls:
         ):  # it is stopped at this moment: it comes again, and its count does not change
             return [(delivery.Unsent("Stopped: its end was not stored.", 0.0), None) for _ in run]
 
-    async def _more(
-        self, consumer: RunConsumer, leased: Leased, ending: Ending
-    ) -> tuple[Ending, Left | None]:
+    async def _more(self, consumer: RunConsumer, leased: Leased, ending: Ending) -> Ended:
         """What a death stores besides the dead letter. If that cannot be found out now, the message comes again."""
         if isinstance(ending, delivery.Returned) or not ends_more(consumer):
             return ending, None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidSettings
-from ..contract import Broken, TransportBroken
+from ..contract import Broken, Outgoing, TransportBroken
 from ..secrets import revealed
 from .address import Address
 from .topology import Call, Topology
@@ -132,7 +132,7 @@ class Link:
 
     async def _connect(self) -> None:
         client = pika()
-        from .frames import Connection
+        from .wire import Connection
 
         opened: asyncio.Future[None] = self._loop.create_future()
 
@@ -292,6 +292,10 @@ class Link:
             raise ChannelClosed(Closed(0, self._why()))
         getattr(channel, method)(callback=lambda frame: _resolve(answered, frame), **arguments)
         return await self._wait(channel, answered)
+
+    def publish(self, channel: int, message: Outgoing) -> None:
+        """Writes a message to a channel that is open. If it cannot be written, nothing of it is, and this raises."""
+        self._connection.publish(channel, message)
 
     async def close_channel(self, channel: Any) -> None:
         if channel.is_open and self.lost is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from ..contract import (
     Unroutable,
     refusal,
 )
-from .link import ChannelClosed, Closed, Link, closed_by, pika
+from .link import ChannelClosed, Closed, Link, closed_by
 from .topology import Topology
 
 if TYPE_CHECKING:
@@ -35,23 +35,21 @@ if TYPE_CHECKING:
 
 SHORT_BYTES = 255  # of an AMQP short string
 RESERVED = ("CC", "BCC")  # RabbitMQ reads addresses in them, and takes the second one out
-PERSISTENT = 2
 
 
 class PublishingChannel:
     """A channel with confirms, and the batches that are under way on it."""
 
-    def __init__(self, channel: Any) -> None:
-        self._channel = channel
+    def __init__(self, channel: Any, publish: Callable[[int, Outgoing], None]) -> None:
+        self._channel, self._publish = channel, publish
         self._confirms = Confirms()
         self._waiting: set[asyncio.Future[None]] = set()
-        self._properties = pika().BasicProperties
         self.closed: Closed | None = None
 
     @classmethod
     async def open(cls, link: Link) -> PublishingChannel:
         channel = await link.channel()
-        new = cls(channel)
+        new = cls(channel, link.publish)
         channel.add_on_close_callback(new._on_closed)
         channel.add_on_return_callback(new._on_returned)
         await link.call(channel, "confirm_delivery", ack_nack_callback=new._on_answer)
@@ -62,31 +60,21 @@ class PublishingChannel:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(done)
         flight = self._confirms.publish(messages, sent, lambda: self._finish(done))
-        publish = self._channel.basic_publish
+        publish, channel = self._publish, self._channel.channel_number
         for index, message in enumerate(messages):
             if self.closed is not None:
                 break
             try:
-                publish(message.to, message.key, message.body, self._properties_of(message), True)
+                publish(channel, message)
             except (
                 Exception
-            ) as error:  # whatever pika has against it: it was not written, and the numbers are off
+            ) as error:  # whatever stands against it: it was not written, and the numbers are off
                 why = f"it cannot be written as AMQP ({type(error).__name__})"
                 flight.answer(index, Rejected(why, for_good=True))
                 self.end(Closed(0, "a message could not be written"))
         if self.closed is not None:
             self._finish(done)
         return flight, done
-
-    def _properties_of(self, message: Outgoing) -> Any:
-        return self._properties(
-            content_type=message.content_type,
-            delivery_mode=PERSISTENT,
-            message_id=message.id,
-            timestamp=None if message.time is None else int(message.time.timestamp()),
-            type=message.type,
-            headers=dict(message.headers) or None,
-        )
 
     def end(self, why: Closed) -> None:
         """No answer of this channel counts from now on."""
