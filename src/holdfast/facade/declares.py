@@ -108,18 +108,27 @@ class Declares(Publishes, Protocol):
         )  # fmt: skip
 
         def register(function: Callable[..., Any]) -> AnyHandler:
-            tells = replace(wish, tell=aftermath.HOOK_QUEUE in self.handlers)
-            handler = declare(self, function, types, replace(options, after_death=tells))
-            if is_declared_again(self.handlers.get(handler.queue), handler):
-                self.handlers.put(handler)
-                self.publishing.forget_subscriptions()
-            else:
-                self.handlers.add(handler)
-            if renamed_from is not None:
-                self.handlers.rename(renamed_from, handler.queue)
-            return handler
+            return self._declare(function, types, options, renamed_from)
 
         return register
+
+    def _declare(
+        self,
+        function: Callable[..., Any],
+        types: tuple[str, ...],
+        options: HandlerOptions,
+        renamed_from: str | None,
+    ) -> AnyHandler:
+        tells = replace(options.after_death, tell=aftermath.HOOK_QUEUE in self.handlers)
+        handler = declare(self, function, types, replace(options, after_death=tells))
+        if is_declared_again(self.handlers.get(handler.queue), handler):
+            self.handlers.put(handler)
+            self.publishing.forget_subscriptions()
+        else:
+            self.handlers.add(handler)
+        if renamed_from is not None:
+            self.handlers.rename(renamed_from, handler.queue)
+        return handler
 
     # -- orchestrations
 

@@ -247,14 +247,14 @@ def conclude(
             text = f"TimedOut: the handler ran longer than {limit:g} s."
             return judge.failed(Failure(Reason.TIMEOUT_EXCEEDED), text, flags, ran)
         case Unreadable(error, text):
-            text = text or describe(error, chars)
-            return judge.failed(Failure(_unreadable(error)), text, started=False, poison=True)
+            failure = Failure(_unreadable(error))
+            return judge.failed(failure, text or describe(error, chars), started=False, poison=True)
         case NoHandler():
             text = f"NoHandler: nothing here handles type {leased.message.type!r}."
             return judge.failed(Failure(Reason.NO_HANDLER), text, started=False)
         case TrialFailed(error, retry_in, flags, ran, text):
-            failure, text = judge.classify(error), text or describe(error, chars)
-            return judge.trial_failed(failure, text, retry_in, flags, ran)
+            failure = judge.classify(error)
+            return judge.trial_failed(failure, text or describe(error, chars), retry_in, flags, ran)
         case Sealed(error, text):
             return judge.sealed(text or describe(error.__cause__ or error, chars))
         case BatchFailed(alone):
