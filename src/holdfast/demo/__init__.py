@@ -1,4 +1,4 @@
-"""`holdfast demo`: a shop on SQLite, in less than a minute, in which everything goes wrong that can.
+"""`holdfast demo`: a shop on SQLite, in less than a minute, with every kind of failure.
 
 A shop places orders in its own transactions. Two worker processes handle the messages while they are killed with -9,
 calls fail, one message is not valid and another kills every worker that handles it. At the end the guarantees are
@@ -35,7 +35,7 @@ def run(
 ) -> int:
     """Run the demo: 0 if every guarantee held, 1 if one did not. The database is kept, so that you can look into it.
 
-    The shop trades for `seconds`; what is not done within `limit` seconds after that is counted as lost.
+    The shop trades for `seconds`; messages not handled within `limit` seconds after that count as lost.
     """
     seed = int(SystemClock().roll() * 1_000_000) if seed is None else seed
     stage = Stage(

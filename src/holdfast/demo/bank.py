@@ -49,7 +49,7 @@ async def call_bank(ctx: Context) -> None:
 
 
 def reach_bank(call: str) -> bool:
-    """The bank's side: whether it is down. Every call is logged there."""
+    """The bank: whether it is down. It logs every call."""
     is_down = os.path.exists(database + DOWN)
     diary = os.open(diary_of(database), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

@@ -1,9 +1,9 @@
-"""`holdfast demo --scenario downtime`: a day in which nobody works, and what happens when somebody is back.
+"""`holdfast demo --scenario downtime`: a day without workers, and what happens when they are back.
 
 Greetings are scheduled over a day: single messages, a schedule that occurs every quarter of an hour, and birthdays in
 many time zones. All worker processes are killed with -9, as if the machine had lost its power. A day later (the clock
-of the new processes is a day ahead) workers start again. What was missed is caught up, oldest first, at a bounded
-rate, and the outage is summed up. At the end it is proved by counting.
+of the new processes is a day ahead) workers start again. Missed messages are caught up, oldest first, at a bounded
+rate, and the outage gets a summary. At the end it is proved by counting.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CALM = 0.3  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A greeting that was begun, as the diary has it. Times are seconds since 1970."""
+    """A greeting that was begun, as the log of the handlers has it. Times are seconds since 1970."""
 
     message: str
     process: int
@@ -65,7 +65,7 @@ class Begun:
 
 @dataclass
 class Day:
-    """What happened, for the proof: what no table holds."""
+    """What happened, for the proof: facts that no table holds."""
 
     folder: Path
     set_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
@@ -116,15 +116,15 @@ class Play:
             app.prepare()
             with self.deployed(0.0) as kill:
                 self.schedule(app)
-                self.until(lambda: self.done() > 0, "nothing was handled while workers were there")
+                self.until(lambda: self.done() > 0, "nothing was handled while workers ran")
                 kill()
                 self.day.killed_at = wall_clock()
                 self.picture.say(
-                    "kill -9: all worker processes are gone, and nobody starts them again for a day"
+                    "kill -9: all worker processes are gone, and none is started again for a day"
                 )
         with self.application(DAY.total_seconds()) as app, self.deployed(DAY.total_seconds()):
             self.day.back_at = wall_clock() + DAY
-            self.picture.say("a day later: workers start, and find what was missed")
+            self.picture.say("a day later: workers start, and find the missed messages")
             self.until(
                 lambda: not app.operations.messages.stuck(older=0) and self.idle(), "it was not caught up"
             )
@@ -163,7 +163,7 @@ class Play:
 
     @contextmanager
     def deployed(self, ahead: float) -> Iterator[Callable[[], None]]:
-        """Worker processes whose clock is so many seconds ahead; yields what kills them all."""
+        """Worker processes whose clock is so many seconds ahead; yields a function that kills them all."""
         environment = {DATABASE: self.day.database, AHEAD: str(ahead)}
         before = till.workers_seen(self.day.database)
         with workers(self.day.folder, self.target, self.processes, environment) as process:
@@ -206,7 +206,7 @@ def ledger(database: str) -> list[tuple[str, str]]:
 def show_outage(console: Console, outages: list[Outage]) -> None:
     for each in outages:
         console.print(
-            f"\nOutage {each.number}: nobody worked from {each.down_since:%d %b %H:%M:%S} to "
+            f"\nOutage {each.number}: no worker ran from {each.down_since:%d %b %H:%M:%S} to "
             f"{each.back_at:%d %b %H:%M:%S} UTC. {each.handled} messages were late, by {each.late_mean / 3600:.1f} h "
             f"on average and {each.late_max / 3600:.1f} h at most; handled in {each.catch_up_seconds:.1f} s, "
             f"{each.per_second:.1f} a second.",
@@ -220,7 +220,7 @@ def show_outage(console: Console, outages: list[Outage]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is counted."""
+    """All counts."""
 
     day: Day
     begun: list[Begun]
@@ -230,13 +230,13 @@ class Evidence:
 
     @property
     def late(self) -> list[Begun]:
-        """What was due while nobody worked, as the handlers saw it."""
+        """The messages that were due while no worker ran, as the handlers saw them."""
         return [
             each for each in self.begun if each.due < self.day.back_at.timestamp() and each.late > DAY_SHORT
         ]
 
 
-DAY_SHORT = 10.0  # seconds: what is later was missed; the first workers were quicker
+DAY_SHORT = 10.0  # seconds: messages later than this were missed; the first workers were quicker
 
 
 def gather(day: Day) -> Evidence:
@@ -251,7 +251,7 @@ def gather(day: Day) -> Evidence:
 
 
 def prove(evidence: Evidence) -> list[Row]:
-    """Every promise of the day with its numbers. Each row can fail, and none looks at another."""
+    """Every promise of the day with its numbers. Each row can fail, and none depends on another."""
     return [
         nothing_lost(evidence),
         every_occurrence(evidence),
@@ -293,7 +293,7 @@ def sent_once(e: Evidence) -> Row:
 
 
 def oldest_first(e: Evidence) -> Row:
-    """In each process: what it begins is never due before what it began earlier."""
+    """In each process: a message that it begins is never due before one that it began earlier."""
     wrong, pairs = 0, 0
     for process in {each.process for each in e.late}:
         dues = [each.due for each in e.late if each.process == process]
@@ -320,7 +320,7 @@ def one_outage(e: Evidence) -> Row:
     if len(e.outages) != 1 or (down := e.outages[0].down_since) is None:
         return Row("one outage", f"{len(e.outages)} outages", False)
     before = (e.day.killed_at - down).total_seconds()
-    numbers = f"1 outage ({e.outages[0].cause}), nobody since {before:.1f} s before the kill"
+    numbers = f"1 outage ({e.outages[0].cause}), no worker since {before:.1f} s before the kill"
     return Row("one outage", numbers, e.outages[0].cause == "absent" and -1.0 <= before <= 10.0)
 
 

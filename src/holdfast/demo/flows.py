@@ -1,4 +1,4 @@
-"""The orchestration of the workflow scenario: payment, approval, parcels in parallel, and what is undone.
+"""The orchestration of the workflow scenario: payment, approval, parcels in parallel, and the undoing of steps.
 
 Worker processes import it as `holdfast.demo.flows:app`. Each activity writes one row in the transaction that also ends
 it and stores its answer, so the rows say how often each step took effect.

@@ -1,7 +1,7 @@
 """`holdfast demo --scenario workflow`: 200 orchestrations while their workers are killed with -9, and the proof.
 
-Each order is charged, waits, is packed in parallel and shipped; some wait for a person, some fail and undo what they
-did. Worker processes die in the middle of it. At the end everything is counted with plain SQL, and every journal is
+Each order is charged, waits, is packed in parallel and shipped; some wait for a person, some fail and undo their
+steps. Worker processes die in the middle of it. At the end everything is counted with plain SQL, and every journal is
 replayed against the code.
 """
 
@@ -44,7 +44,7 @@ TABLES = "create table effect (instance text not null, step text not null)"
 
 @dataclass
 class Play:
-    """One run: where it happens, and what no table holds."""
+    """One run: its folder, and facts that no table holds."""
 
     folder: Path
     orders: int = ORDERS
@@ -90,7 +90,7 @@ def run(
 def _play(
     play: Play, app: Holdfast, picture: Picture, processes: int, target: str, limit: float
 ) -> str | None:
-    """Run until the last instance has ended; what went wrong, if it could not be run."""
+    """Run until the last instance has ended; returns the problem, if it could not be run."""
     pause, clock = threading.Event(), SystemClock()
     with workers(play.folder, target, processes, {DATABASE: play.database}) as process:
         end = clock.monotonic() + limit
@@ -104,7 +104,7 @@ def _play(
         asked = [order for order in range(1, play.orders + 1) if order % flows.APPROVED_EVERY == 0]
         next_kill = clock.monotonic()
         while True:
-            if asked and (play.killed or len(asked) > 1):  # nobody is done before the first kill
+            if asked and (play.killed or len(asked) > 1):  # no instance ends before the first kill
                 app.orchestrations.signal(f"order-{asked.pop()}", "approved", "Ann")
             if play.killed < KILLS_MAX and clock.monotonic() >= next_kill and _kill(play, picture):
                 next_kill = clock.monotonic() + KILL_EVERY
@@ -143,7 +143,7 @@ def _kill(play: Play, picture: Picture) -> bool:
 
 
 def prove(play: Play, program: Program) -> list[Row]:
-    """Every promise with its numbers. Each row can fail, and none looks at another."""
+    """Every promise with its numbers. Each row can fail, and none depends on another."""
     return [
         killed(play),
         all_ended(play),
@@ -163,7 +163,7 @@ def killed(play: Play) -> Row:
 
 
 def all_ended(play: Play) -> Row:
-    """Those that can be shipped completed, those that cannot failed, and nothing is left."""
+    """Orders that can be shipped completed, the others failed, and nothing is left."""
     states = Counter(state for (state,) in play.read("select state from holdfast_instance"))
     ((waiting,),) = play.read("select count(*) from holdfast_message where queue <> 'holdfast/timer'")
     bad = len(failing(play))
@@ -175,7 +175,7 @@ def all_ended(play: Play) -> Row:
 
 
 def effects_once(play: Play) -> Row:
-    """Every step of every order has one row of the shop's."""
+    """Every step of every order has one row in the shop's table."""
     found = Counter((instance, step) for instance, step in play.read("select instance, step from effect"))
     steps = {"charge", *(f"pack-{number}" for number in range(flows.PARCELS))}
     wanted = {(f"order-{order}", step) for order in range(1, play.orders + 1) for step in steps}
@@ -187,13 +187,13 @@ def effects_once(play: Play) -> Row:
     missing, stray = len(wanted - set(found)), len(set(found) - wanted)
     return Row(
         "The effect of each step once",
-        f"{len(wanted):,} steps: {twice} twice, {missing} missing, {stray} that nobody asked for",
+        f"{len(wanted):,} steps: {twice} twice, {missing} missing, {stray} unexpected",
         not (twice or missing or stray),
     )
 
 
 def undone(play: Play) -> Row:
-    """What failed was charged and refunded."""
+    """Failed orders were charged and refunded."""
     refunded = {instance for (instance,) in play.read("select instance from effect where step = 'refund'")}
     return Row(
         "What failed is undone, and nothing else",

@@ -52,7 +52,7 @@ class Call:
 
 @dataclass
 class Day:
-    """What happened, for the proof: what no table holds."""
+    """What happened, for the proof: facts that no table holds."""
 
     folder: Path
     payments: int = 0
@@ -190,7 +190,7 @@ class Play:
         self.until(lambda: self.pending() == 0, "the invoices were not all handled")
 
     def redrive(self) -> Redriven:
-        """The canary first, the others if it is well, as `holdfast dead redrive --canary` does."""
+        """The canary first, the others if it was handled, as `holdfast dead redrive --canary` does."""
         (group, *_) = self.app.operations.dead.groups()
         return self.app.operations.dead.redrive_many(
             Filter(fingerprint=group.fingerprint), canary=CANARY, patience=15.0
@@ -198,7 +198,7 @@ class Play:
 
     @contextmanager
     def deployed(self, version: str) -> Iterator[None]:
-        """Worker processes with a version of the code; at the end of the block they leave as in any deploy."""
+        """Worker processes with a version of the code; at the end of the block they stop as in any deploy."""
         environment = {DATABASE: self.day.database, bank.VERSION: version}
         with workers(self.day.folder, self.target, self.processes, environment) as process:
             self.until(
@@ -252,7 +252,7 @@ def count(day: Day) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is counted."""
+    """All counts."""
 
     day: Day
     calls: list[Call]
@@ -286,7 +286,7 @@ def read_calls(database: str) -> list[Call]:
 
 
 def prove(evidence: Evidence) -> list[Row]:
-    """Every promise of the day with its numbers. Each row can fail, and none looks at another."""
+    """Every promise of the day with its numbers. Each row can fail, and none depends on another."""
     return [
         breaker_opened(evidence),
         payments_kept(evidence),
@@ -342,7 +342,7 @@ def drained_at_a_bounded_rate(e: Evidence) -> Row:
 
 
 def allowed(second: int) -> int:
-    """What may begin in one second of the catch-up: a second's worth at its end, and as much that was in hand."""
+    """How many may begin in one second of the catch-up: a second's worth at its end, and as many that were in hand."""
     return int(2 * bank.CATCH_UP_PER_SECOND * 2 ** ((second + 1) / bank.CATCH_UP_DOUBLES))
 
 

@@ -1,4 +1,4 @@
-"""What the demo shows: bars while it runs (lines, where there is no terminal), then the proof."""
+"""What the demo shows: bars while it runs (lines, if there is no terminal), then the proof."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINE_EVERY = 2.0  # seconds, without a terminal
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How far everything is."""
+    """The progress of everything."""
 
     committed: int = 0
     done: int = 0
@@ -117,7 +117,7 @@ def show_proof(console: Console, rows: Sequence[Row]) -> None:
 
 
 def show_commands(console: Console, database: str, again: str, cursed: str) -> None:
-    """What a reader may try next, on the database that is left."""
+    """Commands that a reader may try next, on the database that is left."""
     holdfast = _command()
     url = shlex.quote(f"sqlite:///{database}")
     lines = [
@@ -131,7 +131,7 @@ def show_commands(console: Console, database: str, again: str, cursed: str) -> N
 
 
 def _command() -> str:
-    """How this installation is called from the current folder, in a shell that has only what it had before.
+    """How this installation is called from the current folder, in a shell that has only its usual PATH.
 
     `uv run` puts our folder into the PATH of this process alone, and another holdfast may come first in it.
     """

@@ -1,7 +1,7 @@
-"""`holdfast demo --scenario services`: two services, and a broker between them that is killed twice meanwhile.
+"""`holdfast demo --scenario services`: two services, and a broker between them that is killed twice.
 
 A shop writes orders and publishes them in the same transactions. Its relay sends them, billing's inbox stores them, a
-handler writes each bill and publishes that, and the same way back the shop notes it. Customers go on ordering while the
+handler writes each bill and publishes it, and the shop receives it in the same way. Customers keep ordering while the
 broker is away. At the end everything is counted in both databases.
 
 `make demo SCENARIO=services` starts a RabbitMQ of its own for it, if one can be had (tools/demo_services.py). Otherwise
@@ -49,7 +49,7 @@ class Killable(Protocol):
 
 
 class InMemory:
-    """For where no other can be had: it loses its connections, with what was not confirmed."""
+    """The broker if there is no other: it loses its connections, with all that was not confirmed."""
 
     name, url = "a broker in memory (no RabbitMQ here)", ""
 
@@ -91,7 +91,7 @@ def run(console: Console, broker: Killable | None = None, *, limit: float = 45.0
     console.print(f"Broker: {day.broker.name}", soft_wrap=True, highlight=False)
     declare(day)
     try:
-        # A lost connection is the story, and told by it.
+        # Lost connections are part of the story, which reports them itself.
         with hushed("holdfast", logging.ERROR), hushed("pika", logging.CRITICAL):
             asyncio.run(play(day, console, limit))
     except KeyboardInterrupt:
@@ -185,7 +185,7 @@ async def play(day: Day, console: Console, limit: float) -> None:
 async def away(day: Day, console: Console) -> None:
     day.kills += 1
     await told(day.broker, day.broker.kill)
-    console.print(f"the broker is killed ({day.kills}); customers go on ordering", highlight=False)
+    console.print(f"the broker is killed ({day.kills}); customers keep ordering", highlight=False)
     await asyncio.sleep(AWAY)
     await told(day.broker, day.broker.start)
     console.print("the broker is back", highlight=False)

@@ -1,4 +1,4 @@
-"""Where one demo happens: a folder, the shop's producers, and the worker processes that are killed meanwhile."""
+"""The stage of one demo: a folder, the shop's producers, and the worker processes that are killed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Stage:
         return str(self.folder / "shop.db")
 
     def play(self, picture: Picture, limit: float) -> str | None:
-        """Run until the last message is handled; returns what went wrong, if the demo could not be run."""
+        """Run until the last message is handled; returns the problem, if the demo could not be run."""
         till.open_shop(self.database)
         app = Holdfast(f"sqlite:///{self.database}")
         app.prepare()
@@ -137,7 +137,7 @@ class Stage:
             except ProcessLookupError:
                 pass  # the cursed message killed it first
             pause.wait(KILL_STEP)
-        return "no worker process had anything in its hands"
+        return "no worker process held any message"
 
     def started(self) -> AbstractContextManager[subprocess.Popen[str]]:
         return workers(self.folder, self.target, self.processes, {story.DATABASE: self.database})

@@ -1,4 +1,4 @@
-"""What will happen in the demo, made from a seed: who orders what and when, and what goes wrong.
+"""The story of the demo, made from a seed: who orders what and when, and what goes wrong.
 
 Two runs with one seed differ only in time; the transactions, their messages and their faults are the same.
 """

@@ -1,4 +1,4 @@
-"""Ways to message brokers: what a transport is (contract.py), and those that come with Holdfast."""
+"""Ways to message brokers: the contract of a transport (contract.py), and those that come with Holdfast."""
 
 from __future__ import annotations
 

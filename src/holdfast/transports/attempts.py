@@ -1,4 +1,4 @@
-"""The brokers of an application: what its connections to one of them have in common."""
+"""The connection attempts of an application, which its connections to one broker share."""
 
 from __future__ import annotations
 

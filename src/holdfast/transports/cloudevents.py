@@ -1,11 +1,11 @@
 """CloudEvents 1.0 on the wire: an event to content type, headers and body, and back. Pure.
 
 Binary mode leaves the body as it is and puts each attribute into a header; structured mode puts all into one JSON text.
-How a header is called depends on the protocol (`Binding`): `cloudEvents:id` on AMQP, `ce-id` on HTTP and NATS, where
+A header's name depends on the protocol (`Binding`): `cloudEvents:id` on AMQP, `ce-id` on HTTP and NATS, where
 values are percent-encoded as well.
 
-Writing is strict and reading is too: what comes back from `read` is a valid event, or `Unreadable` is raised.
-Attributes of strangers are kept as text, and any type is accepted.
+Writing is strict and reading is too: the result of `read` is a valid event, or `Unreadable` is raised.
+Attributes of other senders are kept as text, and any type is accepted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FORBIDDEN = re.compile(
     + "".join(chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF))
     + "]"
 )
-_NAME = re.compile(r"[a-z0-9]{1,20}")  # we write these; strangers may use longer names
+_NAME = re.compile(r"[a-z0-9]{1,20}")  # we write these; other senders may use longer names
 _ANY_NAME = re.compile(r"[a-z0-9]{1,256}")
 # RFC 3986, without a check of each part: a reference has no blank and none of these signs.
 _URI = re.compile(r"[^\s<>\"{}|\\^`\x00-\x1f\x7f]+")
@@ -50,14 +50,12 @@ OWN = frozenset(
 )
 VALUE_BYTES = 64 * 1024
 FURTHER = frozenset({"source", "dataschema", "datacontenttype"})  # they are more than text
-NAMES_KEPT = (
-    32  # headers of an event, at most, whose meaning is remembered; of longer ones it is found out each time
-)
-VALUE_KEPT = 300  # characters of a value, at most, that is not looked at twice
+NAMES_KEPT = 32  # headers of an event, at most, whose meaning is cached; with more it is found out each time
+VALUE_KEPT = 300  # characters of a value, at most, whose check is cached
 
 
 class Unreadable(ValueError):
-    """No valid event. The text says which attribute and why, and has nothing of the body in it."""
+    """Not a valid event. The text says which attribute and why, and contains nothing of the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def tracestate(self) -> str | None:
-        """Means something only beside a traceparent."""
+        """Has a meaning only beside a traceparent."""
         return self.extensions.get("tracestate") if self.traceparent else None
 
 
@@ -115,7 +113,7 @@ def is_extension(name: str) -> bool:
 
 
 def write(event: Event, binding: Binding, mode: Mode = "binary") -> Wire:
-    """The event for a protocol, or `Unreadable` if nobody could read it."""
+    """The event for a protocol, or `Unreadable` if no receiver could read it."""
     attributes = attributes_of(event)
     if mode == "structured":
         return Wire(f"{STRUCTURED}; charset=utf-8", {}, structured(attributes, event.data))
@@ -184,7 +182,7 @@ def is_json(media: str) -> bool:
 
 
 def percent_encoded(value: str) -> str:
-    """As the HTTP binding says: blanks, quotes, percent signs and all beyond printable ASCII."""
+    """As the HTTP binding says: blanks, quotes, percent signs and everything outside printable ASCII."""
     if re.fullmatch(r"[!#$&-~]*", value):
         return value
     return "".join(
@@ -204,7 +202,7 @@ def is_event(content_type: str | None, headers: Mapping[str, object], binding: B
 
 
 def read(content_type: str | None, headers: Mapping[str, object], body: bytes, binding: Binding) -> Event:
-    """The event, or `Unreadable`. Headers that are no attributes are not looked at."""
+    """The event, or `Unreadable`. Headers that are not attributes are ignored."""
     if content_type is not None and "cloudevents" in content_type.lower():
         media = content_type.partition(";")[0].strip().lower()
         if media == STRUCTURED:
@@ -230,7 +228,7 @@ def read(content_type: str | None, headers: Mapping[str, object], body: bytes, b
 def attributes_among(
     headers: tuple[str, ...], prefixes: tuple[str, ...], is_http: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Which headers are attributes, each with the name of the attribute. In HTTP the case means nothing."""
+    """Which headers are attributes, each with the name of the attribute. In HTTP the case is ignored."""
     found: dict[str, str] = {}
     for header in headers:
         name = header.lower() if is_http else header
@@ -272,12 +270,12 @@ def milliseconds_text(value: int) -> str:
 
 
 def percent_decoded(name: str, value: str) -> str:
-    if len(value) > 1 and value[0] == value[-1] == '"':  # written by a sender of the first days
+    if len(value) > 1 and value[0] == value[-1] == '"':  # written by a sender of an early version
         value = re.sub(r"\\(.)", r"\1", value[1:-1])
     try:
         return unquote_to_bytes(value).decode()
     except UnicodeDecodeError:
-        raise Unreadable(f"The attribute {name!r} is not UTF-8 behind its percent signs.") from None
+        raise Unreadable(f"The attribute {name!r} is not UTF-8 after percent-decoding.") from None
 
 
 def read_structured(body: bytes) -> Event:
@@ -300,7 +298,7 @@ def read_structured(body: bytes) -> Event:
 
 
 def decoded(name: str, raw: msgspec.Raw) -> Any:
-    """The value of an attribute. What was skipped in the event is looked at only now: it may be no JSON after all."""
+    """The value of an attribute. Skipped parts of the event are parsed only now, and may turn out not to be JSON."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -327,7 +325,7 @@ def from_base64(value: Any) -> bytes:
 
 
 def plain_data(data: bytes, media: str | None) -> bytes:
-    """JSON stays as it was written. A string of any other type is the text that it stands for."""
+    """JSON stays as it was written. A string of any other media type is the text that it contains."""
     if media is None or is_json(media):
         return data
     value = decoded("data", msgspec.Raw(data))
@@ -368,7 +366,7 @@ def check_all(found: Mapping[str, str]) -> None:
 
 
 def are_plain(found: Mapping[str, str]) -> bool:
-    """Whether all values are text that `check` has nothing against, seen at once. Most are: printable ASCII."""
+    """Whether all values are text that `check` would accept, in one step. Most are: printable ASCII."""
     try:
         whole = "".join(found.values())
     except TypeError:
@@ -399,12 +397,12 @@ def read_time(text: str) -> datetime:
 
 
 def check(name: str, value: object) -> None:
-    """What every attribute must be, and what some must be in addition."""
+    """The rules for every attribute, and further ones for some."""
     if not isinstance(value, str) or not 0 < len(value) <= VALUE_KEPT:
         check_closely(name, value)
     elif name in FURTHER:
         check_once(name, value)
-    elif not (value.isascii() and value.isprintable()):  # what is both has no character that is forbidden
+    elif not (value.isascii() and value.isprintable()):  # printable ASCII has no forbidden character
         check_closely(name, value)
 
 

@@ -3,7 +3,7 @@
 The broker numbers what is published on a channel from 1 and answers by number: one at a time or all up to a number
 (`multiple`), in any order, and mixed. It returns an unroutable message whole, without its number, before it confirms
 it. Returns come in the order of publishing, so the returned message is the first one behind the last returned that is
-equal to it and not answered yet. The message id alone would not do: one event sent to two routing keys has one id.
+equal to it and not answered yet. The message id alone is not enough: one event sent to two routing keys has one id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REFUSED = Rejected("the broker refused it (its queue is full or not available)")
 
 
 class OutOfStep(Exception):
-    """The broker answered something that was not published. Nothing on the channel can be trusted any more."""
+    """The broker answered for a message that was not published. The channel cannot be trusted any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Returned:
 
 
 class Flight:
-    """One batch under way: which of its messages are answered."""
+    """One batch in flight: which of its messages are answered."""
 
     __slots__ = ("_finished", "answered", "first", "left", "messages", "sent")
 

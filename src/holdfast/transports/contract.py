@@ -1,4 +1,4 @@
-"""What a transport is: the way to a message broker, as narrow as it can be.
+"""The contract of a transport: the way to a message broker, as narrow as possible.
 
 A **connector** is what users make, once: `RabbitMQ(url)`, `MemoryBroker()`. It holds settings and secrets, and no
 connection. It makes a **sender** for each destination and a **receiver** for each inbox of a process. Both are
@@ -7,47 +7,48 @@ transports: each has one connection of its own, is used from one asyncio loop, a
 Every transport
 ---------------
 - `await open()` connects, and declares or checks what it needs (exchanges, queues). It raises `TransportBroken` if that
-  fails; nothing stays open then. Open again after a pause: transports do not reconnect by themselves. To open an open
+  fails; then nothing stays open. Open again after a pause: transports do not reconnect by themselves. Opening an open
   transport closes it first.
-- `await close()` never raises, takes at most a few seconds, and may be called twice, also on one that never was open.
-- `broken()` says why nothing can be sent or received now, or None. It asks nobody, costs nothing, and may be called as
-  often as one likes. `Broken.everyone` is True for what holds for every process (the broker is blocked, the password is
-  refused, an exchange is missing) and False for what may be this process's own trouble (connection lost, no route).
-- `limits` says what may be sent. It may change with `open()`, when the broker has told its own.
+- `await close()` never raises, takes at most a few seconds, and may be called twice, also if it was never open.
+- `broken()` says why nothing can be sent or received now, or None. It makes no request, costs nothing, and may be
+  called often. `Broken.everyone` is True for a problem of every process (the broker is blocked, the password is refused, an
+  exchange is missing) and False for one that may be this process's own (connection lost, no route).
+- `limits` says what may be sent. It may change with `open()`, when the broker has reported its own.
 
 Sender
 ------
 - `await send(batch, sent)` writes the whole batch before it waits for anything, in the order of the batch: so two sends
-  that were begun one after the other arrive in that order. At most `limits.in_flight` messages may be under way.
-- `sent(i, fate)` is called once at most for each index, as the answers come, in any order, and never after `send` has
-  returned. **What was not told is unknown**: it may have arrived or not, and is to be sent again with the same id.
-- `send` returns when every fate is told, or when no more will come: the connection was lost, the broker is blocked or
-  has not confirmed in time. It does not raise for that; `broken()` says why. If it is cancelled, what was not told is
-  unknown as well.
+  that were begun one after the other arrive in that order. At most `limits.in_flight` messages may be in flight.
+- `sent(i, fate)` is called at most once for each index, as the answers come, in any order, and never after `send` has
+  returned. **A message without a fate is unknown**: it may have arrived or not, and must be sent again with the
+  same id.
+- `send` returns when every fate was reported, or when no more will come: the connection was lost, the broker is blocked
+  or has not confirmed in time. It does not raise for that; `broken()` says why. If it is cancelled, messages without a
+  fate are unknown as well.
 - The fates:
     Confirmed    the broker has stored it. The only proof that it was sent.
     Rejected     the broker refused this message (a full queue, no permission), which may pass; or it cannot be sent
                  as it is, and never will (`for_good`).
     TooLarge     it is larger than the broker allows, and will always be.
     Unroutable   no queue or exchange takes it at this address now; a later binding may mend that.
-    Unknown      no answer, and the transport knows why. The same as not being told.
-- One bad message must not condemn its neighbours. If it costs them their connection or channel, they are unknown, and
-  the transport finds the culprit itself, so that repeated sends of what is unknown come to an end.
-- A sender never sends again what was confirmed. To find a culprit it may send again what was not answered, in the order
-  of the batch.
+    Unknown      no answer, and the transport knows why. The same as no fate.
+- One bad message must not make its neighbours fail. If it costs them their connection or channel, they are unknown, and
+  the transport finds the message at fault itself, so that repeated sends of unknown messages come to an end.
+- A sender never sends a confirmed message again. To find the message at fault it may send unanswered ones again, in the
+  order of the batch.
 
 Receiver
 --------
-- After `open()` it receives. `await receive(most)` waits for at least one message and gives up to `most`, in the order
-  of the broker. It raises `TransportBroken` when the connection is lost: what was not settled will come again.
-- `settle(stored)` acknowledges messages that are stored and committed: always the oldest that are not settled, in their
+- After `open()` it receives. `await receive(most)` waits for at least one message and returns up to `most`, in the
+  order of the broker. It raises `TransportBroken` when the connection is lost: unsettled messages will come again.
+- `settle(stored)` acknowledges messages that are stored and committed: always the oldest unsettled ones, in their
   order. Messages of a former connection are ignored: they come again anyway.
-- `await stop()` receives no more and gives everything that is not settled back to the broker, in its old place; the
-  connection stays. `await start()` goes on. A receiver never refuses a message and never asks for a new place for it:
-  that would break the order.
+- `await stop()` ends receiving and gives all unsettled messages back to the broker, in their old places; the
+  connection stays. `await start()` receives again. A receiver never refuses a message and never requeues it at
+  another place: that would break the order.
 - What it holds is bounded by count and bytes (`Source`); one message may be larger.
 
-No secret may stand in `repr`, errors, logs or `broken()` of any of them. `holdfast.testing.transports` has the tests
+No secret may be in `repr`, errors, logs or `broken()` of any of them. `holdfast.testing.transports` has the tests
 that every transport must pass.
 """
 
@@ -65,7 +66,7 @@ from .cloudevents import Binding
 
 
 class TransportBroken(HoldfastError):
-    """A broker cannot be used now. Nothing is lost: what is stored here stays, and is sent later."""
+    """A broker cannot be used now. Nothing is lost: stored messages stay, and are sent later."""
 
     retryable = True
 
@@ -76,7 +77,7 @@ class TransportBroken(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Why a transport cannot be used, and whether that holds for every process."""
+    """Why a transport cannot be used, and whether that is so for every process."""
 
     why: str
     everyone: bool = False
@@ -107,14 +108,14 @@ class TooLarge:
 
 @dataclass(frozen=True, slots=True)
 class Unroutable:
-    """Nobody takes the message at its address."""
+    """No queue or exchange takes the message at its address."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Whether the broker has the message cannot be told."""
+    """It is not known whether the broker has the message."""
 
     reason: str
 
@@ -158,12 +159,12 @@ class Incoming(msgspec.Struct, frozen=True):
     to: str = ""
     key: str = ""
     redelivered: bool = False
-    death: str | None = None  # why the broker had given it up, of a dead letter queue (V29)
+    death: str | None = None  # why the broker gave it up, if it is from a dead letter queue (V29)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be sent."""
+    """The limits of what may be sent."""
 
     body_bytes: int = 1024 * 1024
     header_bytes: int = 64 * 1024  # names and values of all headers together
@@ -173,7 +174,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What an inbox reads."""
+    """The queue that an inbox reads."""
 
     queue: str
     bind: Mapping[str, Sequence[str]] = field(default_factory=dict)  # exchange to routing keys
@@ -221,7 +222,7 @@ class SendingConnector(Protocol):
     binding: Binding  # how CloudEvents are written there
 
     def sender(self, addresses: Collection[str] = ()) -> Sender:
-        """For a destination. Its fixed addresses are checked by `open()`; what a template makes is not."""
+        """For a destination. Its fixed addresses are checked by `open()`; addresses made by a template are not."""
         ...
 
 
@@ -234,7 +235,7 @@ class Connector(SendingConnector, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something about a broker that an operator should know, and what to do about it."""
+    """A remark about a broker for an operator, and what to do about it."""
 
     severity: Literal["error", "warning", "note"]
     name: str
@@ -258,11 +259,11 @@ HEADER_EXTRA = 8  # bytes that a header costs beside its name and value
 
 
 def refusal(message: Outgoing, limits: Limits) -> Rejected | TooLarge | None:
-    """The fate of a message that is not to be sent at all. Every sender asks this first."""
+    """The fate of a message that must not be sent at all. Every sender asks this first."""
     if len(message.body) > limits.body_bytes:
         return TooLarge(f"its body has {len(message.body)} bytes, and the broker takes {limits.body_bytes}")
     headers = message.headers
-    if (  # the usual case: text of ASCII that is short in all
+    if (  # the usual case: text of ASCII that is short in total
         len(message.to) + len(message.key) <= limits.address_bytes
         and (whole := message.to + message.key + "".join(headers.values())).isascii()
         and len(whole) + sum(map(len, headers)) + len(headers) * HEADER_EXTRA <= limits.header_bytes

@@ -3,7 +3,7 @@
     app.destination("orders", RabbitMQ(url), types=["order.*"], to="shop.events", key="{type}")
 
 It is a queue like any other, with its own attempts, order, breaker, rate and dead letters; a slow or missing broker
-delays nobody else. Here is what is declared and how a stored message becomes one for the wire; `relay.py` sends.
+delays no other queue. Here it is declared, and a stored message becomes one for the wire; `relay.py` sends it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .templates import Addresses, Template, Values
 Mode = Literal["binary", "structured", "plain"]
 
 INBOX, INBOX_SOURCE, INBOX_ID = names.RECEIVED  # headers of a stored message that came through an inbox
-STREAM = "partitionkey"  # the extension that a stream travels as; a header of that name stays a header
+STREAM = "partitionkey"  # the extension in which a stream travels; a header of that name stays a header
 BATCH = BATCH_MAX = 500
 SOURCE = "/holdfast"
 CALLS = 2  # the next batch is written while the last one waits for its answers
@@ -100,7 +100,7 @@ class Destination:
 
     @property
     def endpoint(self) -> Endpoint:
-        """What operators are told of it."""
+        """The endpoint that operators see."""
         to = self.to.text or "(default exchange)"
         return Endpoint("destination", self.queue, self.connector.name, f"{to}, key {self.key.text}")
 
@@ -123,7 +123,7 @@ class Destination:
     # -- a message for the wire
 
     def outgoing(self, leased: Leased) -> Outgoing | Ending:
-        """The message as it is sent; or how it ends because it cannot or must not be."""
+        """The message as it is sent; or its ending, if it cannot or must not be sent."""
         message = leased.message
         headers = {} if message.headers is None else texts(message.headers)
         if INBOX in headers and not self.forward:
@@ -163,7 +163,7 @@ class Destination:
         )
 
     def _check_plain(self, headers: Mapping[str, str]) -> None:
-        """A receiver would take a header for an attribute of the event by how it begins."""
+        """A receiver would read a header as an attribute of the event because of its prefix."""
         prefixes = self.connector.binding.prefixes
         for name in headers:
             if name.startswith(prefixes) or name[:3].lower() == "ce-":
@@ -173,7 +173,7 @@ class Destination:
 
 
 def texts(headers: str) -> dict[str, str]:
-    """Headers as text: what is not text stays JSON."""
+    """Headers as text: values that are not text stay JSON."""
     found: dict[str, Any] = msgspec.json.decode(headers)
     return {
         name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -227,7 +227,7 @@ def declare_destination(
 ) -> Destination:
     """Check a declaration and make a destination of it. Every mistake is reported here, before anything runs.
 
-    `recovery` is the application's own; `tells`: deaths are told to its hook.
+    `recovery` is the application's own; `tells`: deaths are reported to its hook.
     """
     queue, settings = names.queue_name(name), app.settings
     _check(queue, types, options)
@@ -293,7 +293,9 @@ def _check(queue: str, types: Sequence[str], options: DestinationKeywords) -> No
 
 def _bounds(app: Application, queue: str, options: DestinationKeywords) -> Limits:
     breaker, rate = options.get("breaker"), options.get("rate")
-    if breaker is None:  # after a short outage everything goes on at once; a long one has its own catch-up
+    if (
+        breaker is None
+    ):  # after a short outage all messages may be sent at once; a long one has its own catch-up
         breaker = app.breakers.get(queue, catch_up=None)
     return Limits(
         concurrency=CALLS,

@@ -1,4 +1,4 @@
-"""A message broker in memory, for tests: exchanges, queues, and faults that come when a test asks for them.
+"""A message broker in memory, for tests: exchanges, queues, and faults that occur when a test asks for them.
 
     broker = MemoryBroker()
     broker.bind("shop.events", "order.*", queue="billing")
@@ -64,7 +64,7 @@ class _Stored:
 
 
 class _Signal:
-    """Wakes whoever waits, in whichever loop: a test may run one loop after another."""
+    """Wakes all waiters, in any loop: a test may run one loop after another."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
@@ -157,7 +157,7 @@ class MemoryBroker:
         self._is_down = False
 
     def waiting(self, queue: str) -> list[Outgoing]:
-        """What is in a queue and not handed to a receiver."""
+        """The messages in a queue that were not handed to a receiver."""
         return [each.message for each in self._of(queue).waiting]
 
     # The connector.
@@ -228,7 +228,7 @@ def _topic(pattern: str) -> re.Pattern[str]:
 
 
 class _Connection:
-    """What sender and receiver have in common."""
+    """The part that sender and receiver have in common."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -295,7 +295,7 @@ class MemorySender(_Connection):
                 self.lose(lost)
 
     def _deliver(self, message: Outgoing) -> tuple[Fate | None, Broken | None]:
-        """What becomes of a message, and of the connection."""
+        """The fate of a message, and of the connection."""
         refused: Fate | None = refusal(message, self.limits)
         if refused is not None:
             return refused, None

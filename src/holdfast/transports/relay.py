@@ -1,11 +1,11 @@
 """The relay: sends the messages of a destination's queue to its broker, in the order of their streams.
 
 It is what a worker makes of a destination (`Destination.for_worker`): a consumer that takes whole runs. A message is
-done when the broker has confirmed it, and not before. What the broker did not answer for is *unsent*: it costs nothing
-and is sent again with the same id.
+done when the broker has confirmed it, and not before. A message without an answer is *unsent*: that costs nothing, and
+it is sent again with the same id.
 
-Beside its calls it looks after the connection (`attend`). Without one it is shut: its worker claims nothing for it, and
-workers of other processes go on. What holds for every process (a blocked broker, a refused password, a missing
+Besides sending, it maintains the connection (`attend`). Without a connection it is shut: its worker claims nothing for
+it, and workers of other processes continue. A problem of every process (a blocked broker, a refused password, a missing
 exchange) opens the destination's breaker as long as it lasts.
 """
 
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 log = Log("holdfast.relay")
 
 LOOK = 0.25  # seconds between looks at the connection
-UNANSWERED = 1.0  # seconds until a message is sent again that got no answer though nothing is broken
-OUTAGE = 30.0  # seconds for which a breaker is opened; told again while it lasts
-OPENED_FOR = "relay: "  # what the reason of a breaker begins with that a relay has opened
+UNANSWERED = 1.0  # seconds until an unanswered message is sent again, if the connection is not broken
+OUTAGE = 30.0  # seconds for which a breaker is opened; repeated while the outage lasts
+OPENED_FOR = "relay: "  # the beginning of the reason of a breaker that a relay has opened
 
 
 class Refused(Exception):
@@ -71,9 +71,11 @@ class Relay:
     def __init__(self, destination: Destination, clock: Clock) -> None:
         self._of, self._clock = destination, clock
         self._line = _Line(destination.sender(), destination.queue, clock, destination.attempts)
-        self._aside = destination.sender()  # for what has failed before: it may cost others their channel
+        self._aside = (
+            destination.sender()
+        )  # for messages that have failed before: they may cost others their channel
         self._aside_turn = asyncio.Lock()
-        self._told_at = float("-inf")  # when the breaker heard of an outage that lasts
+        self._told_at = float("-inf")  # when the breaker was last informed of an outage
         self.tried = asyncio.Event()
         self.watch: Watch | None = None
 
@@ -91,7 +93,7 @@ class Relay:
         return self._of.endpoint
 
     def standing(self) -> Standing:
-        """How its connection stands, for operators."""
+        """The state of its connection, for operators."""
         return self._line.standing()
 
     @property
@@ -128,7 +130,7 @@ class Relay:
 
     @property
     def batch(self) -> int:
-        """A whole call may be under way at once."""
+        """A whole call may be in flight at once."""
         return max(1, min(self._of.batch, self._line.sender.limits.in_flight))
 
     def limits(self, queue: str) -> Limits:
@@ -142,14 +144,14 @@ class Relay:
     async def call_runs(
         self, queue: str, runs: Sequence[Sequence[Leased]], ran: Callable[[], float]
     ) -> list[list[Ending]]:
-        """Send all, in the order of each run, and answer what became of each."""
+        """Send all, in the order of each run, and return how each ended."""
         batch = _Batch(self._of, ran, is_watched=self.watch is not None)
         for run in runs:
             batch.add(run)
         is_alone = len(runs) == 1 and len(runs[0]) == 1 and goes_alone(runs[0][0])
         if not batch.outgoing:
             return batch.endings("")
-        with suppress(asyncio.CancelledError):  # a time-out, or the worker stops: what was told counts
+        with suppress(asyncio.CancelledError):  # a time-out, or the worker stops: reported fates count
             if is_alone:
                 await self._send_aside(batch)
             else:
@@ -161,7 +163,7 @@ class Relay:
             return batch.endings("the broker has not answered", UNANSWERED)
         return batch.endings(
             broken.why
-        )  # nothing is claimed here before it is mended; others may have it at once
+        )  # nothing is claimed here before it is repaired; other processes may take the messages at once
 
     async def _send_aside(self, batch: _Batch) -> None:
         """On a connection of its own, opened when it is needed."""
@@ -178,14 +180,14 @@ class Relay:
     # -- the connection
 
     async def attend(self, changed: asyncio.Event) -> None:
-        """Open the connection, and again when it was lost; tell the breaker what holds for everyone."""
+        """Open the connection, and again when it was lost; report problems of every process to the breaker."""
         try:
             while True:
                 try:
                     if (is_open := await self._line.mend(changed)) is not None and self.watch is not None:
                         self.watch.connected("destination", self.queue, is_open=is_open)
                     self._tell_breaker(self._line.trouble())
-                except Exception as error:  # ours, or the transport's: looked at again soon, whatever it is
+                except Exception as error:  # ours, or the transport's: it is tried again soon
                     log.error(
                         "relay.failed",
                         "The connection of destination %(queue)s could not be looked after: %(error)s",
@@ -273,7 +275,7 @@ class _Line:
     # -- looking after it
 
     def trouble(self) -> Broken | None:
-        """Why nothing can be sent; what was said when it could not be opened counts more than that it is not open."""
+        """Why nothing can be sent; the error of the last try to open it counts more than that it is not open."""
         broken = self.sender.broken()
         return None if broken is None else self._why or broken
 
@@ -291,7 +293,7 @@ class _Line:
                 await self._looked.wait()
 
     async def mend(self, changed: asyncio.Event) -> bool | None:
-        """Open it if it is broken, nobody sends, and it is time. A sender never does that by itself.
+        """Open it if it is broken, no send is in flight, and it is time. A sender never opens it by itself.
 
         Returns whether a try succeeded; None: there was no need for one.
         """
@@ -301,7 +303,7 @@ class _Line:
             return None
         if self._shut_at is None:
             self._shut(now, broken)
-        # While a send is under way its channel may be opened again. A broker that is blocked says when it is not.
+        # While a send is in flight its channel may be opened again. A blocked broker reports when it is unblocked.
         if self._sending or not self._attempts.may_try(now, self._try_at, self._failed_at):
             return None
         self._failures += 1
@@ -371,7 +373,7 @@ FATES: Mapping[type[Fate], SentFate] = {
 
 
 class _Batch:
-    """The messages of one call: what is sent of them, and how each ended."""
+    """The messages of one call: which of them are sent, and how each ended."""
 
     def __init__(self, destination: Destination, ran: Callable[[], float], *, is_watched: bool) -> None:
         self._of, self._ran = destination, ran
@@ -383,7 +385,7 @@ class _Batch:
         self.outgoing: list[Outgoing] = []
 
     def add(self, run: Sequence[Leased]) -> None:
-        """Make a run ready. Behind a message that stays where it is nothing of its stream is sent."""
+        """Prepare a run. Behind a message that keeps its place nothing of its stream is sent."""
         ended: list[Ending | None] = [None] * len(run)
         self._endings.append(ended)
         for index, leased in enumerate(run):
@@ -406,7 +408,7 @@ class _Batch:
                 self._confirmed.append(ran)
 
     def told(self, runs: Sequence[Sequence[Leased]]) -> SentBatch:
-        """For who watches: what nobody told is unanswered."""
+        """For watches: messages without a fate are unanswered."""
         unanswered = len(self.outgoing) - sum(self._fates.values())
         fates = dict(self._fates)
         if unanswered:
@@ -416,13 +418,13 @@ class _Batch:
         return SentBatch(of.queue, of.connector.name, of.to.text, fates, self._confirmed, began, headers)
 
     def endings(self, why: str, retry_in: float = 0.0) -> list[list[Ending]]:
-        """How each ended; what nobody told is unsent."""
+        """How each ended; messages without a fate are unsent."""
         unsent = Unsent(why, retry_in, self._ran())
         return [[unsent if each is None else each for each in run] for run in self._endings]
 
 
 def ending_of(fate: Fate, ran: float) -> Ending:
-    """What the broker's answer means for a message."""
+    """The meaning of the broker's answer for a message."""
     match fate:
         case Confirmed():
             return Returned(0, (), ran)

@@ -37,7 +37,7 @@ class Secret:
 
     @classmethod
     def file(cls, path: str | os.PathLike[str]) -> Secret:
-        """A secret in a file; a line break at its end does not belong to it."""
+        """A secret in a file; a line break at its end is ignored."""
         return cls(os.fspath(path), is_file=True)
 
     def reveal(self) -> str:
@@ -71,5 +71,5 @@ class Secret:
 
 
 def revealed(value: str | Secret | None) -> str | None:
-    """What a setting means that may be a secret or plain text."""
+    """The value of a setting that may be a secret or plain text."""
     return value.reveal() if isinstance(value, Secret) else value

@@ -2,7 +2,7 @@
 
 A template names `type`, `stream`, `subject`, `id` and `headers.x`. A `|` gives alternatives: the first that the message
 has is taken, and the last may be a text in quotes, `{subject|'none'}`. `partitionkey` is another word for `stream`.
-`{{` and `}}` stand for the signs themselves. Mistakes are told when the template is made.
+`{{` and `}}` stand for the characters themselves. Mistakes are reported when the template is made.
 
 An address made of a message is refused if it could do harm: too long, empty, with control characters, or with signs in
 the message's part of it that the broker would understand in another way (`*` and `#` are wildcards of bindings).
@@ -31,7 +31,7 @@ _TEXT = re.compile(r"'[^']*'")
 
 
 class Values(msgspec.Struct, frozen=True, gc=False):
-    """What a template can use of a message."""
+    """The fields of a message that a template can use."""
 
     type: str
     id: str = ""
@@ -58,7 +58,7 @@ class Template:
     names: frozenset[str] = field(init=False, repr=False, compare=False)  # what it uses of a message
     fixed: str | None = field(
         init=False, repr=False, compare=False
-    )  # what it makes of every message, if always the same
+    )  # its result, if it is the same for every message
 
     def __post_init__(self) -> None:
         used = [part for part in self.parts if isinstance(part, tuple)]
@@ -93,7 +93,7 @@ class Template:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it makes the same of every message, and can be checked at start."""
+        """Whether its result is the same for every message, and can be checked at the start."""
         return self.fixed is not None
 
     def fill(self, values: Values) -> str:

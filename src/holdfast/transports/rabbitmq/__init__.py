@@ -75,7 +75,7 @@ class RabbitMQ:
                 "RabbitMQ's password is given as a Secret: password=Secret('RABBIT_PASSWORD')."
             )
         if not isinstance(self.url, Secret):
-            Address.of(self.url)  # mistakes are told now, not at the first connection
+            Address.of(self.url)  # mistakes are reported now, not at the first connection
         Topology(tuple(self.declare))
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class RabbitMQ:
             await link.close()
 
     def _things(self, addresses: Collection[str], source: Source | None) -> list[Thing]:
-        """What must be there; what is declared by ourselves comes into being with the first connection."""
+        """The exchanges and queues that must exist; those that we declare are created by the first connection."""
         from .examining import Thing
 
         exchanges = [each.name for each in self.declare if isinstance(each, Exchange)]

@@ -1,9 +1,9 @@
-"""What can be seen of a RabbitMQ's exchanges and queues over AMQP, and what of that is unsafe. Nothing is changed.
+"""Reads the settings of a RabbitMQ's exchanges and queues over AMQP, and reports unsafe ones. Nothing is changed.
 
-AMQP does not tell the settings of a queue. But who declares one that exists, with other settings, is refused, and the
-refusal names the first setting that differs and its value. So a queue is declared again and again, each time with what
-was learned, and always with one value that RabbitMQ takes for no new queue: so none can come into being by it.
-Policies cannot be seen like that, and not who is bound to an exchange.
+AMQP cannot read the settings of a queue. But if a client declares an existing queue with other settings, it is refused,
+and the refusal names the first setting that differs and its value. So a queue is declared again and again, each time
+with the values learned so far, and always with one value that RabbitMQ accepts for no new queue, so none can be
+created. Policies cannot be seen in this way, nor what is bound to an exchange.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ DEFAULT_LIMIT = 20  # deliveries, of quorum queues of RabbitMQ 4
 
 @dataclass(frozen=True, slots=True)
 class SeenQueue:
-    """A queue that exists: its settings, as far as they could be learned."""
+    """A queue that exists: its settings, if they could be learned."""
 
     name: str
     durable: bool = True
     auto_delete: bool = False
     arguments: Mapping[str, object] = field(default_factory=dict)
-    is_whole: bool = True  # False: the broker did not tell (no permission, an exclusive queue)
+    is_whole: bool = True  # False: the broker did not report all (no permission, an exclusive queue)
 
     @property
     def kind(self) -> str:
@@ -129,7 +129,7 @@ def _drops(seen: SeenQueue, server: tuple[int, ...]) -> Iterator[Remark]:
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """An exchange or a queue that is looked at. `is_made`: by us, with the first connection of a worker."""
+    """An exchange or a queue to check. `is_made`: created by us, with the first connection of a worker."""
 
     kind: Literal["exchange", "queue"]
     name: str
@@ -170,7 +170,7 @@ def _missing(each: Thing) -> Remark:
 
 async def exchange(link: Link, name: str) -> list[Remark]:
     """What is unsafe about an exchange that exists."""
-    # The argument is of a type that no exchange can have: so none can come into being by this.
+    # The argument is of a type that no exchange can have, so this can create none.
     wrong = {"exchange": name, "durable": True, "arguments": {"alternate-exchange": 7}}
     differs = "type"
     for kind in ("direct", "topic", "fanout", "headers"):
@@ -200,7 +200,7 @@ async def queue(link: Link, name: str, *, ordered: bool = False) -> list[Remark]
                 "note",
                 "queue-unseen",
                 f"The settings of queue {name!r} could not all be seen.",
-                "Its user needs the permission to configure it; an exclusive queue tells nobody.",
+                "Its user needs the permission to configure it; an exclusive queue shows them to no other connection.",
             )
         )
     if (dead := seen.dead_letters) and not await _is_there(link, "exchange_declare", exchange=dead):
@@ -255,7 +255,7 @@ async def _is_there(link: Link, method: str, **named: str) -> bool:
 
 
 async def _refusal(link: Link, method: str, **arguments: Any) -> str | None:
-    """What the broker says against it; None: nothing. A refusal closes the channel, so each call has its own."""
+    """The broker's objection; None: there is none. A refusal closes the channel, so each call has its own."""
     with silent("pika.channel"):
         channel = await link.channel()
         try:

@@ -1,7 +1,7 @@
 """A connection of pika that can read whatever RabbitMQ passes on.
 
-pika decodes the headers of a message itself, and fails at some: a time after the year 9999, or tables in each other,
-hundreds deep. Its connection ends then, the broker delivers the message again, and that is how it would go for ever. It
+pika decodes the headers of a message itself, and fails at some: a time after the year 9999, or tables nested hundreds
+deep. Its connection ends then, the broker delivers the message again, and this would repeat for ever. It
 also cuts the fraction off floating-point numbers, and gives numbers of 64 bits as a class of its own, which JSON
 encoders do not know. So headers are decoded here. What cannot be decoded is kept as bytes.
 """

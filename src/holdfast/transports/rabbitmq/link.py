@@ -1,8 +1,8 @@
 """One connection of pika's `AsyncioConnection`, as futures. The only module that knows how pika works inside a loop.
 
-pika calls back. Each call that is waited for has a future here, which also ends when the channel or the connection
-does. Two things that pika does not offer are added by standing between it and the loop (`_Loop`): to stop reading the
-socket for a while, so that a broker cannot fill the memory, and to end a connection without the broker's help.
+pika works with callbacks. Each call that is awaited has a future here, which also ends when the channel or the
+connection does. Two features that pika lacks are added by a layer between it and the loop (`_Loop`): to stop reading
+the socket for a while, so that a broker cannot fill the memory, and to end a connection without the broker's help.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLOSE_SECONDS = 3.0
 
 
 def pika() -> Any:
-    """The client, when it is needed and not before."""
+    """Import the client when it is first needed."""
     try:
         import pika as client
     except ImportError:
@@ -75,7 +75,7 @@ class _Loop:
         return self._loop.remove_reader(fd)
 
     def hold(self, is_held: bool) -> None:
-        """Reads nothing more, or goes on. The network's own buffers fill, and then the broker waits."""
+        """Stops or resumes reading. When it stops, the network's buffers fill, and then the broker waits."""
         if is_held != self._is_held:
             self._is_held = is_held
             for fd, (callback, args) in self._readers.items():
@@ -85,7 +85,7 @@ class _Loop:
                     self._loop.add_reader(fd, callback, *args)
 
     def hang_up(self) -> None:
-        """Ends every connection at once, without a word to the broker. pika finds its socket at its end."""
+        """Ends every connection at once, without a message to the broker. pika finds its socket at its end."""
         self.hold(False)
         for fd in list(self._readers):
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
@@ -93,7 +93,7 @@ class _Loop:
 
 
 class Link:
-    """A connection to the broker: opened once, and of no more use when it is lost."""
+    """A connection to the broker: opened once, and useless when it is lost."""
 
     def __init__(self, broker: RabbitMQ, on_lost: Callable[[Broken], None]) -> None:
         self._broker, self._on_lost = broker, on_lost
@@ -119,7 +119,7 @@ class Link:
         except asyncio.CancelledError:
             self._give_up(Broken("opening it was given up"))
             raise
-        except InvalidSettings as mistake:  # a secret that is not there, a package that is missing
+        except InvalidSettings as mistake:  # a secret that does not exist, a package that is missing
             raise TransportBroken(str(mistake)) from None
         except ChannelClosed as ended:
             await self.close()
@@ -230,7 +230,7 @@ class Link:
         return tuple(int(each) for each in re.findall(r"\d+", version)[:3])
 
     async def close(self) -> None:
-        """Says good-bye if the broker listens, and hangs up if not."""
+        """Closes the connection in order if the broker answers, and cuts it if not."""
         if self._connection is None or self._connection.is_closed:
             self._end(Broken("it is closed"))
             return
@@ -249,7 +249,7 @@ class Link:
         if self._connection is not None and not self._connection.is_closed:
             self._between.hang_up()
             if not self._connection.is_open and not self._connection.is_closing:
-                self._connection.close()  # not yet open: there may be no socket to hang up
+                self._connection.close()  # not yet open: there may be no socket to close
 
     def break_off(self, why: Broken) -> None:
         """Ends a connection that cannot be trusted any more, at once."""

@@ -1,6 +1,6 @@
 """Receives from a RabbitMQ queue: one consumer on one channel, bounded by count and by bytes, acknowledged in order.
 
-RabbitMQ bounds what it sends ahead by count only. The bound by bytes is held here: when too much is held, the socket is
+RabbitMQ limits what it sends ahead by count only. The limit by bytes is kept here: when too much is held, the socket is
 not read. Nothing is ever refused with basic.nack, which would give a message a new place in its queue; to give messages
 back, the channel is closed and opened again.
 """
@@ -71,7 +71,7 @@ class RabbitReceiver:
             self._wake()
 
     def _forget(self) -> None:
-        """What was received and not settled will come again."""
+        """Unsettled messages will come again."""
         self._buffer: deque[Incoming] = deque()
         self._unsettled: deque[tuple[int, int]] = deque()  # (number, bytes), in order
         self._held_bytes = 0
@@ -99,7 +99,7 @@ class RabbitReceiver:
             ) from None
 
     async def stop(self) -> None:
-        """Closes the channel: what was not settled goes back to its place."""
+        """Close the channel: unsettled messages go back to their places."""
         link, channel, self._channel = self._link, self._channel, None
         self._forget()
         if link is None or channel is None:
@@ -222,7 +222,7 @@ def _moment(value: object) -> datetime | None:
 
 
 def death_reason(headers: Mapping[str, object]) -> str | None:
-    """Why the broker gave a message up the first time: 'unknown' if it did and does not say (V29); None: it did not."""
+    """Why the broker first gave a message up: 'unknown' if it does not say (V29); None: it did not give it up."""
     if isinstance(first := headers.get("x-first-death-reason"), str):
         return first
     deaths = headers.get("x-death")

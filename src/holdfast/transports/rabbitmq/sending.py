@@ -1,8 +1,8 @@
 """Sends to RabbitMQ: batches written at once, confirmed in any order, every message mandatory and persistent.
 
-The broker closes the channel over one bad message (a missing exchange, one too large) and says nothing about those that
-were under way with it. They are sent again in halves, on channels of their own, until the culprit stands alone. It gets
-its fate; what stood behind it stays unknown and comes with a later batch.
+The broker closes the channel because of one bad message (a missing exchange, one too large) and says nothing about the
+others in flight. They are sent again in halves, on channels of their own, until the message at fault is alone. It gets
+its fate; the messages behind it stay unknown and come with a later batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RESERVED = ("CC", "BCC")  # RabbitMQ reads addresses in them, and takes the seco
 
 
 class PublishingChannel:
-    """A channel with confirms, and the batches that are under way on it."""
+    """A channel with confirms, and the batches that are in flight on it."""
 
     def __init__(self, channel: Any, publish: Callable[[int, Outgoing], None]) -> None:
         self._channel, self._publish = channel, publish
@@ -68,7 +68,7 @@ class PublishingChannel:
                 publish(channel, message)
             except (
                 Exception
-            ) as error:  # whatever stands against it: it was not written, and the numbers are off
+            ) as error:  # for any reason of pika's: it was not written, and the numbers are off
                 why = f"it cannot be written as AMQP ({type(error).__name__})"
                 flight.answer(index, Rejected(why, for_good=True))
                 self.end(Closed(0, "a message could not be written"))
@@ -132,7 +132,7 @@ class RabbitSender:
         self._link: Link | None = None
         self._channel: PublishingChannel | None = None
         self._broken: Broken | None = NOT_OPEN
-        self._turn = asyncio.Lock()  # one looks for a culprit at a time
+        self._turn = asyncio.Lock()  # one search for a message at fault at a time
 
     def __repr__(self) -> str:
         return f"RabbitSender({self._broker!r})"
@@ -234,7 +234,7 @@ class RabbitSender:
                 if self._channel is closed:
                     await link.prepare(
                         self._topology
-                    )  # the exchange itself may be gone: then nobody is to blame
+                    )  # the exchange itself may be gone: then no message is at fault
                     self._channel = await PublishingChannel.open(link)
                 await self._find_culprit(link, batch, left, sent)
         except TransportBroken as broken:
@@ -261,7 +261,7 @@ class RabbitSender:
         if closed is None or closed.code == 0:
             return
         culprit = batch[left[0]]
-        if closed.code == 404:  # whoever goes to the same place has the same fate
+        if closed.code == 404:  # messages to the same place have the same fate
             for each in [index for index in left if batch[index].to == culprit.to]:
                 sent(each, Unroutable(f"404 {closed.text}"))
         elif closed.code == 406 and "size" in closed.text:
@@ -281,4 +281,4 @@ def _flaw_of(name: str) -> str | None:
 
 
 def _ignore(_: int, __: Fate) -> None:
-    """Answers that come when nobody waits any more."""
+    """Answers that come when nothing waits for them any more."""

@@ -1,7 +1,7 @@
 """Exchanges, queues and bindings as values, and the calls that declare or check them.
 
 Queues are quorum queues unless asked otherwise. RabbitMQ 4 drops a message after 20 deliveries by default; a receiver
-that is restarted often would lose messages by that, so queues that we declare have no such limit.
+that is restarted often would lose messages in this way, so queues that we declare have no such limit.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Call:
     method: str
     arguments: Mapping[str, Any]
     about: str
-    may_exist_otherwise: bool = False  # if it exists with another delivery limit, it will do
+    may_exist_otherwise: bool = False  # an existing queue with another delivery limit is accepted
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What must be there before anything is sent or received."""
+    """The exchanges and queues that must exist before anything is sent or received."""
 
     things: tuple[Exchange | Queue, ...] = ()
     may_declare: bool = True
