@@ -11,8 +11,8 @@ Every transport
   transport closes it first.
 - `await close()` never raises, takes at most a few seconds, and may be called twice, also if it was never open.
 - `broken()` says why nothing can be sent or received now, or None. It makes no request, costs nothing, and may be
-  called often. `Broken.everyone` is True for a problem of every process (the broker is blocked, the password is refused,
-  an exchange is missing) and False for one that may be this process's own (connection lost, no route).
+  called often. `Broken.everyone` is True for a problem of every process (the broker is blocked, the password is
+  refused, an exchange is missing) and False for one that may be this process's own (connection lost, no route).
 - `limits` says what may be sent. It may change with `open()`, when the broker has reported its own.
 
 Sender
