@@ -36,7 +36,7 @@ from .telemetry.logs import Log
 from .worker.endings import concluded, with_left
 from .worker.ticking import Step, Ticking
 from .worker.traces import Traces
-from .worker.trouble import tell_mended
+from .worker.trouble import log_mended
 
 log = Log("holdfast.worker")
 
@@ -159,7 +159,7 @@ class ByHand:
     def _registered(self) -> int:
         if self.number is None:
             self.prepare()
-            tell_mended(self.store.run(sequences.mend(raised, quick=True)))
+            log_mended(self.store.run(sequences.mend(raised, quick=True)))
             name = f"{socket.gethostname()}:{os.getpid()}:by-hand"
             self.number = self.store.run(engine.register_worker(name, []))
         return self.number

@@ -31,21 +31,21 @@ def why_request(desk: Desk, id: UUID) -> list[str]:
     ended = clock(held.ended_at, at)
     match held.state:
         case RequestState.COMPLETED if whole.accepted_at is not None:
-            told = (
+            sentence = (
                 f"had timed out, and was completed with a late result that {whole.accepted_by} accepted at "
             )
-            return [f"{name} {told}{clock(whole.accepted_at, at)}."]
+            return [f"{name} {sentence}{clock(whole.accepted_at, at)}."]
         case RequestState.COMPLETED:
             return [f"{name} was completed at {ended}.", *_others(whole)]
         case RequestState.CANCELLED:
             return [f"{name} was cancelled at {ended}: {held.reason}.", *_others(whole)]
         case _ if held.timed_out_at is None:
             return [f"{name} failed at {ended}: the other side said {held.reason!r}.", *_others(whole)]
-    told = f"{name} failed at {ended}: no result had come by its deadline, {clock(held.deadline, at)}."
+    sentence = f"{name} failed at {ended}: no result had come by its deadline, {clock(held.deadline, at)}."
     if not whole.late:
-        return [told]
+        return [sentence]
     late = f"{counted(whole.late, 'result')} came late: `holdfast requests show {id}` shows them, and "
-    return [told, late + f"`holdfast requests accept {id} --why ...` accepts one that is good."]
+    return [sentence, late + f"`holdfast requests accept {id} --why ...` accepts one that is good."]
 
 
 def _open(whole: Whole, name: str, at: datetime) -> list[str]:
@@ -56,10 +56,10 @@ def _open(whole: Whole, name: str, at: datetime) -> list[str]:
             f"{name} has no result, and its deadline passed at {until}. No worker has recorded that yet: it is "
             "failed as soon as one runs."
         ]
-    told = f"{name} waits for a result until {until}"
+    sentence = f"{name} waits for a result until {until}"
     delayed = "" if held.told_at is None else f"; it is delayed since {clock(held.told_at, at)}"
     sent = "" if held.type is None else f" It was sent as a message of type {held.type}, with the same id."
-    return [f"{told}{delayed}.{sent}"]
+    return [f"{sentence}{delayed}.{sent}"]
 
 
 def _others(whole: Whole) -> list[str]:

@@ -128,9 +128,9 @@ class Desk:
                     if getattr(error, "sqlstate", None) not in AGAIN:
                         raise
         if refused:
-            told = "; ".join(str(error) for error in refused.values())
+            reasons = "; ".join(str(error) for error in refused.values())
             others = f" Done in {', '.join(str(each.queue) for each in done.values())}." if done else ""
-            raise Refused(told + others)
+            raise Refused(reasons + others)
         if not done:
             raise self.missing(id, queue)
         return list(done.values())
@@ -154,10 +154,10 @@ class Desk:
         # The row is locked before it is read, so the command finds it as it was read.
         yield from hold(seq, leased=True)
         before = yield from audit.message_facts(seq)
-        told = tell((yield from verb(seq)))
+        result = tell((yield from verb(seq)))
         after = yield from audit.message_facts(seq)
-        yield from self.note(replace(entry, after={"what": told}), before, after)
-        return told
+        yield from self.note(replace(entry, after={"what": result}), before, after)
+        return result
 
     def missing(self, id: UUID, queue: str | None) -> NotFound:
         """Why there is no pending delivery for a command."""

@@ -71,8 +71,8 @@ class EndpointState:
     @property
     def why(self) -> str | None:
         """The first reason why nothing can be sent or received."""
-        told = [each.why for each in self.connections if each.state != "open" and each.why]
-        return next((each for each in (self.paused_why, *told, self.breaker_why) if each), None)
+        reasons = [each.why for each in self.connections if each.state != "open" and each.why]
+        return next((each for each in (self.paused_why, *reasons, self.breaker_why) if each), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +147,16 @@ class Endpoints:
 
     def examine(self) -> Sequence[Finding]:
         """What is wrong with connections, as workers reported it; and at the brokers, as seen from this process."""
-        told = [finding for each in self._states(None) for finding in _broken(each)]
+        findings = [finding for each in self._states(None) for finding in _broken(each)]
         declared = self.declared
         if not declared:
-            return told
+            return findings
         seen = _alone(_all_tried(declared))
         for name, each in zip(declared, seen, strict=True):
             if each.why is not None:
-                told.append(_unusable(self.kind, name, each.why))
-            told += each.findings
-        return list(dict.fromkeys(told))
+                findings.append(_unusable(self.kind, name, each.why))
+            findings += each.findings
+        return list(dict.fromkeys(findings))
 
     # -- reading
 
@@ -176,7 +176,7 @@ class Endpoints:
     def _read(self, queue: str | None) -> Plan[Sequence[EndpointState]]:
         now = yield from operator.moment()
         rows = yield from endpoints.known(queue)
-        told = yield from endpoints.connections(queue)
+        rows = yield from endpoints.connections(queue)
         known = {
             row["queue"]: Endpoint(row["kind"], row["queue"], row["transport"], row["address"])
             for row in rows
@@ -187,7 +187,7 @@ class Endpoints:
         for each in sorted({**known, **ours}.values(), key=lambda each: each.queue):
             if each.kind != self.kind:
                 continue
-            mine = [row for row in told if row["queue"] == each.queue]
+            mine = [row for row in rows if row["queue"] == each.queue]
             facts = yield from self._facts(each.queue)
             found.append(self._state(each, mine, facts, last.get(each.queue), now, each.queue in ours))
         return found
@@ -204,11 +204,11 @@ class Endpoints:
         return breaker.name if isinstance(breaker, Breaker) else queue
 
     def _state(
-        self, each: Endpoint, told: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
+        self, each: Endpoint, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
         last_at: datetime | None, now: datetime, is_declared: bool,
     ) -> EndpointState:  # fmt: skip
         lease = self._desk.settings.lease
-        alive = [row for row in told if (now - row["seen_at"]).total_seconds() <= lease]
+        alive = [row for row in rows if (now - row["seen_at"]).total_seconds() <= lease]
         connections = tuple(
             ConnectionState(
                 row["worker"],

@@ -29,24 +29,24 @@ def why(desk: Desk, id: UUID) -> list[str]:
     at = desk.ask(moment())
     assert at is not None
     pending, dead, ended = desk.ask(queries.show(id))
-    told = [_pending(desk, from_rows.delivery(row), at) for row in pending]
+    lines = [_pending(desk, from_rows.delivery(row), at) for row in pending]
     several = len({row["due_at"] or row["created_at"] for row in (*pending, *dead)}) > 1
-    told += [_dead(from_rows.letter(row), at, several) for row in dead]
+    lines += [_dead(from_rows.letter(row), at, several) for row in dead]
     if several:
         numbers = [row["seq"] for row in (*pending, *dead)]
-        told = [
+        lines = [
             f"Number {number}: {text[0].lower()}{text[1:]}"
-            for number, text in zip(numbers, told, strict=True)
+            for number, text in zip(numbers, lines, strict=True)
         ]
-        told.insert(0, f"Several messages have the id {id}; commands take --number, too.")
-    told += wire.received((*pending, *dead))
-    told += [_ended(desk, from_rows.ended(row, id), at) for row in ended]
-    if not told:
+        lines.insert(0, f"Several messages have the id {id}; commands take --number, too.")
+    lines += wire.received((*pending, *dead))
+    lines += [_ended(desk, from_rows.ended(row, id), at) for row in ended]
+    if not lines:
         days = desk.settings.history / 86_400
         return [
             f"Unknown: no message {id} is pending or dead, and none ended within the {days:g} days of the history."
         ]
-    return told
+    return lines
 
 
 def _pending(desk: Desk, each: Delivery, at: datetime) -> str:
@@ -72,15 +72,15 @@ def _pending(desk: Desk, each: Delivery, at: datetime) -> str:
 
 
 def _of_queue(desk: Desk, queue: QueueState, at: datetime) -> list[str]:
-    told = []
+    lines = []
     if queue.paused_at is not None:
         who = paused_by(desk, queue.name)
         by = f" by {who}" if who else ""
         because = f" ({queue.paused_why})" if queue.paused_why else ""
-        told.append(f"Queue {queue.name} is paused since {clock(queue.paused_at, at)}{by}{because}.")
+        lines.append(f"Queue {queue.name} is paused since {clock(queue.paused_at, at)}{by}{because}.")
     if not queue.workers:
-        told.append(f"No live worker takes from queue {queue.name}.")
-    return told
+        lines.append(f"No live worker takes from queue {queue.name}.")
+    return lines
 
 
 def _cause(desk: Desk, each: Delivery, stream: StreamState | None, at: datetime) -> str:
@@ -102,8 +102,8 @@ def _cause(desk: Desk, each: Delivery, stream: StreamState | None, at: datetime)
         case "suspect":
             return _suspect(each, at)
         case "scheduled" if each.refunds and (each.error or "").startswith(BodySealed.__name__):
-            told = (each.error or "").partition(": ")[2]
-            return f"Held until {clock(each.claimable_at, at)}, no attempt counted. {told}"
+            hint = (each.error or "").partition(": ")[2]
+            return f"Held until {clock(each.claimable_at, at)}, no attempt counted. {hint}"
         case "scheduled":
             enters = f"; it enters stream {each.stream} then" if each.queue == TIMER else ""
             return f"Scheduled until {clock(each.claimable_at, at)}{enters}."

@@ -31,13 +31,13 @@ def broken(desk: Desk, each: Delivery, at: datetime) -> tuple[list[str], list[st
     breaker = None if handler is None else handler.limits(str(each.queue)).breaker
     if breaker is not None and breaker.name in shut:
         return [_sentence(shut[breaker.name], str(each.queue), at)], []
-    told = "; ".join(f"{row.name} is {_state(row)}{_until(row, at)}" for row in shut.values())
+    listed = "; ".join(f"{row.name} is {_state(row)}{_until(row, at)}" for row in shut.values())
     if shut and handler is None:
         return [], [
-            f"Breakers: {told}. Only the application knows if queue {each.queue} needs one: ask with -a MODULE:APP."
+            f"Breakers: {listed}. Only the application knows if queue {each.queue} needs one: ask with -a MODULE:APP."
         ]
     if shut and each.refunds:
-        return [], [f"It was given back before, perhaps because of a breaker: {told}."]
+        return [], [f"It was given back before, perhaps because of a breaker: {listed}."]
     return [], []
 
 

@@ -51,11 +51,11 @@ def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
     if shown.ended_at is not None:
         ended = [f"{name} {_ended(shown.state)} at {clock(shown.ended_at, at)}, after {_turns(shown)}."]
         return ended if shown.trouble is None else [*ended, *_poison(desk, shown, shown.trouble)]
-    told = [f"{name} runs since {clock(shown.started_at, at)}; {_turns(shown)} stored."]
-    told += _held(shown)
-    told += _next_message(desk, shown)
-    told += _waits(desk, shown, at, depth)
-    return told
+    sentences = [f"{name} runs since {clock(shown.started_at, at)}; {_turns(shown)} stored."]
+    sentences += _held(shown)
+    sentences += _next_message(desk, shown)
+    sentences += _waits(desk, shown, at, depth)
+    return sentences
 
 
 def _ended(state: str) -> str:
@@ -76,14 +76,14 @@ def _held(shown: Shown) -> list[str]:
 
 def _poison(desk: Desk, shown: Shown, trouble: str) -> list[str]:
     """Why an instance failed although its code raised no error."""
-    told = [trouble.splitlines()[0]]
+    sentences = [trouble.splitlines()[0]]
     found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
     if found and found[0].halted_by is not None:
-        told.append(
+        sentences.append(
             f"Message {found[0].halted_by} is a dead letter. After a fix, `holdfast dead redrive {found[0].halted_by}` "
             "opens the instance again; its parent or caller has already received the failure."
         )
-    return told
+    return sentences
 
 
 def _turns(shown: Shown) -> str:
@@ -92,17 +92,17 @@ def _turns(shown: Shown) -> str:
 
 def _next_message(desk: Desk, shown: Shown) -> list[str]:
     """The messages in its stream, and whether a worker takes them."""
-    told: list[str] = []
+    sentences: list[str] = []
     found = Streams(desk).list(queue=shown.queue, stream=shown.id, limit=1)
     if found and found[0].halted_by is not None:
         if not found[0].halted_by.startswith(INSTANCE):
-            told.append(f"Its stream is halted by {found[0].halted_by}.")
+            sentences.append(f"Its stream is halted by {found[0].halted_by}.")
     elif found and found[0].head is not None:
-        told += [f"Its next message: {each}" for each in explain.why(desk, found[0].head)]
+        sentences += [f"Its next message: {each}" for each in explain.why(desk, found[0].head)]
     queue = Queues(desk).state(shown.queue)
     if queue is not None and not queue.workers:
-        told.append(f"No live worker has {shown.queue}.")
-    return told
+        sentences.append(f"No live worker has {shown.queue}.")
+    return sentences
 
 
 def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
@@ -113,16 +113,16 @@ def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
         return [f"What it waits for cannot be read: {error}"]
     if not waited:
         return ["It waits for no activity, timer or child: for a signal, or for its next message."]
-    told: list[str] = []
+    sentences: list[str] = []
     tried = {each.number: each for each in rows[-1].tried} if rows else {}
     for number, command in list(waited.items())[:SHOWN]:
         if isinstance(command, Inline):
-            told.append(_inline(f"{command.name}#{number}", tried.get(number), at))
+            sentences.append(_inline(f"{command.name}#{number}", tried.get(number), at))
         else:
-            told += _wait(desk, shown, number, command, at, depth)
+            sentences += _wait(desk, shown, number, command, at, depth)
     if len(waited) > SHOWN:
-        told.append(f"It waits for {len(waited) - SHOWN} more.")
-    return told
+        sentences.append(f"It waits for {len(waited) - SHOWN} more.")
+    return sentences
 
 
 def _inline(name: str, tried: Tried | None, at: datetime) -> str:
@@ -143,9 +143,11 @@ def _wait(desk: Desk, shown: Shown, number: int, command: Waited, at: datetime, 
         case Call(name=name):
             lead = f"It waits for {name}#{number}"
             message = message_id(shown.id, shown.execution, number)
-            told = [f"{lead}: {each}" for each in explain.why(desk, message)]
+            sentences = [f"{lead}: {each}" for each in explain.why(desk, message)]
             found = progress_of(desk, shown, {number: command}).get(number)
-            return told if found is None else [*told, f"{name}#{number} says how far it is: {found}."]
+            return (
+                sentences if found is None else [*sentences, f"{name}#{number} says how far it is: {found}."]
+            )
         case Child(id=child):
             lead = f"It waits for its child {child}"
             if depth >= DEPTH:

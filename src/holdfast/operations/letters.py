@@ -86,10 +86,10 @@ class DeadLetter:
 
 
 def _read(text: str) -> DeadLetter:
-    told: dict[str, Any] = codec.read_plain(text)
-    told |= {name: datetime.fromisoformat(told[name]) for name in ("created_at", "died_at")}
-    told |= {name: told[name] and Reason(told[name]) for name in ("reason", "last_reason")}
-    return DeadLetter(**{**told, "id": UUID(told["id"])})
+    fields: dict[str, Any] = codec.read_plain(text)
+    fields |= {name: datetime.fromisoformat(fields[name]) for name in ("created_at", "died_at")}
+    fields |= {name: fields[name] and Reason(fields[name]) for name in ("reason", "last_reason")}
+    return DeadLetter(**{**fields, "id": UUID(fields["id"])})
 
 
 def hook(app: Application, function: Callable[..., Any], operations: Callable[[], Operations]) -> AnyHandler:

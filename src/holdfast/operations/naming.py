@@ -81,12 +81,12 @@ def tail(digits: str) -> str:
 
 def _several(text: str, rows: Sequence[Row]) -> UsageError:
     """An error with the candidates as its details, the newest first."""
-    told: dict[UUID, str] = {}
+    candidates: dict[UUID, str] = {}
     for row in sorted(rows, key=lambda row: row["created_at"], reverse=True):
-        told.setdefault(row["id"], _candidate(row))
-    error = UsageError(f"{len(told)} messages have an id like {text}: give more of it.")
-    more = (f"and {len(told) - SHOWN} more",) if len(told) > SHOWN else ()
-    error.details = (*list(told.values())[:SHOWN], *more)
+        candidates.setdefault(row["id"], _candidate(row))
+    error = UsageError(f"{len(candidates)} messages have an id like {text}: give more of it.")
+    more = (f"and {len(candidates) - SHOWN} more",) if len(candidates) > SHOWN else ()
+    error.details = (*list(candidates.values())[:SHOWN], *more)
     return error
 
 

@@ -17,7 +17,7 @@ from ..model.outage import Began, Due, Ended, Outage, Verdict
 from ..rules import outage as rules
 from ..store.plans import alerts, outages
 from ..store.plans.operator import moment
-from ..telemetry.told import tell_began, tell_ended
+from ..telemetry.outages import log_began, log_ended
 from .desk import Desk
 
 TURN = "outages"
@@ -116,7 +116,7 @@ class Outages:
             case Began():
                 told = self.current()
                 if told is not None:
-                    tell_began(told)
+                    log_began(told)
             case Ended(outage):
-                tell_ended(self.show(outage.number))
+                log_ended(self.show(outage.number))
         return verdict

@@ -85,15 +85,15 @@ def rewind(desk: Desk, id: str, point: RewindPoint, why: str | None) -> RewoundI
             name: end for name, each in children.items() if (end := _completed(pen, each)) is not None
         }
         found = rewinding(rows, place, keeps_signals=point.keeps_signals, children=completed)
-        told = _told(shown, found, children)
+        planned = _planned(shown, found, children)
         if why is None:
-            return told
+            return planned
         yield from instance_commands.rewind(_order(pen, shown, found))
         yield from instance_commands.tell(_messages(pen, shown, found))
         before = {"state": shown.state, "execution": shown.execution, "turn": shown.turn}
-        after = {"state": "running", "execution": shown.execution + 1, "point": told.point}
+        after = {"state": "running", "execution": shown.execution + 1, "point": planned.point}
         yield from desk.note(Entry("orchestrations.rewind", target=id, why=why), before, after)
-        return replace(told, is_rehearsal=False)
+        return replace(planned, is_rehearsal=False)
 
     return desk.ask(plan()) if why is None else desk.command(f"Instance {id}", plan)
 
@@ -141,7 +141,7 @@ def _messages(pen: Pen, shown: Shown, found: Rewinding) -> list[NewMessage]:
     return sent
 
 
-def _told(shown: Shown, found: Rewinding, children: Mapping[str, Shown]) -> RewoundInstance:
+def _planned(shown: Shown, found: Rewinding, children: Mapping[str, Shown]) -> RewoundInstance:
     notes = []
     if shown.ended_at is not None:
         notes.append(f"Whoever waited for its end was told that it is {shown.state}, and is not told again.")

@@ -163,11 +163,11 @@ class Schedules:
         A failed schedule has no next occurrences: its rule may be unreadable.
         """
         row = self._get(name)
-        told = self._desk.ask(schedules.notes(name, notes))
+        left_out = self._desk.ask(schedules.notes(name, notes))
         return ScheduleDossier(
             _state(row, row.now, self._has_workers(row.now)),
             () if row.error is not None else tuple(self._coming(row, next)),
-            tuple(LeftOut(n.at, n.first_key, n.last_key, n.count, reason(n.why)) for n in told),
+            tuple(LeftOut(n.at, n.first_key, n.last_key, n.count, reason(n.why)) for n in left_out),
         )
 
     def next(self, name: str, count: int = 5) -> Sequence[Next]:
@@ -188,15 +188,15 @@ class Schedules:
         """Why a schedule does or does not fire; with a key: what became of that occurrence."""
         row = self._get(name)
         state = _state(row, row.now, self._has_workers(row.now))
-        told = [_sentence(state, row.now)]
+        sentences = [_sentence(state, row.now)]
         for note in self._desk.ask(schedules.notes(name, 1000)):
             if key is None or note.first_key <= key <= note.last_key:
-                told.append(_left(note))
-            if key is None and len(told) > 5:
+                sentences.append(_left(note))
+            if key is None and len(sentences) > 5:
                 break
-        if key is not None and len(told) == 1:
-            told += self._fate(row, key)
-        return told
+        if key is not None and len(sentences) == 1:
+            sentences += self._fate(row, key)
+        return sentences
 
     def _fate(self, row: Stored, key: str) -> Sequence[str]:
         from ..rules.timeline import occurrence_id

@@ -50,19 +50,22 @@ def waits(desk: Desk, queue: str, error: str | None, at: datetime) -> list[str]:
     now, lease = desk.ask(moment()), desk.settings.lease
     alive = [row for row in rows if (now - row["seen_at"]).total_seconds() <= lease]
     broken = [row for row in alive if row["state"] == "broken"]
-    told = [f"Its last try was not answered or failed: {error.rstrip('.')}."] if error else []
+    lines = [f"Its last try was not answered or failed: {error.rstrip('.')}."] if error else []
     if not broken:
-        return told
+        return lines
     first = min(broken, key=lambda row: row["since"])
     tried = f"tried {counted(max(row['tries'] for row in broken), 'time')}"
     because = f": {str(first['why']).rstrip('.')}" if first["why"] else ""
     if len(broken) == len(alive):
         return [
             f"No connection to {to.transport} since {clock(first['since'], at)}, {tried}{because}.",
-            *told,
+            *lines,
         ]
     many = f"{len(broken)} of {len(alive)} workers have no connection to {to.transport}"
-    return [f"{many}, the first since {clock(first['since'], at)}, {tried}{because}; the others send.", *told]
+    return [
+        f"{many}, the first since {clock(first['since'], at)}, {tried}{because}; the others send.",
+        *lines,
+    ]
 
 
 def received(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ from ..settings import Settings
 from ..store import Store
 from ..store.plans import outages
 from ..telemetry.logs import Log
-from ..telemetry.told import tell_began
+from ..telemetry.outages import log_began
 
 log = Log("holdfast.worker")
 
@@ -39,7 +39,7 @@ class Attendance:
         if self.outage is not None and self.outage.back_at is not None:
             self.back_for = max(0.0, (now - self.outage.back_at).total_seconds())
         if has_begun and self.outage is not None:
-            tell_began(self.outage)
+            log_began(self.outage)
         return number
 
     def _decided(self, due: Sequence[Due], now: datetime) -> Began | None:
@@ -54,7 +54,7 @@ class Attendance:
         found, has_begun = await self._store.arun(plan)
         self.outage = found or self.outage
         if has_begun and found is not None:
-            tell_began(found)
+            log_began(found)
 
     async def leave(self, number: int) -> None:
         """Remove the worker, which holds nothing any more; it was present until now."""

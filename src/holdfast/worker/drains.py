@@ -50,7 +50,7 @@ class Drains:
         self._is_first, self._is_draining, self._before = False, False, (processed, failed)
         if self._watch is not None:
             self._watch.drained(drained)
-        tell_drained(drained, self._worker)
+        log_drained(drained, self._worker)
 
     def _counts(self) -> tuple[int, int]:
         ended = self._endings
@@ -63,7 +63,7 @@ class Drains:
         return DrainSummary(processed, failed, self._clock.monotonic() - self._first_at, True)
 
 
-def tell_drained(each: DrainSummary, worker: str) -> None:
+def log_drained(each: DrainSummary, worker: str) -> None:
     """Log what a worker did between finding work and finding none; the first time also if there was none."""
     start = "At its start " if each.is_first else ""
     text = (

@@ -45,7 +45,7 @@ from .serving import Serving, served_by
 from .standings import Companion, telling, watched
 from .ticking import Step, Ticking
 from .transactions import Completions
-from .trouble import Trouble, tell_mended
+from .trouble import Trouble, log_mended
 
 log = Log("holdfast.worker")
 
@@ -168,7 +168,7 @@ class Worker:
         while True:
             try:
                 # Before it draws its own number: after a switch-over or a restore, sequences may be behind.
-                tell_mended(await self.store.arun(sequences.mend(raised, quick=True)))
+                log_mended(await self.store.arun(sequences.mend(raised, quick=True)))
                 self.number = await self.attendance.arrive(queues)
                 await self.gate.begin(self.number, queues, self.attendance.back_for)
                 break

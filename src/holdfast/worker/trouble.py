@@ -83,7 +83,7 @@ class Trouble:
         )
 
 
-def tell_mended(mended: Mended) -> None:
+def log_mended(mended: Mended) -> None:
     """Log what a worker had to repair at its start."""
     if mended.raised:
         log.warning(

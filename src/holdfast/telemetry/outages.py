@@ -9,7 +9,7 @@ from .logs import Log
 log = Log("holdfast.outages")
 
 
-def tell_began(each: Outage) -> None:
+def log_began(each: Outage) -> None:
     """Log that an outage was noticed."""
     text = (
         "no worker ran since %(down_since)s, and the oldest message is due since %(oldest_at)s"
@@ -22,7 +22,7 @@ def tell_began(each: Outage) -> None:
     )  # fmt: skip
 
 
-def tell_ended(each: Outage) -> None:
+def log_ended(each: Outage) -> None:
     """Log that an outage is over, with its summary."""
     log.warning(
         "outage.ended",
