@@ -34,7 +34,7 @@ from tests.store import state
 from tests.store.state import Row
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 30.0  # seconds that anything may take on a machine that has other things to do
+PATIENCE = 60.0  # seconds that anything may take on a machine that has other things to do
 
 RUN = """
 import json, logging, os, sys
