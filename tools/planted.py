@@ -90,6 +90,18 @@ def changed(mutant: Mutant) -> dict[str, str]:
     return texts
 
 
+def overtaken(mutant: Mutant) -> list[str]:
+    """Later migrations that have a text which the mutant changes in an earlier one: they make anew what it breaks."""
+    found = []
+    for patch in mutant.patches:
+        file = SOURCES / patch.file
+        if file.parent.name == "migrations":
+            database = file.name.partition(".")[2]  # "sqlite.sql"
+            later = (each for each in file.parent.glob(f"*.{database}") if each.name > file.name)
+            found += [each.name for each in later if patch.old in each.read_text()]
+    return found
+
+
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[Path]:
     """A folder with the changed sources, to be put first on the path."""

@@ -215,7 +215,7 @@ def test_terminate_ends_an_instance_without_its_code(shop: Shop) -> None:
         by.terminate("nobody", "why not")
     (line,) = shop.app.operations.audit(action="orchestrations.terminate")
     assert (line.target, line.who, line.why) == ("s", "anna", "it never ends")
-    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.query("select count(*) from {pending}") == [(0,)]
 
 
 def test_a_turn_that_runs_while_its_instance_is_terminated_stores_nothing(shop: Shop) -> None:
@@ -234,7 +234,7 @@ def test_a_turn_that_runs_while_its_instance_is_terminated_stores_nothing(shop: 
     shop.advance(seconds=60)  # the message of the refused turn comes again, and is late
     assert shop.of.status("t").state == "terminated"
     assert shop.query("select count(*) from {journal}") == [(0,)]
-    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.query("select count(*) from {pending}") == [(0,)]
     assert shop.did == []
 
 
@@ -255,11 +255,11 @@ def test_a_withdrawn_call_that_was_locked_is_told_a_moment_later(shop: Shop, how
         assert shop.query("select count(*) from {message} where queue = 'double'") == [(locked,)]
         shop.clock.advance(seconds=2)
         shop.drain("holdfast/signals")
-        assert shop.query("select count(*) from {message}") == [(2 * locked,)], "it is looked at again"
+        assert shop.query("select count(*) from {pending}") == [(2 * locked,)], "it is looked at again"
         other.rollback()
     shop.clock.advance(seconds=2)
     shop.drain("holdfast/signals")
-    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.query("select count(*) from {pending}") == [(0,)]
     ((id,),) = found
     assert shop.query(f"select outcome from {{history}} where id = '{id}'") == [("cancelled",)]
     assert shop.did == []

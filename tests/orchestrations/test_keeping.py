@@ -92,7 +92,7 @@ def test_what_runs_for_ever_keeps_the_execution_before(shop: Shop) -> None:
 
 
 def bodies(shop: Shop) -> str:
-    found = shop.query("select body from {journal}") + shop.query("select body from {message}")
+    found = shop.query("select body from {journal}") + shop.query("select body from {pending}")
     found += shop.query("select coalesce(result, '') || coalesce(status, '') from {instance}")
     return "".join(text for (text,) in found)
 

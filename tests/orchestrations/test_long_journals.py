@@ -80,7 +80,7 @@ def test_a_journal_with_too_many_bytes_pauses(url: str) -> None:
     assert shop.of.status("c").state == "paused"
     assert shop.app.operations.orchestrations.terminate("c", "too long").state == "terminated"
     shop.drain()
-    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.query("select count(*) from {pending}") == [(0,)]
     shop.forget()
     check_invariants(shop.app.store)
     shop.app.close()

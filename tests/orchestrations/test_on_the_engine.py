@@ -146,7 +146,7 @@ def test_activities_timers_and_signals_by_queue(shop: Shop) -> None:
     shop.advance(seconds=2)
     assert shop.of.result("order-1") == 8 + 100 + 6
     assert sorted(shop.did) == [0, 1, 2, 4]
-    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.query("select count(*) from {pending}") == [(0,)]
     turns = [turn for (turn,) in shop.query("select turn from {journal} order by turn")]
     assert turns == list(range(1, len(turns) + 1))
 
@@ -171,7 +171,7 @@ def test_start_and_signal_live_and_die_with_the_callers_transaction(shop: Shop) 
         db.rollback()
     with pytest.raises(NotFound):
         shop.of.status("gone")
-    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.query("select count(*) from {pending}") == [(0,)]
     with shop.connection() as db:
         db.execute("begin") if isinstance(db, sqlite3.Connection) else None
         shop.of.start(fulfil, 4, id="kept", on=db)
@@ -280,7 +280,7 @@ def test_a_failed_or_cancelled_orchestration_raises_its_failure(shop: Shop) -> N
     with pytest.raises(UsageError, match="cancelled"):
         shop.of.signal("s", "go")
     # The timer that it no longer waits for is gone, and does not come late.
-    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.query("select count(*) from {pending}") == [(0,)]
 
 
 def test_a_turn_that_is_not_the_next_one_is_refused(shop: Shop) -> None:
@@ -304,7 +304,7 @@ def test_a_turn_that_is_not_the_next_one_is_refused(shop: Shop) -> None:
     shop.drain("steps@1")
     ((body,),) = shop.query("select body from {journal}")  # that it is poison, and nothing of its code
     assert "entries" not in json.loads(body)
-    assert shop.query("select count(*) from {message}") == [(0,)]
+    assert shop.query("select count(*) from {pending}") == [(0,)]
     ((id,),) = shop.query("select id from {dead}")
     assert any("dead letter" in each and str(id) in each for each in shop.app.operations.why("s"))
     assert shop.of.status("s").state == "failed"
@@ -510,7 +510,7 @@ def test_what_is_stored_is_sealed_with_keys(url: str) -> None:
     shop.of.start(secret, "hush", id="s")
     shop.of.signal("s", "word", "mum")
     shop.drain()
-    texts = str(shop.query("select body from {message}") + shop.query("select body from {journal}"))
+    texts = str(shop.query("select body from {pending}") + shop.query("select body from {journal}"))
     texts += str(shop.query("select status from {instance}"))
     assert "hush" not in texts
     assert "mum" not in texts

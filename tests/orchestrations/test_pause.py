@@ -295,7 +295,7 @@ def test_a_paused_instance_is_terminated_at_once_also_after_a_cancellation(befor
     new.app.operations.orchestrations.terminate("i", "nobody mends it")
     new.drain()
     assert new.of.status("i").state == "terminated"
-    assert new.query("select count(*) from {message}") == [(0,)], "what waited came late"
+    assert new.query("select count(*) from {pending}") == [(0,)], "what waited came late"
     assert new.query("select count(*) from {stream} where halted_by is not null") == [(0,)]
     with pytest.raises(OrchestrationFailed, match="nobody mends it"):
         new.of.result("i")

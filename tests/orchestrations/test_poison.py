@@ -405,7 +405,7 @@ def test_redriving_a_poisoned_turn_opens_its_instance_again(bench: Bench) -> Non
     assert bench.of.result("kid") == "OK"
     assert bench.of.result("p") == ["poison", True]
     assert [row.poison is not None for row in bench.journal("kid")] == [True, False, False]
-    assert bench.query("select count(*) from {message}") == [(0,)]
+    assert bench.query("select count(*) from {pending}") == [(0,)]
 
 
 def test_answers_that_came_while_it_was_poison_are_not_lost(bench: Bench) -> None:
@@ -420,7 +420,7 @@ def test_answers_that_came_while_it_was_poison_are_not_lost(bench: Bench) -> Non
         bench.hand_out("both@1", "crash")
     bench.drain()
     assert bench.failed("b").category == "poison"
-    assert bench.query("select count(*) from {message}") == [(1,)], "the other answer waits"
+    assert bench.query("select count(*) from {pending}") == [(1,)], "the other answer waits"
     bench.app.operations.dead.redrive_many(Filter(queue="both@1"))
     bench.drain()
     assert bench.of.result("b") == ["A", "B"]
@@ -435,7 +435,7 @@ def test_discarding_the_letter_of_a_poisoned_turn_ends_what_waits_behind_it(benc
     ((id,),) = bench.query("select id from {dead}")
     bench.app.operations.dead.discard(id, why="nobody wants it")
     bench.drain()
-    assert bench.query("select count(*) from {message}") == [(0,)]
+    assert bench.query("select count(*) from {pending}") == [(0,)]
     assert bench.of.status("kid").state == "failed"
 
 

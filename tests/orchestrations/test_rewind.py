@@ -170,6 +170,19 @@ def test_failures_are_asked_again_and_answers_are_kept(store: Store) -> None:
     assert store.did.count(3) == 1
 
 
+def test_failures_of_other_steps_that_were_open_are_asked_again_too(store: Store) -> None:
+    """Back to the call beside the one that failed: its failure had arrived as well, and would end the code again."""
+    store.of.start(store.pays, 3, id="p")
+    store.drain()
+    store.fails = False
+    told = store.operations.rehearse_rewind("p", to="double#1")
+    assert told.asked_again == ("double#1", "charge#2")
+    assert told.delivered_again == ()
+    store.operations.rewind("p", "there is money now", to="double#1")
+    store.drain()
+    assert store.of.result("p") == ["6", "receipt-3"]
+
+
 def test_answers_of_the_execution_before_are_late(store: Store) -> None:
     """A worker has claimed the call when its instance is rewound: the old answer changes nothing."""
     store.of.start(store.order, 2, id="o")

@@ -37,6 +37,7 @@ def test_every_bug_can_still_be_planted() -> None:
     assert len({each.name for each in MUTANTS}) == len(MUTANTS)
     for each in MUTANTS:
         assert planted.changed(each)
+        assert planted.overtaken(each) == []
 
 
 @pytest.mark.one_postgres

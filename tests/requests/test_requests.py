@@ -310,6 +310,8 @@ async def test_the_delay_is_told_once(desk: Desk) -> None:
     assert desk.heard == []
     desk.clock.advance(microseconds=1)
     await drained(desk)
+    _, next_look = desk.app.store.read(requests.next_due())
+    assert next_look == desk.clock.instant + timedelta(minutes=5, microseconds=-1), "at its deadline"
     desk.clock.advance(minutes=1)
     await drained(desk)
     assert desk.told() == ["delayed"]
