@@ -215,10 +215,10 @@ def test_a_late_answer_that_is_in_the_stream_already_is_ignored(store: Store) ->
 
 def test_it_is_fenced_by_execution_and_turn(store: Store) -> None:
     failed(store)
-    with pytest.raises(UsageError, match="moved on"):
+    with pytest.raises(UsageError, match="has had a turn since"):
         store.operations.rewind("o", "again", to="start", at=(0, 99))
     store.operations.rewind("o", "again", to="start", at=(0, store.of.status("o").turn))
-    with pytest.raises(UsageError, match="moved on"):
+    with pytest.raises(UsageError, match="has had a turn since"):
         store.operations.rewind("o", "again", to="start", at=(0, 2))
 
 
