@@ -47,6 +47,7 @@ PARTS = {
             "tests/proof/test_explorer.py",
             "tests/proof/test_explorer_sqlite.py",
             "tests/requests/test_interleaved.py",
+            "tests/orchestrations/test_interleaved.py",
         ),
         processes=3,
         postgres=("both",),  # each pair of a sample on one of them
