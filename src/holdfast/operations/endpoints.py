@@ -176,7 +176,7 @@ class Endpoints:
     def _read(self, queue: str | None) -> Plan[Sequence[EndpointState]]:
         now = yield from operator.moment()
         rows = yield from endpoints.known(queue)
-        rows = yield from endpoints.connections(queue)
+        connections = yield from endpoints.connections(queue)
         known = {
             row["queue"]: Endpoint(row["kind"], row["queue"], row["transport"], row["address"])
             for row in rows
@@ -187,7 +187,7 @@ class Endpoints:
         for each in sorted({**known, **ours}.values(), key=lambda each: each.queue):
             if each.kind != self.kind:
                 continue
-            mine = [row for row in rows if row["queue"] == each.queue]
+            mine = [row for row in connections if row["queue"] == each.queue]
             facts = yield from self._facts(each.queue)
             found.append(self._state(each, mine, facts, last.get(each.queue), now, each.queue in ours))
         return found
