@@ -8,10 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
+import typer.main
 
 from holdfast.cli import show
 from holdfast.cli.filters import StateName
@@ -79,6 +83,21 @@ def test_no_line_of_a_list_of_commands_is_cut_in_80_columns(
     _, found, listed = answer.out.partition("Commands:")
     assert found
     assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
+def test_no_command_has_one_option_twice() -> None:
+    """Of two options with one name the last wins, and nobody says so."""
+
+    def walk(command: Any, path: str) -> Iterator[tuple[str, str]]:
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                yield from ((path, name) for name in (*parameter.opts, *parameter.secondary_opts))
+        for name, each in getattr(command, "commands", {}).items():
+            yield from walk(each, f"{path} {name}")
+
+    found = Counter(walk(typer.main.get_command(app), "holdfast"))
+    assert len(found) > 200
+    assert [each for each, count in found.items() if count > 1] == []
 
 
 def test_commands_and_options_use_our_words() -> None:

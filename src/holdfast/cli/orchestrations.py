@@ -51,7 +51,7 @@ def list_(
     target: Target,
     name: Annotated[
         str | None,
-        typer.Option("--name", "-n", help="Only of this orchestration.", autocompletion=complete_names),
+        typer.Option("--name", help="Only of this orchestration.", autocompletion=complete_names),
     ] = None,
     version: Annotated[str | None, typer.Option("--version", "-V", help="Only of this version.")] = None,
     state: Annotated[
@@ -341,7 +341,7 @@ def export(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", "-n", help="Only of this orchestration.", autocompletion=complete_names),
+        typer.Option("--name", help="Only of this orchestration.", autocompletion=complete_names),
     ] = None,
     sample: Annotated[int, typer.Option("--sample", min=1, help="So many, those that moved last.")] = 200,
     reveal: Reveal = False,
@@ -364,7 +364,7 @@ def check(
     target: NamedTarget,
     name: Annotated[
         str | None,
-        typer.Option("--name", "-n", help="Only of this orchestration.", autocompletion=complete_names),
+        typer.Option("--name", help="Only of this orchestration.", autocompletion=complete_names),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-l", min=1, help="Instances whose difference is shown.")

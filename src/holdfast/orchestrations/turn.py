@@ -275,6 +275,8 @@ class Instance:
         self._count(row)
         text = encode(row)
         self.size += len(text)
+        if not final:  # all else goes with the end of the turn
+            return Turn(row=row, text=text, asks=(), withdrawn=(), entries=self.entries, size=self.size)
         code = self._code
         gone = {each.number for each in code.withdrawn}
         asked = {each.number for each in code.asks}
