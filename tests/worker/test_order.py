@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import Context, RetryPolicy
+from holdfast.model.work import Batch, Report
+from holdfast.rules.lanes import Lane
+from holdfast.rules.pacing import Pacing
 from holdfast.testing import Drained
 from tests.worker.lab import Lab, auntil, settled
 
@@ -38,6 +41,33 @@ class Witness:
         with self.lock:
             self.now[key] -= 1
             self.now["all"] -= 1
+
+
+async def test_a_hot_stream_takes_no_exchange_that_neither_brings_nor_takes(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is behind a run that a worker holds cannot be claimed: it begins the run before it asks again."""
+    app, count = lab.app(), 1500
+    handled: list[int] = []
+    exchanges: list[tuple[int, int]] = []
+    receive = Pacing.receive
+
+    @app.handler("a", name="work")
+    async def work(body: dict) -> None:
+        handled.append(body["n"])
+
+    def counted(self: Pacing, report: Report, batch: Batch, asked_at: float) -> list[Lane]:
+        if len(handled) < count:
+            exchanges.append((len(report.settlements), len(batch.work)))
+        return receive(self, report, batch, asked_at)
+
+    monkeypatch.setattr(Pacing, "receive", counted)
+    app.publish_many(app.message("a", {"n": n}, stream="s") for n in range(count))
+    async with lab.working(app):
+        await auntil(lambda: len(handled) == count)
+    assert handled == list(range(count))
+    assert max(work for _, work in exchanges) >= 64, "else it begins what came at once anyway"
+    assert exchanges.count((0, 0)) == 0, exchanges
 
 
 @pytest.mark.covers("W36", "X45", "W45", "W49", "W50", "D22")

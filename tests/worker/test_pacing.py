@@ -300,6 +300,41 @@ def test_it_asks_at_once_when_what_it_has_does_not_last() -> None:
     assert p.report(1, 1.001).want[0].heads == 190, "what waits lasts for less than a part of a moment"
 
 
+def test_it_asks_in_vain_while_it_holds_all_that_there_is() -> None:
+    """Behind a run of a stream nothing can be claimed until something of the run is handed in."""
+    p = pacing()
+    assert not p.asks_in_vain, "nothing is known yet"
+    take(p, *run_of(*range(1, 101)))
+    assert p.asks_in_vain
+    run_through(p)
+    assert not p.asks_in_vain, "there is something to hand in"
+    take(p, *(leased(n) for n in range(200, 210)))
+    assert not p.asks_in_vain, "as many heads came as were asked for"
+
+
+def test_it_does_not_ask_in_vain_where_the_bytes_were_spent_or_a_family_has_more() -> None:
+    p = pacing(claim_bytes=100)
+    take(p, leased(1, body="x" * 100))
+    assert not p.asks_in_vain
+    p = pacing()
+    p.asking.meet_family("f", Limit(1))
+    p.asking.meet_member("f/a", Limit(1), "f")
+    take(p, leased(1), found={"f": Found(("f/a",))})
+    assert not p.asks_in_vain
+
+
+def test_a_first_message_that_was_slow_by_accident_does_not_keep_runs_short() -> None:
+    p = pacing()
+    take(p, *run_of(*range(1, 12)))
+    (lane,) = start(p)
+    finish(p, lane, delivery.Returned(ran=0.1))
+    assert p.paces["q"].longest_run == 3
+    for _ in range(9):
+        p.begin(lane, 0.0)
+        finish(p, lane)
+    assert p.paces["q"].longest_run == 26, "on average a message took a hundredth of a second"
+
+
 def test_it_asks_at_once_when_a_handler_is_free() -> None:
     """What waits in a run of a stream is of no use to the other handlers."""
     p = pacing(10)

@@ -50,6 +50,7 @@ class Asking:
         self.names: list[str] = []  # the queues that are always asked
         self._first = 0  # where the next report begins in the list of queues, so that all get their turn
         self._lately: dict[str, float] = {}  # messages that came from queues lately; older ones count less
+        self.took_all = False  # the last answer had all that could be claimed then
 
     # -- what is served
 
@@ -187,9 +188,11 @@ class Asking:
         cut = sum(share.heads for share in shares) >= report.total or (
             sum(share.bytes for share in shares) >= report.bytes_max
         )
+        self.took_all = not cut and not any(each.queues for each in batch.found.values())
         for want in report.want:
             pace, share = self.paces[want.queue], batch.shares.get(want.queue)
             few = share is None or share.heads < want.heads
+            self.took_all = self.took_all and few
             if share is None and (cut or want.queue in batch.paused):
                 # A look finds it again when it is no longer paused.
                 pace.drained = pace.family is not None and want.queue in batch.paused

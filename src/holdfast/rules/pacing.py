@@ -65,6 +65,14 @@ class Pacing:
         return bool(self._arrived)
 
     @property
+    def asks_in_vain(self) -> bool:
+        """Whether an exchange now has nothing to hand in and nothing to take: what came is begun first.
+
+        The messages of a stream behind a run that is held here cannot be claimed before that run is handed in.
+        """
+        return self.asking.took_all and not self._touched
+
+    @property
     def idle(self) -> bool:
         return not self.lanes and not self._arrived
 
@@ -356,8 +364,8 @@ class Pacing:
         pace.held -= 1
         pace.ended += 1
         pace.ran += ran
-        if pace.seconds is None:
-            pace.seconds = ran
+        if pace.busy is None:  # not measured yet: the first message alone may have been slow by accident
+            pace.seconds = pace.ran / pace.ended
         self.held -= 1
         self.held_bytes -= len(lane.running.message.body)
         lane.running = lane.stop = None

@@ -334,9 +334,16 @@ class Worker:
             self._had_suspect = bool(batch.work)
         if report.peek:
             self.suspects = batch.suspects
-        if len(batch.work) < FEW:
+        if self._begins_at_once(batch):
             self.calls.start()
         return batch
+
+    def _begins_at_once(self, batch: Batch) -> bool:
+        """Few messages, or all that there are, begin at once. Many begin while the next exchange is in flight.
+
+        That exchange takes as long as they do.
+        """
+        return len(batch.work) < FEW or self.pacing.asks_in_vain
 
     def _meanwhile(self) -> None:
         """While an exchange is in flight: begin what has arrived, and free what was handed in before.
@@ -354,9 +361,7 @@ class Worker:
     async def _rest(self, report: Report, batch: Batch, now: float) -> None:
         if batch.work:
             self._rhythm.work_came(now)
-            # A few start at once. If there are many, they start while the next exchange is in flight, which takes as
-            # long.
-            if len(batch.work) < FEW:
+            if self._begins_at_once(batch):
                 await asyncio.sleep(0)
             return
         if self._is_hinted:  # something was committed that is no work: perhaps it is due soon
