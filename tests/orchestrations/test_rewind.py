@@ -287,7 +287,7 @@ def test_a_child_that_was_open_goes_on_and_answers(store: Store) -> None:
     store.broken = False
     told = store.operations.rehearse_rewind("p", to="child@1#2")
     assert told.repeats == told.asked_again == ()
-    assert told.notes == ("Its child p/0.2 goes on, and answers when it ends.",)
+    assert told.notes == ("Its child p/0.2 continues, and answers when it ends.",)
     store.operations.rewind("p", "again", to="child@1#2")
     store.drain()
     store.of.signal("p/0.2", "factor", 7)

@@ -70,7 +70,7 @@ def check(
     """Measure, decide and send, now. Exits with 3 while an alert is raised. For cron, away from the workers."""
     name, json = known(target), target.json
     if watch and json:
-        raise UsageError("--watch goes on until it is stopped; --json answers once.")
+        raise UsageError("--watch runs until it is stopped; --json answers once.")
     with operations(name, None) as found:
         if watch:
             _watch(found)

@@ -20,7 +20,7 @@ def grants(
     ] = None,
     producer: Annotated[
         str | None,
-        typer.Option("--producer", metavar="ROLE", help="Publishes, and sees nothing of what is stored."),
+        typer.Option("--producer", metavar="ROLE", help="Publishes, and sees no stored data."),
     ] = None,
     viewer: Annotated[
         str | None, typer.Option("--viewer", metavar="ROLE", help="Reads everything, changes nothing.")

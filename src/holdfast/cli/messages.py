@@ -216,14 +216,14 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
 
 
 def numbered(each: object) -> list[tuple[str, Any]]:
-    """Everything about a message except its error, with the number that tells it from others with its id."""
+    """Everything about a message except its error, with the number that distinguishes it from others with its id."""
     told = show.fields(each)
     told["attempts"] = getattr(each, "starts", told["attempts"])
     return [("number", told["seq"]), *((n, value) for n, value in told.items() if n not in ("seq", "error"))]
 
 
 def readable(found: Operations, each: Any, content: Content, reveal: bool, json: bool) -> Content:
-    """What is shown of an encrypted body: for people the key's name, in JSON what is stored; opened with --reveal."""
+    """An encrypted body as it is shown: for people the key's name, in JSON the stored text; opened with --reveal."""
     from dataclasses import replace
 
     from ..bodies.keys import key_of
@@ -243,7 +243,7 @@ def readable(found: Operations, each: Any, content: Content, reveal: bool, json:
 
 
 def with_content(each: object, content: Content) -> dict[str, object]:
-    """A message with what it carries, for JSON."""
+    """A message with its contents, for JSON."""
     told = show.fields(content) | {"body": show.raw(content.body), "headers": show.raw(content.headers)}
     return show.fields(each) | told
 
@@ -311,7 +311,7 @@ def retry(
 def park(
     id: Id, change: Change, target: Target, queue: Queue = None, number: Number = None, why: Why = None
 ) -> None:
-    """Hold a message back until `retry`. In a stream it blocks what is behind it."""
+    """Hold a message back until `retry`. In a stream it blocks the messages behind it."""
     with target.operations(change.by) as found:
         done = found.messages.park(meant(found, id), queue=queue, number=number, why=why)
     changes(done, target.json)
@@ -360,7 +360,7 @@ def poison(
     queue: Queue = None,
     number: Number = None,
 ) -> None:
-    """Make a message a dead letter by hand; its stream goes on."""
+    """Make a message a dead letter by hand; its stream continues."""
     with target.operations(change.by) as found:
         message = meant(found, id)
         show.confirm(f"Make message {message} a dead letter?", change.yes)

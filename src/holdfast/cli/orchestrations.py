@@ -1,4 +1,4 @@
-"""`holdfast orchestrations`: instances of orchestrations, what they did and what they wait for."""
+"""`holdfast orchestrations`: instances of orchestrations, their steps and what they wait for."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def list_(
         InstanceStateName | None, typer.Option("--state", "-s", help="Only in this state.")
     ] = None,
     status: Annotated[
-        str | None, typer.Option("--status", help="Only with this text in what its code says about itself.")
+        str | None, typer.Option("--status", help="Only with this text in its flow.status.")
     ] = None,
     attribute: Annotated[
         list[str] | None,
@@ -199,7 +199,7 @@ def journal(
     reveal: Reveal = False,
     limit: Limit = 200,
 ) -> None:
-    """What reached an instance, and what it asked for."""
+    """The events that reached an instance, and its requests."""
     with target.operations() as found:
         id = found.orchestrations.named(instance)
         lines = found.orchestrations.lines(id, execution=execution, reveal=reveal)[:limit]
@@ -245,7 +245,7 @@ def signal(
 
 @command(app)
 def cancel(instance: Instance, change: Change, target: Target, why: Why = None) -> None:
-    """Ask an instance to end; its code may undo what it did. Its children and running activities are told, too."""
+    """Ask an instance to end; its code may undo what it did. Its children and running activities are asked, too."""
     with target.operations(change.by) as found:
         id = found.orchestrations.named(instance)
         show.confirm(f"Cancel instance {id}?", change.yes)
@@ -264,7 +264,7 @@ def suspend(instance: Instance, why: Because, change: Change, target: Target) ->
 
 @command(app)
 def resume(instance: Instance, change: Change, target: Target, why: Why = None) -> None:
-    """Let a suspended or paused instance go on."""
+    """Let a suspended or paused instance continue."""
     with target.operations(change.by) as found:
         told(found.orchestrations.resume(found.orchestrations.named(instance), why=why), target.json)
 
@@ -289,14 +289,16 @@ def rewind(
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option("--after", metavar="STEP", help="Keep the answer of this step, and go on from there."),
+        typer.Option(
+            "--after", metavar="STEP", help="Keep the answer of this step, and continue from there."
+        ),
     ] = None,
     drop_signals: Annotated[
         bool, typer.Option("--drop-signals", help="Signals that came later do not come again.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
 ) -> None:
-    """Go back to an earlier step and go on from there.
+    """Go back to an earlier step and continue from there.
 
     Also after the end. Shows first which effects may repeat.
     """
@@ -370,7 +372,7 @@ def check(
         int, typer.Option("--limit", "-l", min=1, help="Instances whose difference is shown.")
     ] = 10,
 ) -> None:
-    """Check whether this code can go on with what runs. Replays them in memory and changes nothing.
+    """Check whether this code can continue the open instances. Replays them in memory and changes nothing.
 
     Exit code 3 if some instance would be paused or has a version that the code does not have.
     """
@@ -385,7 +387,7 @@ def check(
 
 
 def print_check(answer: FlowCheck, limit: int) -> None:
-    show.sentence(f"{show.counted(answer.checked, 'instance')} replayed: {answer.fit:,} can go on.")
+    show.sentence(f"{show.counted(answer.checked, 'instance')} replayed: {answer.fit:,} can continue.")
     for queue, count in answer.missing.items():
         show.sentence(
             f"{show.counted(count, 'instance')} of {queue}: this code does not have it.", "! ", fg="red"

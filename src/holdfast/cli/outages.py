@@ -1,4 +1,4 @@
-"""`holdfast outages`: when nobody worked while something was due, or many messages were late."""
+"""`holdfast outages`: when no worker ran while something was due, or many messages were late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..operations import Outage
 
 app = typer.Typer(
-    help="Outages: when nobody worked, and how late messages were.",
+    help="Outages: when no worker ran, and how late messages were.",
     no_args_is_help=True,
 )
 
@@ -24,7 +24,7 @@ EXTRA = ("seconds", "catch_up_seconds", "per_second")
 
 @command(app, "list")
 def list_(target: Target, limit: Limit = 20) -> None:
-    """Outages, the newest first. The numbers of one that goes on are as of now."""
+    """Outages, the newest first. The numbers of an open one are as of now."""
     with target.operations() as found:
         at, outages = found.now(), found.outages.list(limit=limit)
     if target.json:
@@ -70,7 +70,7 @@ def show_(
 
 def told(each: Outage) -> list[tuple[str, object]]:
     """The summary of an outage, for people."""
-    causes = {"absent": "nobody worked while something was due", "late": "many messages were late"}
+    causes = {"absent": "no worker ran while something was due", "late": "many messages were late"}
     rate = f"{each.per_second:.2f} a second, in {show.age(each.catch_up_seconds)}"
     return [
         ("outage", each.number),
@@ -78,7 +78,7 @@ def told(each: Outage) -> list[tuple[str, object]]:
         ("nobody since", each.down_since),
         ("began", each.began_at),
         ("back", each.back_at),
-        ("ended", each.ended_at or "it goes on"),
+        ("ended", each.ended_at or "it is not over"),
         ("lasted", show.age(each.seconds)),
         ("oldest due", each.oldest_at),
         ("handled late", each.handled),

@@ -1,4 +1,4 @@
-"""`holdfast status`, `why` and `doctor`: the state, why a message is where it is, what is wrong."""
+"""`holdfast status`, `why` and `doctor`: the state, why a message is in its state, what is wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def status(
 
     Then queues, workers, breakers, frequent errors, what is blocked or dead."""
     if watch and (target.json or check):
-        raise UsageError("--watch goes on until it is stopped; --json and --check answer once.")
+        raise UsageError("--watch runs until it is stopped; --json and --check answer once.")
     with target.operations() as found:
         if watch:
             _watch(found)
@@ -243,7 +243,7 @@ def why(
         bool, typer.Option("--verbose", help="With the last traceback, if it failed.")
     ] = False,
 ) -> None:
-    """Say why a message is where it is, in sentences.
+    """Say why a message is in its state, in sentences.
 
     Also a request, or an instance of an orchestration: what it waits for."""
     with target.operations() as found:
@@ -269,7 +269,7 @@ def doctor(
         bool, typer.Option("--deep", help="Read and check everything that is stored; takes time.")
     ] = False,
 ) -> None:
-    """Look for what is wrong or will be, and say what to do. Changes nothing. Exits with 3 unless all is well."""
+    """Find what is wrong or will go wrong, and what to do. Changes nothing. Exits with 3 unless all is well."""
     with target.operations() as found:
         findings = found.doctor(deep=deep)
     colours = {"error": "red", "warning": "yellow", "note": None}

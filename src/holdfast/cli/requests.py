@@ -156,7 +156,7 @@ def read(text: str | None) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise UsageError(f"The result is not JSON: {error}. A text stands in quotes.") from None
+        raise UsageError(f"The result is not JSON: {error}. Put a text in quotes.") from None
 
 
 @command(app)

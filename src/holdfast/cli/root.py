@@ -31,8 +31,8 @@ from .options import command
 from .show import FAILED, WRONG, complain, plain
 
 UNAVAILABLE = (
-    "  Is the server running, and is the URL right? Workers wait for it and go on\n"
-    "  by themselves; what was committed is there when it is back."
+    "  Is the server running, and is the URL right? Workers wait for it and continue\n"
+    "  by themselves; committed messages are there when it is back."
 )
 
 

@@ -133,7 +133,7 @@ def repair(
 ) -> None:
     """Raise sequences after a switch-over or a restore.
 
-    Those that are behind what is stored; none is lowered."""
+    Those that are below the stored numbers; none is lowered."""
     with target.operations(change.by) as found:
         done = found.repair(leap=leap, why=why)
     if target.json:
@@ -144,7 +144,7 @@ def repair(
     for queue, stream in done.streams:
         show.sentence(f"stream {stream} of queue {queue}: its messages are in order again")
     if not done.raised and not done.streams:
-        show.plain("Nothing to repair: every sequence is ahead of what is stored.")
+        show.plain("Nothing to repair: every sequence is above the stored numbers.")
 
 
 def named_app(target: str | None, app: str | None) -> str:

@@ -167,7 +167,7 @@ def why(
 def pause(change: Change, target: Target, name: Names = None, prefix: Prefix = None, why: Why = None) -> None:
     """Fire nothing until it is resumed.
 
-    What falls due meanwhile is left out, with a note."""
+    Occurrences that fall due in that time are left out, with a note."""
     with target.operations(change.by) as found:
         plans = found.schedules
         _each(plans, name, prefix, lambda each: plans.pause(each, why=why), "paused", target.json)
@@ -177,7 +177,7 @@ def pause(change: Change, target: Target, name: Names = None, prefix: Prefix = N
 def resume(
     change: Change, target: Target, name: Names = None, prefix: Prefix = None, why: Why = None
 ) -> None:
-    """Let it go on; also a schedule that has failed and was corrected."""
+    """Fire it again; also a schedule that has failed and was corrected."""
     with target.operations(change.by) as found:
         plans = found.schedules
         _each(plans, name, prefix, lambda each: plans.resume(each, why=why), "resumed", target.json)
@@ -205,7 +205,7 @@ def _each(
 def trigger(name: Name, change: Change, target: Target, why: Why = None) -> None:
     """Publish one more message now.
 
-    It has an id of its own; the rule goes on as before."""
+    It has an id of its own; the rule continues as before."""
     with target.operations(change.by) as found:
         id = found.schedules.trigger(name, why=why)
     if target.json:

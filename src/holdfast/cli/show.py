@@ -70,7 +70,7 @@ def plain(text: str, *, err: bool = False, **style: Any) -> None:
 
 
 def sentence(text: str, lead: str = "", **style: Any) -> None:
-    """A sentence, wrapped between words on a terminal; ids and commands are not broken. `lead` stands before it."""
+    """A sentence, wrapped between words on a terminal; ids and commands are not broken. `lead` comes before it."""
     text, columns = clean(text), width()
     if columns is None:
         plain(lead + text, **style)
@@ -216,7 +216,7 @@ def nobody_is_there() -> bool:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask, and go on only after a yes."""
+    """Ask, and continue only after a yes."""
     if yes:
         return
     if nobody_is_there():

@@ -37,7 +37,7 @@ def list_(target: Target, queue: Queue = None, limit: Limit = 50) -> None:
 
 @command(app)
 def blocked(target: Target, queue: Queue = None, limit: Limit = 50) -> None:
-    """Streams that stand still: by what, and until when.
+    """Blocked streams: by what, and until when.
 
     They are halted, or their head cannot be claimed now."""
     with target.operations() as found:
@@ -112,7 +112,7 @@ def show_(queue: QueueName, stream: StreamName, target: Target, limit: Limit = 2
 
 @command(app, "set-aside")
 def set_aside(queue: QueueName, stream: StreamName, change: Change, target: Target, why: Why = None) -> None:
-    """Take the head out of the order: the rest goes on."""
+    """Take the head out of the order: the rest continues."""
     show.confirm(
         f"Set the head of stream {stream} in queue {queue} aside? It does not come back into the order.",
         change.yes,
@@ -150,7 +150,7 @@ def halt(
 
 @command(app)
 def resume(queue: QueueName, stream: StreamName, change: Change, target: Target, why: Why = None) -> None:
-    """Let a halted stream go on with the first message of its order."""
+    """Let a halted stream continue with the first message of its order."""
     with target.operations(change.by) as found:
         lifted = found.streams.resume(queue, stream, why=why)
     told(target.json, queue, stream, "resumed" if lifted else "was not halted")

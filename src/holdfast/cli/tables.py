@@ -82,7 +82,7 @@ def lines(
     firm = {
         n for n in shown if all(row[n] is None or isinstance(row[n], UUID | datetime) for row in rows)
     } | right
-    # Ids and times are never shortened, also where names stand in the same column.
+    # Ids and times are never shortened, also if names are in the same column.
     whole = {n: _widest_id([row[n] for row in rows], [row[n] for row in cells]) for n in shown}
     worded = {n for n in shown if columns[n] in WORDS or any(isinstance(row[n], Enum) for row in rows)}
     left_out: list[str] = []

@@ -148,7 +148,7 @@ def _is_given(url: str | None) -> bool:
 def operations(
     app: str | None, url: str | None, target: str | None = None, *, by: str | None = None
 ) -> Iterator[Operations]:
-    """The operations of what is meant, closed afterwards. `by` is the name in the audit."""
+    """The operations of the target, closed afterwards. `by` is the name in the audit."""
     with opened(app, url, target) as found:
         yield found.operations if by is None else found.operations.by(by)
 

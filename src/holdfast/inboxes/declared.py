@@ -57,7 +57,7 @@ class Inbox:
 
     @property
     def endpoint(self) -> Endpoint:
-        """What operators are told of it."""
+        """The endpoint that operators see."""
         return Endpoint("inbox", self.queue, self.connector.name, self.source.queue)
 
 

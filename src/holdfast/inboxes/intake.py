@@ -59,7 +59,7 @@ class Away(Exception):
 
 
 class Intake:
-    """Receives for one inbox until it is told to stop."""
+    """Receives for one inbox until it is stopped."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Intake:
         self.watch: Watch | None = None
         self._duplicates, self._refused = 0, Counter[str]()  # of the batch that is being stored
 
-    # -- what operators are told
+    # -- for operators
 
     @property
     def endpoint(self) -> Endpoint:
@@ -224,7 +224,7 @@ class Intake:
         return limit is not None and await self.store.arun(queries.waiting(limit)) >= limit
 
     async def _hold(self) -> None:
-        """Everything goes back to the broker, the connection stays, until it may go on."""
+        """Everything goes back to the broker, the connection stays, until it may receive again."""
         log.info("inbox.held", "Inbox %(inbox)s receives nothing for now", inbox=self.inbox.name)
         await self.receiver.stop()
         self._become("held", "it is paused, or more messages than its backlog wait to be handled")
@@ -391,7 +391,7 @@ class Intake:
 
 
 def bear(letters: Sequence[Stillborn]) -> Plan[list[Stillborn]]:
-    """Store dead letters from the start, and tell the application's hook of them, if there is one."""
+    """Store dead letters from the start, and call the application's hook for them, if there is one."""
     stored = yield from dead.bear(letters)
     first = {each.id: each for each in reversed(letters) if each.id in stored}
     if first and HOOK_QUEUE in (yield from queries.queue_names()):

@@ -1,7 +1,7 @@
 """Dead letters of an inbox that are redriven: each is read again and published as what it is now.
 
-It keeps the id that it had, so the dedupe key that the letter holds goes on holding. If the inbox resolves requests,
-the result counts as received now: before, nobody could read it.
+It keeps the id that it had, so the dedupe key that the letter holds stays valid. If the inbox resolves requests,
+the result counts as received now: before, it could not be read.
 """
 
 from __future__ import annotations

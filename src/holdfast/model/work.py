@@ -69,7 +69,7 @@ class Left(msgspec.Struct, frozen=True):
 
     delta: Delta | None = None
     emits: tuple[NewMessage, ...] = ()
-    halts: bool = True  # False: its stream goes on in any case
+    halts: bool = True  # False: its stream continues in any case
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):

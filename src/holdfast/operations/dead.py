@@ -373,7 +373,7 @@ class DeadLetters:
             halted = self._desk.command(f"Message {id}", self._discard, _key(each), text, facts(each))
             what = "discarded"
             if halted is not None:
-                what += f"; stream {halted} is still halted: `holdfast streams resume` lets it go on"
+                what += f"; stream {halted} is still halted: `holdfast streams resume` lets it continue"
             log.info(
                 "dead.discarded",
                 "discarded dead letter %(message_id)s of queue %(queue)s: %(why)s",

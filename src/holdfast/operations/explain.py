@@ -125,7 +125,7 @@ def _behind(each: Delivery, stream: StreamState | None, at: datetime) -> str:
             state = stream.halted_by.removeprefix(INSTANCE)
             return (
                 f"Waits: instance {stream.stream} is {state} {since}; `holdfast why {stream.stream}` says why, "
-                f"`holdfast orchestrations resume {stream.stream}` lets it go on."
+                f"`holdfast orchestrations resume {stream.stream}` lets it continue."
             )
         return (
             f"Waits: stream {stream.stream} is halted by dead letter {stream.halted_by} {since}; "

@@ -389,7 +389,7 @@ def _stream(at: datetime, stream: StreamState) -> Finding | None:
             return _warning(
                 "halted-stream",
                 f"Instance {id} of {stream.queue} is {state}{since}; {waits}.",
-                f"`holdfast why {id}` says why, `holdfast orchestrations resume {id}` lets it go on.",
+                f"`holdfast why {id}` says why, `holdfast orchestrations resume {id}` lets it continue.",
             )
         return _warning(
             "halted-stream",

@@ -66,10 +66,12 @@ def _held(shown: Shown) -> list[str]:
     """Why it is held, if it is: the first line is the reason, the other lines are the difference."""
     first = (shown.trouble or "").partition("\n")[0].rstrip(".")
     if shown.state == "paused":
-        return [f"Paused: {first}. After a fix, `holdfast orchestrations resume {shown.id}` lets it go on."]
+        return [
+            f"Paused: {first}. After a fix, `holdfast orchestrations resume {shown.id}` lets it continue."
+        ]
     if shown.state == "suspended":
         return [
-            f"Suspended by an operator: {first}. `holdfast orchestrations resume {shown.id}` lets it go on."
+            f"Suspended by an operator: {first}. `holdfast orchestrations resume {shown.id}` lets it continue."
         ]
     return [f"It waits, because its code has changed: {first}"] if first else []
 

@@ -242,7 +242,7 @@ class Messages:
     def poison(
         self, id: UUID | str, why: str, *, queue: str | None = None, number: int | None = None
     ) -> list[Changed]:
-        """Make it a dead letter by hand, with reason 7; its stream goes on. No recovery policy redrives it."""
+        """Make it a dead letter by hand, with reason 7; its stream continues. No recovery policy redrives it."""
         text = needed(why, self._desk.settings.error_chars)
         return self._desk.each(
             as_id(id),

@@ -283,7 +283,7 @@ class Orchestrations:
             return self._told(id, "asked to end", state)
         # Only its code can undo its effects. A paused one tries once more: the code may have been repaired since.
         when = {
-            "paused": "its code is tried once more, and if it still cannot go on, it stays paused until it is resumed",
+            "paused": "its code is tried once more; if it still cannot continue, it stays paused until it is resumed",
             "suspended": "its code sees that when it is resumed",
         }[state]
         ends = f"`holdfast orchestrations terminate {id}` ends it now, without its code"

@@ -70,7 +70,7 @@ class Outages:
     # -- deciding
 
     def look(self, *, now: bool = False) -> Verdict | None:
-        """Check whether an outage begins, goes on or is over, if a check is due; with `now` in any case."""
+        """Check whether an outage begins, continues or is over, if a check is due; with `now` in any case."""
         desk, every = self._desk, self._desk.settings.alert_every
         mine = desk.command("The turn to look for outages", alerts.take_turn, TURN, every)
         if not mine and not now:

@@ -144,10 +144,12 @@ def _messages(pen: Pen, shown: Shown, found: Rewinding) -> list[NewMessage]:
 def _planned(shown: Shown, found: Rewinding, children: Mapping[str, Shown]) -> RewoundInstance:
     notes = []
     if shown.ended_at is not None:
-        notes.append(f"Whoever waited for its end was told that it is {shown.state}, and is not told again.")
+        notes.append(
+            f"Whoever waited for its end was informed that it is {shown.state}, and is not informed again."
+        )
     for each in children.values():
         if each.ended_at is None:
-            notes.append(f"Its child {each.id} goes on, and answers when it ends.")
+            notes.append(f"Its child {each.id} continues, and answers when it ends.")
         elif each.state != "completed":
             notes.append(
                 f"Its child {each.id} is {each.state}, and is waited for: rewind that one, too "

@@ -269,7 +269,7 @@ class Schedules:
         return left.last_key
 
     def trigger(self, name: str, *, why: str | None = None) -> UUID:
-        """Publish one more message now, with an id of its own; the rule goes on as before."""
+        """Publish one more message now, with an id of its own; the rule continues as before."""
         text, id = said(why, self._desk.settings.error_chars), new_id()
 
         def plan() -> Plan[None]:

@@ -147,7 +147,7 @@ class Streams:
         if names.is_versioned(queue):
             raise Refused(
                 f"Stream {stream} of queue {queue} is an instance of an orchestration. It was not resumed: "
-                f"`holdfast orchestrations resume {stream}` lets it go on; if it became a dead letter, "
+                f"`holdfast orchestrations resume {stream}` lets it continue; if it became a dead letter, "
                 "`holdfast dead redrive` does."
             )
         before = yield from audit.stream_facts(queue, stream)

@@ -153,7 +153,7 @@ def _request(
     found: tuple[requests.Whole | None, requests.Result | None],
     pen: Pen,
 ) -> Request[Any, Any]:
-    """The request as it was when it was told."""
+    """The request as it was when the hook was called."""
     whole, result = found
     if whole is None or (told.result is not None and result is None):
         raise Dead(f"Request {told.request} has been removed: it ended longer ago than requests are kept.")

@@ -71,7 +71,7 @@ class Swept(NamedTuple):
 
 @dataclass
 class _Changes:
-    """What is to be written for requests that are locked, and who is told."""
+    """The changes of requests that are locked, and the hooks to call."""
 
     rows: dict[UUID, dict[str, Any]] = field(default_factory=dict)
     news: list[tuple[Happening, Held, dict[str, Any]]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class _Changes:
         row["late"] += standing is Standing.LATE
 
     def end(self, held: Held, state: RequestState, at: datetime, **facts: Any) -> Held:
-        """The request as it is then. Its hook is told."""
+        """The request as it is then. Its hook is called."""
         row = self._row(held)
         row |= {"state": str(state), "ended_at": at, **facts}
         happening = Happening.COMPLETED if state is RequestState.COMPLETED else Happening.FAILED
@@ -181,7 +181,7 @@ def judged(
             if standing is Standing.DECISIVE:
                 row = changes.decide(row, each.id, each.failed, at, at)
             elif row.state is RequestState.OPEN and standing is Standing.LATE:
-                row = changes.time_out(row, at)  # nobody has swept it yet
+                row = changes.time_out(row, at)  # no worker has swept it yet
             held[each.request] = row
         state = RequestState.OPEN if row is None else row.state
         decided[each.id] = Decided(standing, at, state)

@@ -1,1 +1,1 @@
-"""Schedules: messages that recur. The rules themselves are pure and stand in `rules/`."""
+"""Schedules: messages that recur. The rules themselves are pure and are in `rules/`."""

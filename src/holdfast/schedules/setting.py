@@ -30,7 +30,7 @@ def data_of(rule: Rule) -> str | None:
 
 
 def timeline_of(row: Stored | Due) -> Timeline:
-    """When it occurs. Schedules with the same rule share it, unless jitter tells them apart."""
+    """When it occurs. Schedules with the same rule share it, unless jitter separates them."""
     rule = recurrence.parse(row.rule)
     return zones.timeline(rule, row.name) if rule.jitter else _shared(row.rule, zones.version())
 
@@ -41,7 +41,7 @@ def _shared(rule: str, version: str) -> Timeline:
 
 
 def put(definition: Definition, keys: Keys | None, origin: Origin = "call") -> Plan[Planned]:
-    """Store a schedule. One of that name goes on with its own incarnation and keys, whatever has changed."""
+    """Store a schedule. An existing one of that name keeps its incarnation and keys, whatever has changed."""
     row = yield from schedules.hold(definition.name)
     now = row.now if row is not None else (yield from moment())
     if row is not None and row.origin != origin:
@@ -134,12 +134,12 @@ def note_of(left: LeftOut) -> Note:
 
 
 def resume(name: str) -> Plan[tuple[Note, ...]]:
-    """Let a schedule go on. What fell due while it was paused is left out, with a note."""
+    """Fire a schedule again. Occurrences that fell due while it was paused are left out, with a note."""
     row = yield from found(name)
     if row.paused_at is None and row.error is None:
         raise Refused(f"Schedule {name!r} is not paused: nothing was changed.")
     timeline = timeline_of(row)
-    # Of one that had failed, its misfire policy says what is fired.
+    # Of one that had failed, its misfire policy decides which are fired.
     if row.next_key is None or row.paused_at is None:
         owed = None if row.next_key is None else timeline.from_key(row.next_key)
         due = None if owed is None else owed.due

@@ -120,7 +120,7 @@ class SqliteStore:
                 connection = connection or connect(self.path)
                 with self._turn:
                     self._commit(connection, group)
-            except Exception as error:  # every waiter gets it; the thread goes on with the next group
+            except Exception as error:  # every waiter gets it; the thread continues with the next group
                 failure = as_ours(error, self.path)
                 for _, future in group:
                     if not future.done():

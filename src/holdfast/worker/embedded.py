@@ -1,7 +1,7 @@
 """A worker inside an application: started again when it ends, and asked for its health.
 
 The supervisor of `holdfast worker` does the same for its processes. An application has none: if its worker ended for
-good, it would go on taking requests and handle no message.
+good, it would keep taking requests and handle no message.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ async def every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Tro
         await asyncio.sleep(max(seconds, wait))
         try:
             wait = await do()
-        except Exception as error:  # tried again soon; work goes on
+        except Exception as error:  # tried again soon; work continues
             if isinstance(error, StoreUnavailable) and trouble.since is not None:
                 continue  # logged already
             what = getattr(do, "__name__", "").strip("_").replace("_", " ")

@@ -226,7 +226,7 @@ def answer(seqs: Sequence[int], error: str, reason: Reason, *, letters: bool = F
 
 
 def poison(seq: int, why: str, fingerprint: str | None = None) -> Plan[Held]:
-    """Make a message a dead letter by hand, with reason 7; its stream goes on. Returns the message."""
+    """Make a message a dead letter by hand, with reason 7; its stream continues. Returns the message."""
     held = yield from hold(seq)
     if held.queue is None or held.queue == TIMER:
         raise Refused(f"Message {held.id} is in no queue yet, so it cannot be poison: cancel it instead.")
