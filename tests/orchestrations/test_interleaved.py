@@ -18,7 +18,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.clock import MovableClock
 from holdfast.model.work import Delta, Leased, Outcome, Report, Settlement, Want
-from holdfast.store.plans import engine, instance_orders, instances
+from holdfast.store.plans import engine, instance_commands, instances
 from holdfast.store.plans.instances import Part, Stand
 from holdfast.store.plans.operator import OrderMoved
 from holdfast.store.postgres import PostgresStore
@@ -152,7 +152,7 @@ def terminates(w: World) -> Body:
     at = (w.stand.execution, w.stand.turn)
     yield Quiet("begin")
     try:
-        yield from instance_orders.terminate(ID, QUEUE, at, "{}", "no", [])
+        yield from instance_commands.terminate(ID, QUEUE, at, "{}", "no", [])
     except OrderMoved:
         yield Statement("rollback")
         return
