@@ -17,9 +17,8 @@ from typing import ClassVar
 
 from holdfast import Context, Holdfast, yearly
 
-logging.getLogger("holdfast").setLevel(
-    "ERROR"
-)  # warnings say which messages are late, and that one call failed
+# Warnings say which messages are late, and that one call failed.
+logging.getLogger("holdfast").setLevel("ERROR")
 app = Holdfast("sqlite:///birthdays.db")
 
 USERS = [  # id, first and last name, born, zone

@@ -205,12 +205,10 @@ NOT_NEEDED = ("perl", "libperl", "libllvm", "libz3", "ssl-cert", "ucf", "debconf
 
 
 def fetch_postgresql(target: Path) -> None:
-    fetch_debian_packages(
-        target, f"postgresql-{WANTED_OLD_MAJOR}", "postgresql"
-    )  # else whatever major there is
-    for each in target.glob(
-        "usr/lib/postgresql/*/lib/llvmjit*.so"
-    ):  # without its LLVM it would break queries
+    # Else whatever major there is.
+    fetch_debian_packages(target, f"postgresql-{WANTED_OLD_MAJOR}", "postgresql")
+    # Without its LLVM it would break queries.
+    for each in target.glob("usr/lib/postgresql/*/lib/llvmjit*.so"):
         each.unlink()
     if not list(target.glob("usr/lib/postgresql/*/bin/postgres")):
         raise ServerMissing(

@@ -433,6 +433,22 @@ def test_sizes() -> None:
     )
 
 
+CLOSED = re.compile(r"\s*[)\]}][:,]?  # (?!fmt: |type: |noqa|accepted: )")
+
+
+def test_comments_stand_above_what_is_broken_over_lines() -> None:
+    """The formatter breaks a line that is too long with its comment, and leaves the comment behind a bracket."""
+    refuse(
+        [
+            f"{path.relative_to(ROOT)}:{number} has its comment behind a closing bracket: put it above the statement"
+            for folder in ("src", "tests", "bench", "tools", "examples")
+            for path in sorted((ROOT / folder).rglob("*.py"))
+            for number, line in enumerate(path.read_text().splitlines(), 1)
+            if CLOSED.match(line)
+        ]
+    )
+
+
 def identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Names that the module gives. Names of other libraries that it uses are not ours to choose."""
     for node in ast.walk(tree):

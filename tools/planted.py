@@ -22,12 +22,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src" / "holdfast"
 MUTANTS = ROOT / "tests" / "proof" / "planted" / "mutants.toml"
+# The others take time.
 PLUGINS = (
     "pytest_asyncio.plugin",
     "pytest_timeout",
     "no:cacheprovider",
     "no:doctest",
-)  # the others take time
+)
 
 
 LIMIT = 1800.0  # seconds for the tests of one call

@@ -47,9 +47,8 @@ def run(command: list[str]) -> Ran:
 def environment() -> dict[str, str]:
     """Ours, with temporary files in memory where there is room: the tests lose no power supply, only processes."""
     found = dict(os.environ)
-    found.pop(
-        "PYTHONDONTWRITEBYTECODE", None
-    )  # else each process rewrites the asserts of all tests, for ten seconds
+    # Else each process rewrites the asserts of all tests, for ten seconds.
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
     if "TMPDIR" not in found and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ENOUGH_BYTES:
         found["TMPDIR"] = str(IN_MEMORY)
     return found

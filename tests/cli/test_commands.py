@@ -203,6 +203,7 @@ def test_queues(world: World, holdfast: Shell) -> None:
     listed = {each["name"]: each for each in holdfast("queues", "list", "--json").json}
     assert (listed["old"]["depth"], listed["old"]["states"]) == (2, {"ready": 1, "scheduled": 1})
     heading = holdfast("queues", "list").out.splitlines()[0].split()
+    # No column without a value.
     assert heading == [
         "queue",
         "depth",
@@ -210,7 +211,7 @@ def test_queues(world: World, holdfast: Shell) -> None:
         "scheduled",
         "oldest",
         "workers",
-    ]  # no column without a value
+    ]
     assert holdfast("queues", "pause", "old", "--why", "paint").out == "queue old: paused\n"
     assert "paint" in holdfast("queues", "list").out
     assert holdfast("queues", "resume", "old").out == "queue old: resumed\n"

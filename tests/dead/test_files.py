@@ -236,10 +236,11 @@ def test_what_has_ended_since_is_left_out_and_told(world: World, end: str) -> No
     done = load(world, file, force=True)
     assert (done.lines, done.stored, done.known, done.ended) == (2, 1, 1, 0)
     assert world.operations.audit(limit=1)[0].why == "--force: also what has ended since"
+    # It is here, whatever the history says.
     assert (load(world, file).known, load(world, file).ended) == (
         2,
         0,
-    )  # it is here, whatever the history says
+    )
 
 
 def test_what_has_ended_before_it_died_is_a_dead_letter_like_any(world: World) -> None:

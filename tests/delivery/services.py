@@ -15,9 +15,8 @@ from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.transports import Exchange, Queue, RabbitMQ
 
 URL = os.environ.get("LAB_URL", "sqlite:///:memory:")
-NAME: str = json.loads(
-    os.environ.get("LAB_NAME", '"storm"')
-)  # of the exchange, and before the names of the queues
+# Of the exchange, and before the names of the queues.
+NAME: str = json.loads(os.environ.get("LAB_NAME", '"storm"'))
 BROKER: str = json.loads(os.environ.get("LAB_BROKER", '"amqp://guest@127.0.0.1/"'))
 EFFECT = "insert into effect (stream, n) values (?, ?)"
 if not URL.startswith("sqlite"):

@@ -78,9 +78,8 @@ def test_grading_on_a_real_broker(rabbitmq: str, tmp_path: Path) -> None:
             "grading.request", durable=True, arguments={"x-queue-type": "quorum", **dead, **limit}
         )
         channel.confirm_delivery()
-        channel.basic_publish(
-            "vstep.dlx", "grading.dlq", b"{}", mandatory=True
-        )  # raises if no queue takes it
+        # Raises if no queue takes it.
+        channel.basic_publish("vstep.dlx", "grading.dlq", b"{}", mandatory=True)
         channel.basic_publish("vstep.exchange", "grading.request", b"{}", mandatory=True)
 
 

@@ -214,9 +214,8 @@ def test_a_publish_waits_for_the_writer_before_it_and_does_not_fail(file: str) -
     thread = threading.Thread(target=commit_later)
     with closing(sqlite3.connect(file, timeout=10)) as connection:
         thread.start()
-        recognise(connection).run(
-            publish("a")
-        )  # it reads first: a deferred transaction would be BUSY at once
+        # It reads first: a deferred transaction would be BUSY at once.
+        recognise(connection).run(publish("a"))
         connection.commit()
     thread.join()
     other.close()

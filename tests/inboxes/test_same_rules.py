@@ -91,9 +91,8 @@ def test_the_rules_of_failing_and_blocking_are_the_same(
             told[way] = played(lab, way, order, on_dead)
     assert told["inbox"] == told["outbox"]
     last = told["inbox"][-1]
-    assert (
-        len(last["dead"]) == 2
-    )  # that the table is not empty: one of its own word, one that spent its attempts
+    # That the table is not empty: one of its own word, one that spent its attempts.
+    assert len(last["dead"]) == 2
     if (order, on_dead) == ("strict", "halt"):
         assert [each[0] for each in last["streams"] if each[3]] == ["a", "b"]
 

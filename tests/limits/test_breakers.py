@@ -281,9 +281,8 @@ def test_a_guarded_call_inside_a_guarded_call_is_one_call(cluster: Cluster) -> N
         return "fine"
 
     for _ in range(10):
-        assert (
-            handle(False) == "a fallback"
-        )  # what failed inside has failed, whatever the handler makes of it
+        # What failed inside has failed, whatever the handler makes of it.
+        assert handle(False) == "a fallback"
     assert cluster.row("solo").state == "open"
     cluster.advance(seconds=30)
     assert handle(True) == "fine"

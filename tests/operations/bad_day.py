@@ -151,10 +151,11 @@ class Day:
 
 ALIKE = [
     (r"\s+", " "),
+    # Who asks when, hears another.
     (
         r"connection failed: .*?(?= Nothing needs to be done| Is the server)",
         "ERROR",
-    ),  # who asks when, hears another
+    ),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
     (r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "TIME"),
     (r"\b\d\d:\d\d:\d\d UTC", "TIME"),

@@ -21,12 +21,13 @@ from holdfast.store import open_store
 from holdfast.store.plans import engine
 from tests.operations.world import NOON, World
 
+# What our test databases are.
 TEST_SERVER = {
     "fsync",
     "full_page_writes",
     "synchronous_commit",
     "sqlite-version",
-}  # what our test databases are
+}
 
 
 def names(world: World) -> list[str]:

@@ -69,10 +69,11 @@ def test_every_fact_of_an_event_can_be_read(world: World) -> None:
     assert found.pending == ()
     (ended,) = found.ended
     assert (ended.outcome, ended.subject, ended.due_at, ended.attempts) == ("done", "user-17", due, 2)
+    # When it was executed.
     assert (ended.started_at, ended.ended_at) == (
         world.clock.instant,
         world.clock.instant,
-    )  # when it was executed
+    )
 
 
 def test_what_was_never_started_is_not_late(world: World) -> None:

@@ -30,9 +30,8 @@ async def step(n: int, ctx: Context) -> int:
 @app.orchestration(max_attempts=100)
 async def steps(n: int, flow: Flow) -> int:
     first = n
-    rolled = flow.once(
-        lambda: os.getpid(), name="pid"
-    )  # differs in another process: replay must give the stored one
+    # Differs in another process: replay must give the stored one.
+    rolled = flow.once(lambda: os.getpid(), name="pid")
     for _ in range(STEPS):
         await asyncio.sleep(0.01)
         n = await step(n)

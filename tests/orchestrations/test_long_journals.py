@@ -46,9 +46,8 @@ def test_a_long_journal_is_told_and_a_full_one_pauses(
             told = [
                 each for each in caplog.records if "at five times as many it is paused" in each.getMessage()
             ]
-            assert len(told) == (
-                1 if n >= 3 else 0
-            )  # its start is an event, too: the fourth of 20 is a fifth
+            # Its start is an event, too: the fourth of 20 is a fifth.
+            assert len(told) == (1 if n >= 3 else 0)
     status = shop.of.status("c")
     assert (status.state, status.entries) == ("paused", 20)
     assert "its journal is at the limit, with 20 events" in str(status.trouble)

@@ -39,13 +39,11 @@ class Outcome:
     held: list[tuple[UUID, str]] = field(default_factory=list)  # settlements that stood
     lost: list[tuple[UUID, str]] = field(default_factory=list)  # and those that did not
     claimed: list[tuple[int, int]] = field(default_factory=list)  # leases: seq and epoch
-    followers: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # handed out: seq, and that of the head of its run
+    # Handed out: seq, and that of the head of its run.
+    followers: list[tuple[int, int]] = field(default_factory=list)
     ended: list[tuple[int, int]] = field(default_factory=list)  # leases under which a message has ended
-    effects: list[UUID] = field(
-        default_factory=list
-    )  # messages whose effect was committed with their settlement
+    # Messages whose effect was committed with their settlement.
+    effects: list[UUID] = field(default_factory=list)
     note: str = ""
 
 

@@ -554,9 +554,8 @@ async def test_batches_of_100(lab: Lab, monkeypatch: pytest.MonkeyPatch, streams
     publish(app, streams, 250 // len(streams))
     async with lab.working(app):
         await auntil(lambda: len(lab.rows("history")) == 250)
-    assert (
-        max(sizes) == 100 if len(streams) > 1 else 1 < max(sizes) <= 100
-    )  # how long a run is depends on the pace
+    # How long a run is depends on the pace.
+    assert max(sizes) == 100 if len(streams) > 1 else 1 < max(sizes) <= 100
     assert sum(sizes) == 250
 
 

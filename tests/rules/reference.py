@@ -81,9 +81,8 @@ def window(zone: ZoneInfo, around: int, half: int = 26 * 3600, unit: int = 60) -
         wall = t + offset_at(zone, t)
         if wall % unit == 0:
             shown.append((t, local(wall)))
-        between = range(
-            last + grain, wall + 1, grain
-        )  # one time, or all of a gap; empty: the clock went back
+        # One time, or all of a gap; empty: the clock went back.
+        between = range(last + grain, wall + 1, grain)
         new = [local(each) for each in between if each % unit == 0 and each not in known]
         known.update(between)
         if new:

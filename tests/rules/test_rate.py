@@ -140,9 +140,8 @@ def test_many_workers_together_keep_to_the_rate(seed: int) -> None:
     for n in range(4000):  # 40 seconds
         now = n / 100
         for hand in workers:
-            if (
-                dice.random() < 0.5 or 15 < now < 20
-            ):  # busy elsewhere; and a while in which nothing is there to do
+            # Busy elsewhere; and a while in which nothing is there to do.
+            if dice.random() < 0.5 or 15 < now < 20:
                 continue
             if need := hand.need(now):
                 granted, bucket = bucket.take(limit, need, later(now))

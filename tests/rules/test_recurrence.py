@@ -242,9 +242,10 @@ def test_nothing_is_computed_before_1900_or_after_2199() -> None:
     timeline = on(daily("09:00"))
     assert timeline.next(at("2199-12-31T09:00")) is None
     assert timeline.previous(at("1900-01-01T09:00")) is None
+    # Leap years.
     assert (
         timeline.count(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)) == 300 * 365 + 73
-    )  # leap years
+    )
     assert on(every(days=1)).next(at("2199-12-31T00:00")) is None
 
 

@@ -353,12 +353,13 @@ def test_what_was_missed_before_a_change_is_still_owed() -> None:
 @pytest.mark.parametrize(
     ("rule", "next_key", "last_key", "expected"),
     [
+        # Another kind of key: nothing owed.
         (
             every(minutes=5),
             "2026-03-01",
             "2026-02-28",
             "2026-03-01T00:05:00Z",
-        ),  # another kind of key: nothing owed
+        ),
         (daily("09:00"), "2026-03-01T00:05:00Z", "2026-03-01T00:00:00Z", "2026-03-02"),  # and keys only rise
         (daily("09:00"), None, None, "2026-03-01"),
         (cron("0 9 * * *"), "2026-03-05", "2026-03-04", "2026-03-04T09:00:00"),

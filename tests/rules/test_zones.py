@@ -64,16 +64,18 @@ def test_peak_and_resolve_are_what_they_say(name: str) -> None:
         ("IST-1GMT0,M10.5.0,M3.5.0/1", datetime(2050, 7, 1, tzinfo=UTC), 3600),
         ("<-04>4<-03>,M9.1.6/24,M4.1.6/24", datetime(2050, 1, 1, tzinfo=UTC), -10_800),
         ("<+1030>-10:30<+11>-11,M10.1.0,M4.1.0", datetime(2050, 1, 1, tzinfo=UTC), 39_600),
+        # Summer time all the year round.
         (
             "XXX3EDT4,0/0,J365/23",
             datetime(2050, 1, 1, 4, tzinfo=UTC),
             -14_400,
-        ),  # summer time all the year round
+        ),
+        # J60 is 1 March, leap year or not.
         (
             "EST5EDT,J60,300/-1:30",
             datetime(2052, 3, 1, 7, tzinfo=UTC),
             -14_400,
-        ),  # J60 is 1 March, leap year or not
+        ),
         ("EST5EDT,J60,300/-1:30", datetime(2052, 3, 1, 6, 59, 59, tzinfo=UTC), -18_000),
         ("<+03>-3", datetime(2100, 1, 1, tzinfo=UTC), 10_800),
     ],

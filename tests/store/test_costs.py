@@ -73,9 +73,8 @@ def test_an_exchange_has_as_many_statements_for_many_as_for_few(box: Box, stream
 def test_many_are_published_with_one_statement(box: Box) -> None:
     messages = [new(n) for n in range(BATCH)]
     said, _ = statements(box, engine.append(messages))
-    assert len(said) == (
-        2 if box.sqlite else 1
-    )  # SQLite has no round trips: the queues of the type are asked for first
+    # SQLite has no round trips: the queues of the type are asked for first.
+    assert len(said) == (2 if box.sqlite else 1)
 
 
 def commits(box: Box) -> int:
@@ -176,9 +175,8 @@ def leave_the_dead(box: Box) -> None:
     is believed to have any entry, PostgreSQL takes the flattest.
     """
     with psycopg.connect(box.dsn, autocommit=True) as connection:
-        connection.execute(
-            "reindex table holdfast.message"
-        )  # as flat as can be, whatever other tests have left
+        # As flat as can be, whatever other tests have left.
+        connection.execute("reindex table holdfast.message")
     box.publish(*(new(n, stream=f"s{n:0200}", dedupe=f"k{n}") for n in range(100)))
     box.settle(*(done(each) for each in box.claim(heads=100)))
     box.query("delete from {stream}")

@@ -192,9 +192,8 @@ def test_what_the_engine_may_store_is_never_refused(empty_box: Box, fields: dict
     box.publish(new("near", type="another.type"))
     assert names(box.exchange(want=[Want("other", 10)], total=10).work) == ["near"]
     box.subscribe()
-    waits = (
-        QUEUE if fields.get("due_at") is None else "holdfast/timer"
-    )  # whose it is, is decided when it is due
+    # Whose it is, is decided when it is due.
+    waits = QUEUE if fields.get("due_at") is None else "holdfast/timer"
     assert [m.deadline or m.due_at for m in box.messages(waits)] == [LAST]
 
 

@@ -131,9 +131,8 @@ def stand_still(app: Holdfast, pooler: str) -> None:
     with app.store.transaction() as (db, _):
         db.execute("select pg_advisory_xact_lock(42)")
         with psycopg.connect(pooler, prepare_threshold=None) as other:
-            other.execute(
-                "select pg_advisory_xact_lock(42)"
-            )  # when the server has ended the transaction above
+            # When the server has ended the transaction above.
+            other.execute("select pg_advisory_xact_lock(42)")
         db.execute("select 1")
 
 

@@ -44,13 +44,14 @@ from tests.store.trees import nodes, parse
 pytestmark = [pytest.mark.covers("X63"), pytest.mark.one_postgres]
 
 PINNED = "search_path=pg_catalog, pg_temp"
+# They become part of the statement that calls them: a setting would prevent it.
 INLINED = {
     "covers",
     "dedupe_scope",
     "drafts",
     "is_later",
     "route",
-}  # they become part of the statement that calls them: a setting would prevent it
+}
 STORE = Path(migrate.__file__).parent
 
 

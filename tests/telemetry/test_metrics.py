@@ -59,6 +59,7 @@ def test_every_metric_is_documented_with_its_labels() -> None:
 
 def test_labels_are_few() -> None:
     allowed = {"queue", "type", "reason", "outcome", "state", "where", "breaker", "category"}
+    # Names that are declared, and words.
     allowed |= {
         "destination",
         "inbox",
@@ -66,7 +67,7 @@ def test_labels_are_few() -> None:
         "result",
         "kind",
         "endpoint",
-    }  # names that are declared, and words
+    }
     assert {label for family in FAMILIES.values() for label in family.labels} <= allowed
 
 
@@ -340,9 +341,8 @@ def test_all_processes_give_one_answer_and_a_kill_loses_nothing(sqlite_lab: Lab,
         numbers = scrape(port)
         done = of(numbers, "holdfast_attempts_total", queue="trouble", type="trouble", outcome="done")
         assert done == 50
-        assert (
-            started(port) == 53
-        )  # 50 and three starts of the killer, whose processes could not tell their end
+        # 50 and three starts of the killer, whose processes could not tell their end.
+        assert started(port) == 53
         assert (
             of(numbers, "holdfast_deaths_total", queue="trouble", type="trouble", reason="poison_message")
             == 1

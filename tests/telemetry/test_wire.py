@@ -142,9 +142,8 @@ async def test_a_trace_goes_over_the_broker_and_back(
 
     app.publish("order.placed", {"n": 1})
     async with lab.working(app):
-        await auntil(
-            lambda: len(lab.rows("history")) == 4
-        )  # sent, billed here, billed as received, not sent on
+        # Sent, billed here, billed as received, not sent on.
+        await auntil(lambda: len(lab.rows("history")) == 4)
     created = one(spans, "create order.placed").get_span_context()
     published = one(spans, "publish shop")
     assert published.kind is SpanKind.CLIENT

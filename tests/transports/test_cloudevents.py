@@ -113,15 +113,13 @@ def test_we_read_what_the_oracle_writes(event: Event) -> None:
         "source": event.source,
         "type": event.type,
         "specversion": "1.0",
-        "time": (event.time or MOMENT).replace(
-            microsecond=125_000
-        ),  # exact as a float, which the oracle uses
+        # Exact as a float, which the oracle uses.
+        "time": (event.time or MOMENT).replace(microsecond=125_000),
         "datacontenttype": "application/json",
         **event.extensions,
     }
-    theirs = CloudEvent(
-        attributes, {"data": json.loads(event.data or b"null")}
-    )  # it writes only objects as JSON
+    # It writes only objects as JSON.
+    theirs = CloudEvent(attributes, {"data": json.loads(event.data or b"null")})
     amqp = oracle_amqp.to_binary_event(theirs)
     same_as_theirs_read(
         theirs, read("application/json", amqp.application_properties, amqp.application_data, AMQP)

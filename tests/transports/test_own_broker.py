@@ -37,9 +37,8 @@ async def test_a_broker_that_is_killed_has_all_that_it_confirmed(
     given = setting(own_broker.url)
     sender = given.connector.sender([given.to])
     await sender.open()
-    await asyncio.sleep(
-        2
-    )  # RabbitMQ writes down within half a second that it has the queue; before, a kill loses it
+    # RabbitMQ writes down within half a second that it has the queue; before, a kill loses it.
+    await asyncio.sleep(2)
     sent: list[Outgoing] = []
     for _ in range(kills):
         batch = given.messages(300)

@@ -81,21 +81,18 @@ order = Order(1)
 
 # --- An application and its settings ------------------------------------------------------------------------
 
-app = Holdfast(
-    "sqlite:///shop.db", lease=60, heartbeat=5.0, retry="brisk", alert_dead=10
-)  # accepted: settings
+# Accepted: settings.
+app = Holdfast("sqlite:///shop.db", lease=60, heartbeat=5.0, retry="brisk", alert_dead=10)
 every: SettingsOptions = {
     "lease": 60,
     "archive": "s3://letters/shop",
     "threads": 4,
 }  # accepted: settings as a value
 second = Holdfast("postgresql://db/shop", metrics=True, otel=False, keys=None, **every)  # accepted: passed on
-tested = Holdfast(
-    "sqlite:///:memory:", clock=MovableClock(), redact=["secret-[0-9]+"]
-)  # accepted: a clock, a rule
-recovering = Holdfast(
-    "sqlite:///r.db", recovery={Reason.TIMEOUT_EXCEEDED: Recovery(after=60)}
-)  # accepted: recovery
+# Accepted: a clock, a rule.
+tested = Holdfast("sqlite:///:memory:", clock=MovableClock(), redact=["secret-[0-9]+"])
+# Accepted: recovery.
+recovering = Holdfast("sqlite:///r.db", recovery={Reason.TIMEOUT_EXCEEDED: Recovery(after=60)})
 changed: Settings = Settings().but(lease=60)  # accepted: a copy of the settings
 profile: RetryProfile = "api"  # accepted: the name of a profile
 quickly = RetryPolicy(attempts_max=3, base=1, cap=60).but(jitter=0.2, per_reason={})  # accepted: a policy
@@ -224,15 +221,12 @@ precise: Handler[Order, [Order], None] = send_receipt  # accepted: the type of a
 
 async def to_handlers(ctx: Context, connection: sqlite3.Connection) -> None:
     sent: Published = place.publish(order)  # accepted: its body
-    place.publish(
-        Rush(2, hours=3), stream="order-2", delay=1.5, on=connection
-    )  # accepted: a subclass, options
-    again: Published = await place.apublish(
-        order, dedupe="order-1", at=datetime.now(UTC)
-    )  # accepted: apublish
-    send_receipt.publish(
-        order, headers={"trace": "1"}, subject="order 1", id=uuid4()
-    )  # accepted: more options
+    # Accepted: a subclass, options.
+    place.publish(Rush(2, hours=3), stream="order-2", delay=1.5, on=connection)
+    # Accepted: apublish.
+    again: Published = await place.apublish(order, dedupe="order-1", at=datetime.now(UTC))
+    # Accepted: more options.
+    send_receipt.publish(order, headers={"trace": "1"}, subject="order 1", id=uuid4())
     raw.publish({"id": 1})  # accepted: a dict
     whatever.publish(3)  # accepted: anything
     whatever.publish()  # accepted: or nothing
@@ -274,12 +268,10 @@ def publishing(
     with engine.begin() as connection:
         app.publish("order.placed", order, on=connection)  # accepted: SQLAlchemy, a connection
     app.publish("order.placed", [1, "two", None], stream="s", event=True, expect=3)  # accepted: an event
-    app.publish(
-        "order.placed", order, delay=timedelta(minutes=5), deadline=timedelta(hours=1)
-    )  # accepted: times
-    app.publish(
-        "order.placed", order, at=datetime.now(UTC), queue="receipts", id=None
-    )  # accepted: more times
+    # Accepted: times.
+    app.publish("order.placed", order, delay=timedelta(minutes=5), deadline=timedelta(hours=1))
+    # Accepted: more times.
+    app.publish("order.placed", order, at=datetime.now(UTC), queue="receipts", id=None)
     made: NewMessage = app.message("order.placed", order, dedupe="1", subject="s")  # accepted: a message
     answers: list[Published] = app.publish_many([made, app.message("a.b", 1)], on=lite)  # accepted: many
     app.publish_many(app.message("order.placed", {"id": each}) for each in range(3))  # accepted: a generator
@@ -295,9 +287,8 @@ async def apublishing(
 ) -> None:
     await app.apublish("order.placed", order, on=lite)  # accepted: aiosqlite
     await app.apublish("order.placed", order, on=pg)  # accepted: psycopg, async
-    await app.apublish(
-        "order.placed", order, on=session, stream="order-1"
-    )  # accepted: SQLAlchemy, an async session
+    # Accepted: SQLAlchemy, an async session.
+    await app.apublish("order.placed", order, on=session, stream="order-1")
     await app.apublish("order.placed", order, on=connection)  # accepted: SQLAlchemy, an async connection
     published: Published = await app.apublish("order.placed", delay=3)  # accepted: without a handle
     many: list[Published] = await app.apublish_many([app.message("a.b", 1)])  # accepted: many
@@ -352,9 +343,8 @@ async def lend(payment: dict[str, int], ctx: Context) -> None:
 
 # --- Breakers, limits, alerts, hooks ------------------------------------------------------------------------
 
-llm: Breaker = app.breaker(
-    "llm", window=10, cooldown=2.5, catch_up=None, counts=Exception
-)  # accepted: a breaker
+# Accepted: a breaker.
+llm: Breaker = app.breaker("llm", window=10, cooldown=2.5, catch_up=None, counts=Exception)
 rules: BreakerOptions = {"trials": 5, "opens_above": 0.3}
 stt = app.breaker("stt", **rules)  # accepted: options as a value
 smtp: SharedRate = app.rate("smtp", "100/s")  # accepted: a rate
@@ -407,9 +397,8 @@ def by_hand() -> None:
     for leased in batch.work:
         settlements.append(app.done(leased, app.message("order.confirmed")))  # accepted: done
         settlements.append(app.failed(leased, Flag.STORED, ValueError("no")))  # accepted: failed
-        settlements.append(
-            app.failed(leased, 0, "no", reason=Reason.DEPENDENCY_FAILURE)
-        )  # accepted: a reason
+        # Accepted: a reason.
+        settlements.append(app.failed(leased, 0, "no", reason=Reason.DEPENDENCY_FAILURE))
         settlements.append(app.give_back(leased, delay=3, refund=False))  # accepted: given back
     app.process_work_batch(settlements)
 
@@ -464,9 +453,8 @@ async def fulfil(order: Order, flow: Flow) -> Receipt:  # accepted: an orchestra
         undo(charge, order)  # accepted: to be undone
         weight: float = await weigh(order)  # accepted: without the context
         await tick()
-        patient: Activity[[Order], Receipt] = charge.using(
-            retry="patient", timeout=5
-        )  # accepted: other options
+        # Accepted: other options.
+        patient: Activity[[Order], Receipt] = charge.using(retry="patient", timeout=5)
         receipt = await patient(order)
         receipt = await charge.using(inline=True)(order)  # accepted: inside the turn
         receipt = await charge.using(inline="turn")(order)  # accepted: recorded with the turn
@@ -543,9 +531,8 @@ async def deliver(order: Order, flow: Flow) -> Receipt:
 
 started: str = app.orchestrations.start(deliver, order, id="order-1", on=None)
 app.orchestrations.signal(started, "approved", {"by": "Ann"})
-app.orchestrations.start(
-    deliver, order, attributes={"customer": "17"}, deadline=timedelta(days=1)
-)  # accepted
+# Accepted.
+app.orchestrations.start(deliver, order, attributes={"customer": "17"}, deadline=timedelta(days=1))
 app.orchestrations.cancel(started, "changed my mind")
 print(app.orchestrations.status(started).state, app.orchestrations.result(started, timeout=1.0))
 
@@ -555,9 +542,8 @@ print(
     app.operations.inboxes.test("billing").is_usable,
 )
 
-app.schedule(
-    "nightly", daily("02:30", zone="Europe/Berlin"), "report.due", {"kind": 1}, misfire="latest"
-)  # accepted
+# Accepted.
+app.schedule("nightly", daily("02:30", zone="Europe/Berlin"), "report.due", {"kind": 1}, misfire="latest")
 planned: Planned = app.set_schedule("birthday/1", yearly("03-14", "09:00"), "birthday.due", cap=None, on=None)
 dropped: bool = app.drop_schedule(planned.name)
 moved: datetime = app.move(uuid4(), at=datetime.now(UTC))

@@ -339,11 +339,12 @@ def test_occurrences_of_schedules_are_an_outage_too(service: Service) -> None:
     assert service.work().processed == 24
     (outage,) = service.outages()
     assert (outage.down_since, outage.oldest_at) == (EIGHT, EIGHT + minutes(60))
+    # The last one is on time.
     assert (outage.handled, outage.late_max, outage.is_over) == (
         23,
         23 * 3600,
         True,
-    )  # the last one is on time
+    )
 
 
 def test_a_schedule_that_is_gone_from_the_code_is_not_missed(service: Service) -> None:
@@ -570,9 +571,8 @@ def test_the_metrics_of_a_recovery(url: str) -> None:
     asyncio.run(app.worker(until_idle=True).run())
     assert sample(app, "holdfast_attempts_total", "greet", "greeting", "done") == (4.0,)
     assert sample(app, "holdfast_failures_total", "broken", "broken", "transport_unavailable") == (1.0,)
-    assert sample(app, "holdfast_late_total", "greet") == (
-        2.0,
-    )  # exactly five minutes is not later than that
+    # Exactly five minutes is not later than that.
+    assert sample(app, "holdfast_late_total", "greet") == (2.0)
     *counts, total = sample(app, "holdfast_wait_seconds", "greet")
     assert total / sum(counts) / 60 == 9.5  # minutes
     *counts, total = sample(app, "holdfast_drain_seconds")

@@ -383,9 +383,8 @@ def looks_at_all(took: float, *, came: int = 0, rest: float = 0.001) -> list[flo
 
     Such a look takes `took`, and between exchanges are `rest` seconds.
     """
-    p = rule.Pacing(
-        {"q": Limit(2, timeout=100.0)}, Settings()
-    )  # thousands of turns: not in the trap, which takes time
+    # Thousands of turns: not in the trap, which takes time.
+    p = rule.Pacing({"q": Limit(2, timeout=100.0)}, Settings())
     now, looks, numbers = 0.0, list[float](), itertools.count()
     while len(looks) < 10:
         report = p.report(1, now)

@@ -393,9 +393,8 @@ def test_the_log_shows_masked_texts_and_nothing_of_the_message(
     text = logged(caplog)
     assert "LookupError: no customer ***, ***, ***: " in text
     assert text.endswith("RuntimeError: cannot reach https://shop:***@bank/")
-    said = [
-        line for line in text.splitlines() if not line.startswith("    ")
-    ]  # without the lines of the source
+    # Without the lines of the source.
+    said = [line for line in text.splitlines() if not line.startswith("    ")]
     for each in (SECRET, "1234567", "acme-corp", "quotes", "zzzz", "hunter2"):
         assert each not in "\n".join(said)
     ((_, content),) = app.operations.messages.show(id).pending

@@ -56,9 +56,8 @@ def encode(body: Any, limits: Settings) -> str:
     '{"id":1}'
     """
     try:
-        if is_model_instance(
-            body
-        ):  # dumped once here; inside another body it is dumped twice, to check it and to write it
+        # Dumped once here; inside another body it is dumped twice, to check it and to write it.
+        if is_model_instance(body):
             body = dump_model(body)
         look(body, limits.body_depth, False)
         data = WRITER.encode(body)

@@ -74,10 +74,8 @@ class Intake:
         self.reader = Reader(inbox, settings, keys)
         self.receiver: Receiver = inbox.connector.receiver(inbox.source)
         self._stopping = asyncio.Event()
-        self._looked_at, self._stored = (
-            float("-inf"),
-            0,
-        )  # when it was asked whether to rest, and what came since
+        # When it was asked whether to rest, and what came since.
+        self._looked_at, self._stored = float("-inf"), 0
         self._failures = 0  # of the broker, in a row
         self._attempts = attempts or Attempts()
         self._failed_at: float | None = None  # when the broker could not be reached, if that was the last try

@@ -19,9 +19,8 @@ from .declared import Inbox
 from .reading import Reader, Refused, read_again
 
 ONCE = RetryPolicy(attempts_max=1)
-Receive = Callable[
-    [NewMessage, object], Awaitable[object]
-]  # stores a message and its result, on a connection
+# Stores a message and its result, on a connection.
+Receive = Callable[[NewMessage, object], Awaitable[object]]
 
 
 def returning(

@@ -145,9 +145,8 @@ class Breaker:
     def _entering(self) -> Steps[Permit]:
         circuit = self.circuit
         outer = _outer(self)
-        if (
-            outer is not None
-        ):  # a handler with a breaker that also uses it for its call: that counts as one call
+        # A handler with a breaker that also uses it for its call: that counts as one call.
+        if outer is not None:
             return Permit(self, Called(outer.called.era, trial=False), outer)
         circuit.home.notice_change()
         age = circuit.age

@@ -73,9 +73,8 @@ class Gate:
         self.is_leaving = False  # unused slots are given back
         self.waits = False  # a worker that ends when nothing is due waits for tokens and slots
         self._sharing: dict[str, list[str]] = {}  # name of slots -> the queues that use them
-        self._drains = (
-            (SUSPECTS,) if quarantine else ()
-        )  # besides its queues: suspects, which no other worker takes
+        # Besides its queues: suspects, which no other worker takes.
+        self._drains = (SUSPECTS,) if quarantine else ()
         self._ended: dict[str, float] = {}  # by queue: when an outage of the queue itself ended
         self._paused: frozenset[str] = frozenset()
 
@@ -316,9 +315,8 @@ class Gate:
             limit.learn(got, wants, self.lease - age, asked_at)
 
 
-AFTER_AWAY = CatchUp(
-    500.0
-)  # for a queue that is sent to another system, after a long time without a connection
+# For a queue that is sent to another system, after a long time without a connection.
+AFTER_AWAY = CatchUp(500.0)
 CATCH_UP = f"{RESERVED_PREFIX}catch-up/"
 QUEUES = f"{CATCH_UP}queue/"
 SUSPECTS = f"{RESERVED_PREFIX}suspects"

@@ -120,9 +120,8 @@ def of_letter(
 ) -> FailureDescription:
     """The failure of a dead letter, wherever it is stored. `message` becomes JSON."""
     allowed = None
-    if (
-        reason is Reason.POISON_MESSAGE
-    ):  # by a failure of the last start, or noticed at the hand-over after it
+    # By a failure of the last start, or noticed at the hand-over after it.
+    if reason is Reason.POISON_MESSAGE:
         allowed = attempts - (error or "").startswith(STARTS_SPENT)
     return FailureDescription(
         category=category_of(reason),

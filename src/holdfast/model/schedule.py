@@ -10,12 +10,8 @@ from uuid import UUID
 Origin = Literal["code", "call"]
 NAME_MAX = 190  # characters; a stream `schedule/NAME` must be possible
 
-SCHEDULE, KEY, LOCAL, AT = (
-    "holdfast-schedule",
-    "holdfast-occurrence",
-    "holdfast-local",
-    "holdfast-at",
-)  # headers of an occurrence's message
+# Headers of an occurrence's message.
+SCHEDULE, KEY, LOCAL, AT = "holdfast-schedule", "holdfast-occurrence", "holdfast-local", "holdfast-at"
 HEADERS = (SCHEDULE, KEY, LOCAL, AT)
 
 

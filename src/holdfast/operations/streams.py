@@ -79,9 +79,8 @@ class Streams:
         id = as_id(state.halted_by)
         _, dead, _ = self._desk.ask(queries.show(id))
         found = [from_rows.letter(row) for row in dead if row["queue"] == state.queue]
-        return max(
-            found, key=lambda each: each.halts, default=None
-        )  # if several letters have this id, the one that halts the stream
+        # Several letters may have this id: the one that halts the stream counts.
+        return max(found, key=lambda each: each.halts, default=None)
 
     def set_aside(self, queue: str, stream: str, *, why: str | None = None) -> Changed:
         """Take the head out of the order; the messages behind it continue in order."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 from ..errors import UsageError
 
 OPEN_MAX = 10_000
-OPEN_BYTES = (
-    64 * 1024 * 1024
-)  # of the inputs of all that it waits for, and of what was started since the last arrival
+# Of the inputs of all that it waits for, and of what was started since the last arrival.
+OPEN_BYTES = 64 * 1024 * 1024
 LARGE = 1_024  # an input that is not larger is not counted
 
 

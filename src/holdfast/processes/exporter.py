@@ -94,10 +94,8 @@ def is_loopback(listening: socket.socket) -> bool:
 
 def serve(app: Holdfast, listening: socket.socket, sheets: Sequence[Sheet], alive: int) -> NoReturn:
     """Serve until the supervisor ends."""
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # a terminal or service manager sends it to all processes; this one must end last
+    # A terminal or service manager sends these to all processes; this one must end last.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     try:
         threading.Thread(target=_watch_supervisor, args=(alive,), daemon=True).start()

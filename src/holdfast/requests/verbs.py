@@ -197,9 +197,8 @@ def decide_early(ids: Sequence[UUID], pen: Pen) -> Plan[int]:
     held = yield from requests.hold(each.request for each in found)
     at = yield from requests.moment()
     changes = _Changes()
-    fresh = {
-        id for id, row in held.items() if row.state is RequestState.OPEN
-    }  # else another worker has decided it
+    # Else another worker has decided it.
+    fresh = {id for id, row in held.items() if row.state is RequestState.OPEN}
     for each in found:
         if each.request not in fresh:
             continue
@@ -231,9 +230,8 @@ def sweep(pen: Pen, count: int = SWEPT_MAX) -> Plan[Swept]:
         elif due.tells_delay:
             delayed.append(row.id)
             changes.news.append((Happening.DELAYED, row, {}))
-        elif (
-            due.next_at is not None
-        ):  # stored by hand with another time: it is looked at when there is something to do
+        elif due.next_at is not None:
+            # Stored by hand with another time: it is looked at when there is something to do.
             yield from requests.extend(row.id, row.deadline, row.soft_at, due.next_at)
     if delayed:
         yield from requests.told(delayed, at)

@@ -21,10 +21,8 @@ SHARE = 50  # messages of one stream in a batch, while there are others
 HORIZON = 0.25  # seconds of work to hold beyond what runs
 PARTS = 4  # of that time: a worker that has enough for one part asks once in it
 LOOK_ANEW = 0.25  # seconds to go by a watermark before all is looked at again
-LOOK_ANEW_SHARE, LOOK_ANEW_MAX = (
-    0.05,
-    5.0,
-)  # a slow look is made less often, but at least this often
+# A slow look is made less often, but at least this often.
+LOOK_ANEW_SHARE, LOOK_ANEW_MAX = 0.05, 5.0
 
 Fence = tuple[int, int]  # the seq and the epoch under which a lease stands
 
@@ -122,14 +120,11 @@ class Pace:
     streams: int | None = None  # streams that had work when last asked, if there was room for more
     after: Mark | None = None
     looked_at: float = -inf  # when the whole queue was last searched, not only the part after the watermark
-    looks_took: tuple[float, float] = (
-        0.0,
-        0.0,
-    )  # that search and the one before, because a single one may have been slow by accident
+    # That search and the one before, because a single one may have been slow by accident.
+    looks_took: tuple[float, float] = (0.0, 0.0)
     ready: deque[Lane] = field(default_factory=deque)
-    waiting_keys: dict[Fence, Hashable] = field(
-        default_factory=dict
-    )  # of waiting messages, if there are limits per key
+    # Of waiting messages, if there are limits per key.
+    waiting_keys: dict[Fence, Hashable] = field(default_factory=dict)
     keys: dict[Hashable, int] = field(default_factory=dict)  # how many of each run
     barred: dict[Hashable, deque[Lane]] = field(default_factory=dict)  # lanes whose key is at its limit
     patience: int = 1  # full batches before fewer heads are tried again

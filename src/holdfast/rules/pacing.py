@@ -226,9 +226,8 @@ class Pacing:
         for lane in self.flight:
             lane.handed = ()
             if lost and lane.fences[0][0] in lost:
-                if (
-                    not lane.completing and not lane.lost
-                ):  # otherwise its handler has settled them, or has newer state
+                # Otherwise its handler has settled them, or has newer state.
+                if not lane.completing and not lane.lost:
                     self.lose(lane)
                     gone.append(lane)
             elif len(lane.fences) > 1:
@@ -427,9 +426,8 @@ class Pacing:
             self.lanes.pop(lane.claimed, None)
             return
         lane.fences = (completion.after,)
-        if (
-            not lane.waiting
-        ):  # the lane was closed meanwhile, and the lease moved to a message that was given back
+        # The lane was closed meanwhile, and the lease moved to a message that was given back.
+        if not lane.waiting:
             lane.ended = [give_back(completion.following)]
             self._touched[lane.claimed] = lane
 

@@ -28,9 +28,8 @@ Overlap = Literal["allow", "queue", "skip", "replace"]
 CAP = 100
 GRACE = 60.0  # seconds
 LIMIT = 100  # occurrences of one schedule in one tick
-WAIT = timedelta(
-    seconds=5
-)  # before a schedule that waits for the end of its last occurrence is looked at again
+# Before a schedule that waits for the end of its last occurrence is looked at again.
+WAIT = timedelta(seconds=5)
 SECOND = timedelta(seconds=1)
 
 
@@ -159,9 +158,8 @@ def decide(
         and misfire.policy != "skip"
     ):
         behind = timeline.next(first.at)
-        if first.due <= now and (
-            behind is None or now < behind.at
-        ):  # the usual case: one is due, and it fires
+        # The usual case: one is due, and it fires.
+        if first.due <= now and (behind is None or now < behind.at):
             return Tick((first,), (), first.key, behind, behind.due if behind else None)
     newest = _newest_due(timeline, now)
     if first is None or newest is None or newest.at < first.at:
@@ -302,9 +300,8 @@ class _Due:
         oldest = now - timedelta(seconds=seconds)
         if self.newest.due < oldest:
             return None
-        found = self.timeline.previous(
-            oldest + timedelta(microseconds=1)
-        )  # jitter may have put it off until then
+        # Jitter may have put it off until then.
+        found = self.timeline.previous(oldest + timedelta(microseconds=1))
         return found if found is not None and found.due >= oldest else self.timeline.next(oldest)
 
     def _newest_but(self, number: int) -> Occurrence:

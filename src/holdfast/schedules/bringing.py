@@ -16,9 +16,8 @@ from ..store.plans import scheduled
 AT_ONCE = 500
 BYTES = 8 * 1024 * 1024  # of bodies
 LOOKS_ANEW = 5.0  # seconds between two looks from the very beginning
-SLACK = timedelta(
-    seconds=5
-)  # what a transaction stores that commits late is due before what was brought over
+# What a transaction stores that commits late is due before what was brought over.
+SLACK = timedelta(seconds=5)
 
 
 class Bringer:

@@ -140,9 +140,8 @@ class Deciding:
             decision = known.get(like)
             if decision is None:
                 decision = _decision(row, due.now, share)
-                if (
-                    isinstance(decision, str) or not decision.timeline.rule.jitter
-                ):  # which depends on the name, too
+                # Jitter depends on the name, too.
+                if isinstance(decision, str) or not decision.timeline.rule.jitter:
                     known[like] = decision
             found.append(decision)
         return found

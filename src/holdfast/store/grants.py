@@ -42,6 +42,7 @@ PRODUCES = (
     "signal_orchestration",
     "start_orchestration",
 )
+# Of a plain INSERT.
 COLUMNS = (
     "id",
     "type",
@@ -52,13 +53,14 @@ COLUMNS = (
     "due_at",
     "deadline",
     "queue",
-)  # of a plain INSERT
+)
+# Names, and what is installed: an application reads them at its start.
 KNOWS = (
     "queue",
     "rename",
     "schema_version",
     "subscription",
-)  # names, and what is installed: an application reads them at its start
+)
 READ_ONLY = ("schema_version",)  # also for workers
 
 ROLE = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_.@-]{0,62}")

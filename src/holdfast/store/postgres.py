@@ -181,9 +181,8 @@ class PostgresStore:
             raise (told or as_ours)(error, self.schema) from error
         finally:
             if connection is not None:
-                with (
-                    self._lock
-                ):  # after `close` its list is another one, and nothing would close the connection
+                # After `close` its list is another one, and nothing would close the connection.
+                with self._lock:
                     is_kept = (
                         usable(connection) and len(idle) < self._idle_max and self._aidle.get(loop) is idle
                     )

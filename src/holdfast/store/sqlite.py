@@ -97,9 +97,8 @@ class SqliteStore:
         self._asks = SimpleQueue()
         self._thread = None
         self._lock = threading.Lock()
-        self._turn = (
-            threading.Lock()
-        )  # to write in this process: its thread's, or that of a handler's transaction
+        # To write in this process: its thread's, or that of a handler's transaction.
+        self._turn = threading.Lock()
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
         self._idle: list[HandedOut] = []  # for handlers' transactions, of which there is one at a time

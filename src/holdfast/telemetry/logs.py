@@ -68,9 +68,8 @@ class Log:
             told = {name: _plain(value) for name, value in fields.items() if value is not None}
             # A name in the text without a field is shown as None.
             filled = {**dict.fromkeys(fields), **{name: _shown(value) for name, value in told.items()}}
-            arguments = (
-                (filled,) if filled else ()
-            )  # logging would count an empty mapping as an argument too many
+            # Logging would count an empty mapping as an argument too many.
+            arguments = (filled,) if filled else ()
             extra = {"event": event, **told}
             if traceback is None:
                 self.logger.log(level, text, *arguments, extra=extra, stacklevel=3, exc_info=exc_info)

@@ -42,9 +42,8 @@ _MEDIA_TYPE = re.compile(
 )
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.A)
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
-CHECKED = frozenset(
-    {"id", "source", "type", "subject", "dataschema", "datacontenttype"}
-)  # they are never empty
+# They are never empty.
+CHECKED = frozenset({"id", "source", "type", "subject", "dataschema", "datacontenttype"})
 OWN = frozenset(
     {"id", "source", "type", "specversion", "subject", "time", "datacontenttype", "dataschema", "data"}
 )

@@ -82,9 +82,8 @@ class Destination:
     batch: int = BATCH
     masking: Masking = DEFAULT
     keys: Keys | None = None
-    attempts: Attempts = field(
-        default_factory=Attempts, compare=False, repr=False
-    )  # shared by all at this broker
+    # Shared by all at this broker.
+    attempts: Attempts = field(default_factory=Attempts, compare=False, repr=False)
     steps: Mapping[str, int] = field(default_factory=dict)
     is_family: bool = False
     is_ordered: bool = True
@@ -293,9 +292,8 @@ def _check(queue: str, types: Sequence[str], options: DestinationKeywords) -> No
 
 def _bounds(app: Application, queue: str, options: DestinationKeywords) -> Limits:
     breaker, rate = options.get("breaker"), options.get("rate")
-    if (
-        breaker is None
-    ):  # after a short outage all messages may be sent at once; a long one has its own catch-up
+    # After a short outage all messages may be sent at once; a long one has its own catch-up.
+    if breaker is None:
         breaker = app.breakers.get(queue, catch_up=None)
     return Limits(
         concurrency=CALLS,

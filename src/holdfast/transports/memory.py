@@ -92,9 +92,8 @@ def _resolve(future: asyncio.Future[None]) -> None:
 class _Queue:
     waiting: deque[_Stored] = field(default_factory=deque)
     changed: _Signal = field(default_factory=_Signal)  # stored, given back, settled, or a reader lost
-    readers: list[MemoryReceiver] = field(
-        default_factory=list
-    )  # the first one is active in an ordered source
+    # The first one is active in an ordered source.
+    readers: list[MemoryReceiver] = field(default_factory=list)
 
 
 class MemoryBroker:

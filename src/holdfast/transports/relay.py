@@ -71,9 +71,8 @@ class Relay:
     def __init__(self, destination: Destination, clock: Clock) -> None:
         self._of, self._clock = destination, clock
         self._line = _Line(destination.sender(), destination.queue, clock, destination.attempts)
-        self._aside = (
-            destination.sender()
-        )  # for messages that have failed before: they may cost others their channel
+        # For messages that have failed before: they may cost others their channel.
+        self._aside = destination.sender()
         self._aside_turn = asyncio.Lock()
         self._told_at = float("-inf")  # when the breaker was last informed of an outage
         self.tried = asyncio.Event()
@@ -161,9 +160,8 @@ class Relay:
         broken = self._line.sender.broken()
         if broken is None:
             return batch.endings("the broker has not answered", UNANSWERED)
-        return batch.endings(
-            broken.why
-        )  # nothing is claimed here before it is repaired; other processes may take the messages at once
+        # Nothing is claimed here before it is repaired; other processes may take the messages at once.
+        return batch.endings(broken.why)
 
     async def _send_aside(self, batch: _Batch) -> None:
         """On a connection of its own, opened when it is needed."""

@@ -56,9 +56,8 @@ class Template:
     forbidden: str = ""
     is_address: bool = True  # of a broker, which bounds its length
     names: frozenset[str] = field(init=False, repr=False, compare=False)  # what it uses of a message
-    fixed: str | None = field(
-        init=False, repr=False, compare=False
-    )  # its result, if it is the same for every message
+    # Its result, if it is the same for every message.
+    fixed: str | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         used = [part for part in self.parts if isinstance(part, tuple)]
@@ -98,9 +97,8 @@ class Template:
 
     def fill(self, values: Values) -> str:
         """The address for a message, or InvalidMessage."""
-        if (
-            self.fixed is not None
-        ):  # checked when it was made; an empty one may be RabbitMQ's default exchange
+        # Checked when it was made; an empty one may be RabbitMQ's default exchange.
+        if self.fixed is not None:
             return self.fixed
         made = "".join(part if isinstance(part, str) else self._chosen(part, values) for part in self.parts)
         if trouble := harm(made, is_bounded=self.is_address):

@@ -128,9 +128,8 @@ class BatchCalls:
         left = (
             await self.endings.settled(lane, context.leased, context, ending) if context.completed else ending
         )
-        if is_shared and isinstance(
-            left, delivery.Unreadable
-        ):  # a body that the handler itself could not read
+        # A body that the handler itself could not read.
+        if is_shared and isinstance(left, delivery.Unreadable):
             left = delivery.Raised(left.error, flags_of(context), 0.0)
         if is_shared and isinstance(left, delivery.Raised | delivery.TimedOut):
             left = delivery.BatchFailed(left)

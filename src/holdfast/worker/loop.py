@@ -141,9 +141,8 @@ class Worker:
         beside = [asyncio.create_task(each) for each in self._beside()]
         self.started.set()
         try:
-            if (
-                self.until_idle
-            ):  # otherwise messages that wait only for a consumer's first connection would be left
+            # Otherwise messages that wait only for a consumer's first connection would be left.
+            if self.until_idle:
                 for each in self._attended:
                     await each.tried.wait()
             await self._turn_until_over()

@@ -232,9 +232,8 @@ class RunCalls:
             return [(each, None) for each in endings]
         try:
             return [await self._more(consumer, *each) for each in zip(run, endings, strict=True)]
-        except (
-            asyncio.CancelledError
-        ):  # it is stopped at this moment: it comes again, and its count does not change
+        except asyncio.CancelledError:
+            # It is stopped at this moment: it comes again, and its count does not change.
             return [(delivery.Unsent("Stopped: its end was not stored.", 0.0), None) for _ in run]
 
     async def _more(self, consumer: RunConsumer, leased: Leased, ending: Ending) -> Ended:
@@ -244,9 +243,8 @@ class RunCalls:
         try:
             return ending, await consumer.left(leased, ending)
         except Exception as error:
-            if not isinstance(
-                error, StoreUnavailable
-            ):  # it must not come again for ever: it becomes a dead letter, without more
+            # It must not come again for ever: it becomes a dead letter, without more.
+            if not isinstance(error, StoreUnavailable):
                 log.error(
                     "death.incomplete",
                     "Message %(message_id)s of %(queue)s dies, and what else must end with it is not known: %(error)s",

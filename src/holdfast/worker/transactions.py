@@ -265,9 +265,8 @@ class Completions:
             return ending
         try:
             committed = note.committed or await self._was_committed(lane, note.completion)
-        except (
-            asyncio.CancelledError
-        ):  # the worker has no more time; the lease shows the next worker what happened
+        except asyncio.CancelledError:
+            # The worker has no more time; the lease shows the next worker what happened.
             self.pacing.lose(lane)
             return delivery.Lost()
         if committed:

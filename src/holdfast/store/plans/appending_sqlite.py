@@ -96,9 +96,8 @@ def _duplicates(messages: Sequence[NewMessage]) -> Plan[dict[int, UUID]]:
     late: dict[int, UUID] = {}
     for n, scope, key, holder in (yield sql("dedupe_holders", keys=given)):
         if (scope, key) in fresh:
-            fresh.remove(
-                (scope, key)
-            )  # it was taken; another one with that key in the same call is a duplicate
+            # It was taken; another one with that key in the same call is a duplicate.
+            fresh.remove((scope, key))
         else:
             late[n] = UUID(holder)
     return late

@@ -24,9 +24,8 @@ sql = statements("dead")
 ARCHIVED = "archived"  # an outcome in the history
 
 Key = tuple[UUID, str, int]  # id, queue and number
-Halted = dict[
-    tuple[str, str], tuple[Key, int | None]
-]  # queue and stream: who halts it, the first in its order
+# Queue and stream: who halts it, the first in its order.
+Halted = dict[tuple[str, str], tuple[Key, int | None]]
 
 
 class Letter(NamedTuple):
@@ -246,9 +245,8 @@ def put(
     """
     yield sql("op_dead_import_alone")
     files = {same(row): row for row in reversed(letters)}
-    sorted_ = sorted(
-        files.values(), key=lambda row: (row["id"], row["queue"])
-    )  # the order in which commands lock
+    # The order in which commands lock.
+    sorted_ = sorted(files.values(), key=lambda row: (row["id"], row["queue"]))
     rows = yield sql("op_dead_import").with_documents(letters=sorted_)
     fresh = {
         (as_id(id), queue, number): files[as_id(id), queue, instant(due)] for id, queue, number, due in rows

@@ -123,9 +123,8 @@ def subscribe(
     for pattern, queue in fresh:
         yield sql("subscription_add", pattern=pattern, queue=queue)
     adopted, last = 0, ADOPTED_AT_ONCE if fresh else 0
-    while (
-        last == ADOPTED_AT_ONCE
-    ):  # adopt all of them now: messages published from now on are placed behind them
+    # Adopt all of them now: messages published from now on are placed behind them.
+    while last == ADOPTED_AT_ONCE:
         last = yield from adopt(ADOPTED_AT_ONCE)
         adopted += last
     return adopted

@@ -170,9 +170,8 @@ class SqliteEngine:
         if not have_followers:
             return settlements, keys > 0
         seqs = [s.leased.message.seq for s in settlements if s.leased.message.seq != s.leased.run]
-        followers = dict(
-            (yield sql("settle_there", seqs=encode(seqs)))
-        )  # some may have been taken out in the meantime
+        # Some may have been taken out in the meantime.
+        followers = dict((yield sql("settle_there", seqs=encode(seqs))))
         stood = [
             s
             for s in settlements

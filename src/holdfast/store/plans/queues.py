@@ -176,9 +176,8 @@ def prune(what: str, age: float | None, limit: int, mark: Any = None) -> Plan[Pr
     elif what == "instances" and gone:
         yield sql("op_prune_journals", ids=[id for (id,) in gone])
         return Pruned(len(gone), True, None)  # how many a batch takes depends on their journals
-    if (
-        what == "dedupe" and len(gone) < limit
-    ):  # then those with a window of their own, which end by themselves
+    # Then those with a window of their own, which end by themselves.
+    if what == "dedupe" and len(gone) < limit:
         own = yield sql("op_prune_windows", limit=limit)
         return Pruned(len(gone) + len(own), len(own) >= limit, mark)
     if what == "streams":

@@ -16,9 +16,8 @@ from .doctor import stranded
 from .operator import advance
 from .queries import shape
 
-DecideSequences = Callable[
-    [int, int], int | None
-]  # of the last number drawn and the highest stored: to which it is raised
+# The number to which a sequence is raised, by the last number drawn and the highest stored; None: it stays.
+DecideSequences = Callable[[int, int], int | None]
 
 sql = statements("sequences")
 

@@ -31,9 +31,8 @@ def count_left(
     if stream is None:
         streams[key] = stream = Stream()
     stream.removed += removed
-    place = (
-        message.position if message.position < PLACE_MAX else 0
-    )  # otherwise it has no place here: the others come before it
+    # Otherwise it has no place here: the others come before it.
+    place = message.position if message.position < PLACE_MAX else 0
     stream.start = place if stream.start is None else min(stream.start, place)
     stream.halt = stream.halt or halt
 

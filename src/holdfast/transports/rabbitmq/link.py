@@ -235,9 +235,8 @@ class Link:
             self._end(Broken("it is closed"))
             return
         self._between.hold(False)
-        with contextlib.suppress(
-            Exception
-        ):  # whatever pika has to say about a connection that is closing already
+        # Whatever pika has to say about a connection that is closing already.
+        with contextlib.suppress(Exception):
             self._connection.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -341,9 +340,8 @@ def _judged(error: BaseException, user: str) -> Broken:
     root = _root(error)
     name = type(root).__name__
     code = int(getattr(root, "reply_code", 0) or 0)
-    if name.startswith(
-        "Probable"
-    ):  # pika guesses, also when the line was cut; only the broker's own words count
+    # Pika guesses, also when the line was cut; only the broker's own words count.
+    if name.startswith("Probable"):
         found = re.search(r"\b(403|530)\b", str(root))
         code = int(found[1]) if found else 0
     if code == 403:

@@ -232,9 +232,8 @@ class RabbitSender:
         try:
             async with self._turn:
                 if self._channel is closed:
-                    await link.prepare(
-                        self._topology
-                    )  # the exchange itself may be gone: then no message is at fault
+                    # The exchange itself may be gone: then no message is at fault.
+                    await link.prepare(self._topology)
                     self._channel = await PublishingChannel.open(link)
                 await self._find_culprit(link, batch, left, sent)
         except TransportBroken as broken:
