@@ -70,6 +70,17 @@ def test_an_exchange_has_as_many_statements_for_many_as_for_few(box: Box, stream
         assert counts[0] == counts[1] <= 16
 
 
+@pytest.mark.parametrize("other", ["a", "z"])
+def test_messages_of_another_queue_cost_an_exchange_no_statement(box: Box, other: str) -> None:
+    """An application with one queue looked into it whenever any other had messages: a fifth of an idle exchange."""
+    report = Report(box.worker(), want=[Want("nobody", 10)], total=10, peek=True)
+    before, _ = statements(box, engine.exchange(report))
+    box.send_all(*range(5), queue=other)
+    behind, batch = statements(box, engine.exchange(report))
+    assert behind == before
+    assert batch.work == []
+
+
 def test_many_are_published_with_one_statement(box: Box) -> None:
     messages = [new(n) for n in range(BATCH)]
     said, _ = statements(box, engine.append(messages))

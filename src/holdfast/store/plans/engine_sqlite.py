@@ -285,9 +285,10 @@ class SqliteEngine:
 
     def _claim(self, report: Report, paused: frozenset[str], now: int) -> Plan[Rows]:
         asked = len(report.want)
-        live = {name for (name,) in (yield sql("claim_queues", most=asked))}
-        if len(live) == asked:  # more queues than the limit may have heads: look at each one
-            live = {want.queue for want in report.want}
+        names = [name for (name,) in (yield sql("claim_queues", most=asked + 1))]
+        live = set(names)
+        if len(names) > asked:  # more queues than the limit may have heads: those behind the last name
+            live.update(want.queue for want in report.want if want.queue > names[-1])
         live -= paused
         heads: Rows = []
         budget = Budget(report.bytes_max)
