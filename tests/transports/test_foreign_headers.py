@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pika
 import pytest
-from pika import frame, spec
+from pika import exceptions, frame, spec
 
 from holdfast import Context, Holdfast
 from holdfast.transports import RabbitMQ
@@ -76,11 +76,16 @@ class Raw(pika.BasicProperties):  # type: ignore[misc]  # pika ships no types
         return [struct.pack(">H", flags), long(self.table), bytes([len(self.id)]), self.id]
 
 
-class Read(frames.Connection):
-    """A connection that has received some bytes."""
+class Fed(frames.Connection):
+    """A connection that is given bytes, and keeps the frames that pika would get."""
 
-    def __init__(self, received: bytes) -> None:
-        self._frame_buffer = received
+    def __init__(self) -> None:
+        self._frame_buffer, self._deliveries, self.bytes_received = b"", {}, 0
+        self.frames: list[Any] = []
+        self.came: list[frames.Delivery] = []
+
+    def _process_frame(self, frame_value: Any) -> None:
+        self.frames.append(frame_value)
 
 
 @pytest.fixture
@@ -113,27 +118,87 @@ def test_every_kind_of_value(what: str) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
-def test_properties_are_those_that_pika_finds() -> None:
-    """All of them, and each without the headers."""
-    given: dict[str, Any] = {
-        "content_type": "text/plain", "content_encoding": "gzip", "headers": {"a": "x", "b": {"c": ["d"]}},
-        "delivery_mode": 2, "priority": 3, "correlation_id": "c", "reply_to": "r", "expiration": "9",
-        "message_id": "m", "timestamp": 5, "type": "t", "user_id": "u", "app_id": "a", "cluster_id": "l",
-    }  # fmt: skip
-    for left_out in [(), *((name,) for name in given), ("content_type", "content_encoding"), tuple(given)]:
-        properties = pika.BasicProperties(
-            **{name: each for name, each in given.items() if name not in left_out}
-        )
-        raw = frame.Header(7, 300, properties).marshal()
-        size, one = frame.decode_frame(raw)
-        ours, other = Read(raw + b"\x08\x00")._read_frame()
-        assert (ours, other.channel_number, other.body_size) == (size, 7, 300)
-        assert vars(other.properties) == vars(one.properties)
-        for length in range(1, len(raw)):
-            assert Read(raw[:length])._read_frame() == (0, None)
-    for method in (spec.Basic.Ack(5, True), spec.Channel.Close(404, "NOT_FOUND", 60, 40)):
-        raw = frame.Method(1, method).marshal()
-        assert vars(Read(raw)._read_frame()[1].method) == vars(method)
+GIVEN: dict[str, Any] = {
+    "content_type": "text/plain", "content_encoding": "gzip", "headers": {"a": "x", "b": {"c": ["d"]}},
+    "delivery_mode": 2, "priority": 3, "correlation_id": "c", "reply_to": "r", "expiration": "9",
+    "message_id": "m", "timestamp": 5, "type": "t", "user_id": "u", "app_id": "a", "cluster_id": "l",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "left_out", [(), *((name,) for name in GIVEN), ("content_type", "content_encoding"), tuple(GIVEN)]
+)
+def test_properties_are_those_that_pika_finds(left_out: tuple[str, ...]) -> None:
+    """All of them, and each without one: in a delivery, and in what pika gets (a returned message)."""
+    given = pika.BasicProperties(**{name: each for name, each in GIVEN.items() if name not in left_out})
+    raw = frame.Header(7, 300, given).marshal()
+    _, one = frame.decode_frame(raw)
+    fed = Fed()
+    fed._on_data_available(raw)
+    (other,) = fed.frames
+    assert (other.channel_number, other.body_size, vars(other.properties)) == (7, 300, vars(one.properties))
+    wanted = (given.content_type, given.headers or {}, given.message_id, given.timestamp, given.type)
+    assert frames.properties(raw[19:-1]) == wanted
+    for length in range(len(raw) - 20):
+        frames.properties(
+            raw[19 : 19 + length]
+        )  # no broker sends such; an exception would end the connection
+
+
+def test_frames_are_found_wherever_the_bytes_are_cut() -> None:
+    """Deliveries of one channel are put together here; pika gets all else, as it would find it."""
+    header = pika.BasicProperties(content_type="a/b", message_id="1", type="t", headers={"a": "x"})
+
+    def delivered(channel: int, number: int, pieces: list[bytes], redelivered: bool = False) -> bytes:
+        method = spec.Basic.Deliver("tag", number, redelivered, "exchange", "key.\xe9")
+        parts = [frame.Method(channel, method), frame.Header(channel, sum(map(len, pieces)), header)]
+        return b"".join(each.marshal() for each in [*parts, *(frame.Body(channel, each) for each in pieces)])
+
+    raw = b"".join(
+        [
+            frame.Heartbeat().marshal(),
+            delivered(3, 1, [b"whole"]),
+            frame.Method(3, spec.Basic.Ack(5, True)).marshal(),
+            delivered(3, 2, [b"in ", b"two"], redelivered=True),
+            delivered(4, 9, [b"of another channel"]),
+            delivered(3, 3, []),
+            frame.Method(3, spec.Channel.Close(404, "NOT_FOUND", 60, 40)).marshal(),
+        ]
+    )
+    wanted, rest = [], raw
+    while rest:
+        length, one = frame.decode_frame(rest)
+        rest = rest[length:]
+        if one.channel_number != 3 or getattr(one, "method", None).__class__ in (
+            spec.Basic.Ack,
+            spec.Channel.Close,
+        ):
+            wanted.append(repr(vars(one)))
+    for size in range(1, len(raw) + 1):
+        fed = Fed()
+        fed.deliver(3, fed.came.append)
+        for begin in range(0, len(raw), size):
+            fed._on_data_available(raw[begin : begin + size])
+        assert [(each.number, each.body, each.redelivered) for each in fed.came] == [
+            (1, b"whole", False), (2, b"in two", True), (3, b"", False),
+        ]  # fmt: skip
+        about = ("exchange", "key.\xe9", ("a/b", {"a": "x"}, "1", None, "t"))
+        assert [(each.to, each.key, each.properties) for each in fed.came] == [about] * 3
+        assert [repr(vars(each)) for each in fed.frames] == wanted
+        assert (fed.bytes_received, fed._frame_buffer) == (len(raw), b"")
+
+
+def test_frames_that_break_the_protocol_end_the_connection() -> None:
+    for raw, why in (
+        (frame.Heartbeat().marshal()[:-1] + b"x", exceptions.InvalidFrameError),
+        (frame.Method(3, spec.Basic.Deliver("", 1, False, "", "")).marshal()
+         + frame.Header(3, 2, pika.BasicProperties()).marshal()
+         + frame.Body(3, b"more").marshal(), exceptions.BodyTooLongError),
+    ):  # fmt: skip
+        fed = Fed()
+        fed.deliver(3, fed.came.append)
+        with pytest.raises(why):
+            fed._on_data_available(raw)
 
 
 def test_whatever_the_bytes_are_a_table_comes_of_them() -> None:

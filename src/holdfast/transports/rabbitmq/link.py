@@ -25,6 +25,7 @@ from .topology import Call, Topology
 
 if TYPE_CHECKING:
     from . import RabbitMQ
+    from .frames import Delivery
 
 CLOSE_SECONDS = 3.0
 
@@ -296,6 +297,11 @@ class Link:
         """Writes a message to a channel that is open. If it cannot be written, nothing of it is, and this raises."""
         self._connection.publish(channel, message)
 
+    def consume(self, channel: Any, queue: str, take: Callable[[Delivery], None]) -> None:
+        """Begin to receive from a queue. Deliveries do not go through pika, so its callback for them is none."""
+        self._connection.deliver(channel.channel_number, take)
+        channel.basic_consume(queue, lambda *_: None)
+
     async def close_channel(self, channel: Any) -> None:
         if channel.is_open and self.lost is None:
             ended: asyncio.Future[Any] = self._loop.create_future()
@@ -315,6 +321,7 @@ class Link:
             pending.discard(future)
 
     def _on_channel_closed(self, channel: Any, error: BaseException) -> None:
+        self._connection.deliver(channel.channel_number, None)
         self._fail_pending(channel.channel_number, closed_by(error))
 
     def _fail_pending(self, number: int, closed: Closed) -> None:

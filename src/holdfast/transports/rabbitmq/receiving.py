@@ -21,6 +21,7 @@ from .topology import Topology
 
 if TYPE_CHECKING:
     from . import RabbitMQ
+    from .frames import Delivery
 
 
 class RabbitReceiver:
@@ -90,7 +91,7 @@ class RabbitReceiver:
             channel.add_on_close_callback(self._on_channel_closed)
             channel.add_on_cancel_callback(self._on_cancelled)
             await link.call(channel, "basic_qos", prefetch_count=self._source.prefetch)
-            channel.basic_consume(self._source.queue, self._on_message)
+            link.consume(channel, self._source.queue, lambda came: self._on_message(channel, came))
         except ChannelClosed as ended:
             self._channel = None
             raise TransportBroken(
@@ -109,12 +110,12 @@ class RabbitReceiver:
             _not_cancelled(channel)
             await link.close_channel(channel)
 
-    def _on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+    def _on_message(self, channel: Any, came: Delivery) -> None:
         if channel is not self._channel:
             return  # of a channel that was closed: it comes again
-        self._buffer.append(_incoming(channel, method, properties, body))
-        self._unsettled.append((method.delivery_tag, len(body)))
-        self._held_bytes += len(body)
+        self._buffer.append(_incoming(channel, came))
+        self._unsettled.append((came.number, len(came.body)))
+        self._held_bytes += len(came.body)
         if self._held_bytes >= self._source.prefetch_bytes and self._link is not None:
             self._link.hold_reading(True)
         self._wake()
@@ -189,34 +190,27 @@ def _not_cancelled(channel: Any) -> None:
         channel._consumers.clear()
 
 
-def _incoming(channel: Any, method: Any, properties: Any, body: bytes) -> Incoming:
-    headers: Mapping[str, object] = properties.headers or {}
+def _incoming(channel: Any, came: Delivery) -> Incoming:
+    media, headers, id, time, kind = came.properties
     return Incoming(
-        body,
+        came.body,
         headers,
-        (channel, method.delivery_tag),
-        _text(properties.message_id),
-        _text(properties.type),
-        _text(properties.content_type),
-        None if (time := properties.timestamp) is None else _moment(time),
-        _text(method.exchange) or "",
-        _text(method.routing_key) or "",
-        bool(method.redelivered),
+        (channel, came.number),
+        id,
+        kind,
+        media,
+        None if time is None else _moment(time),
+        came.to,
+        came.key,
+        came.redelivered,
         death_reason(headers),
     )
 
 
-def _text(value: object) -> str | None:
-    """pika gives bytes for what is not UTF-8. Two ids that differ must not become one."""
-    if isinstance(value, str):
-        return value
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else None
-
-
 @lru_cache(maxsize=64)  # seconds: many messages have the same
-def _moment(value: object) -> datetime | None:
+def _moment(value: int) -> datetime | None:
     try:
-        return datetime.fromtimestamp(value, UTC) if isinstance(value, int) else None
+        return datetime.fromtimestamp(value, UTC)
     except (OverflowError, OSError, ValueError):
         return None
 
