@@ -139,10 +139,8 @@ def test_properties_are_those_that_pika_finds(left_out: tuple[str, ...]) -> None
     assert (other.channel_number, other.body_size, vars(other.properties)) == (7, 300, vars(one.properties))
     wanted = (given.content_type, given.headers or {}, given.message_id, given.timestamp, given.type)
     assert frames.properties(raw[19:-1]) == wanted
-    for length in range(len(raw) - 20):
-        frames.properties(
-            raw[19 : 19 + length]
-        )  # no broker sends such; an exception would end the connection
+    for length in range(len(raw) - 20):  # no broker sends such; an exception would end the connection
+        frames.properties(raw[19 : 19 + length])
 
 
 def test_frames_are_found_wherever_the_bytes_are_cut() -> None:

@@ -229,9 +229,8 @@ def text(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-known = lru_cache(maxsize=1024)(
-    text
-)  # for texts of which a service has few: addresses, types, names of headers
+# For texts of which a service has few: addresses, types, names of headers.
+known = lru_cache(maxsize=1024)(text)
 
 
 def table(raw: bytes, depth: int = 0) -> dict[str, object]:
