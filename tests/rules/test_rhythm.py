@@ -43,6 +43,14 @@ def test_what_somebody_else_holds_is_not_asked_for_all_the_time() -> None:
     assert beat.at - now == pytest.approx(rests[0])
 
 
+def test_what_another_worker_did_first_is_left_to_it() -> None:
+    beat = Beat()
+    beat.ticked(0.0, 0, -1.0, lost=True)
+    assert beat.at == LOOKS_EVERY
+    beat.ticked(1.0, 0, 0.25, lost=True)  # nothing more is due
+    assert beat.at == 1.25
+
+
 def test_a_step_that_fails_rests_longer_and_is_not_woken() -> None:
     beat, rests = Beat(), []
     for _ in range(9):

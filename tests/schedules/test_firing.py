@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid5
 
@@ -12,6 +13,7 @@ import pytest
 from holdfast import InvalidSettings, UsageError, cron, daily, every, yearly
 from holdfast.bodies.keys import new_key
 from holdfast.errors import InvalidMessage
+from holdfast.model.schedule import DueNow, Step
 from holdfast.rules.tick import LIMIT
 from holdfast.schedules import deciding, ticker, zones
 from holdfast.store.plans import schedules
@@ -334,6 +336,32 @@ def test_what_two_ticks_decide_about_one_row_is_stored_once(desk: Desk) -> None:
     late = desk.app.store.run(schedules.apply(steps))
     assert (late.moved, late.fires) == (0, ())
     assert (len(desk.messages()), desk.row("x").fired) == (3, 3)
+
+
+def test_a_tick_that_another_was_first_with_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On SQLite two decide about the same rows: what one does is in vain, and it leaves the next to the other."""
+    monkeypatch.setattr(ticker, "AT_ONCE", 2)
+    desk = Desk(f"sqlite:///{tmp_path}/club.db")
+    desk.app.migrate()
+    for n in range(4):
+        desk.app.set_schedule(f"x{n}", daily("06:00"), "due")
+    desk.later(days=1)
+    loser, winner = desk.ticker(), desk.ticker()
+    decide = loser._decide
+
+    def overtaken(found: DueNow) -> list[Step]:
+        assert winner().did == 2
+        return decide(found)
+
+    monkeypatch.setattr(loser, "_decide", overtaken)
+    late = loser()
+    assert (late.did, late.lost) == (0, True)
+    assert late.next_at is not None
+    assert late.next_at < late.now  # more is due
+    monkeypatch.undo()
+    again = loser()
+    assert (again.did, again.lost) == (2, False)
+    desk.close()
 
 
 @pytest.mark.covers("B15")

@@ -201,10 +201,11 @@ class Ticked(NamedTuple):
     """The result of one step of a tick: how many things, when the next one falls due, and which queues got messages.
 
     `next_at` is None if nothing waits. A time that has passed says that more is due now. `queues`: those that got
-    messages which became claimable in the past.
+    messages which became claimable in the past. `lost`: another worker did the same at the same time, and was first.
     """
 
     did: int
     now: datetime  # the database's time
     next_at: datetime | None = None
     queues: tuple[str, ...] = ()
+    lost: bool = False

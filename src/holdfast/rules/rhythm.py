@@ -85,10 +85,16 @@ class Beat:
         if not self.failed:
             self.at = float("-inf")
 
-    def ticked(self, now: float, did: int, due_in: float | None) -> None:
-        """It ran: `due_in` are the seconds until the next thing falls due; None: nothing waits."""
+    def ticked(self, now: float, did: int, due_in: float | None, lost: bool = False) -> None:
+        """It ran: `due_in` are the seconds until the next thing falls due; None: nothing waits.
+
+        If another worker was first with all of it (`lost`), that one goes on with what is left, and this one rests.
+        """
         self.failed, self.is_quiet = 0, not did
         if due_in is not None and due_in <= 0:
+            if lost:
+                self.held, self.at = 0, now + LOOKS_EVERY
+                return
             self.held = 0 if did else self.held + 1
             self.at = now + min(LOOKS_EVERY, HELD_MIN * 2 ** min(self.held, 10)) if self.held else now
             return

@@ -73,7 +73,7 @@ class Ticker:
             # Its messages are handed out first. When the next falls due, the next turn asks, which comes at once.
             return Ticked(done.moved, now, now, done.queues)
         first, now = self._look()
-        return Ticked(0, now, first and first.at)
+        return Ticked(0, now, first and first.at, lost=done.lost)
 
     def _look(self) -> tuple[Place | None, datetime]:
         """Which schedule falls due next, and the time.

@@ -90,7 +90,7 @@ class Ticking:
                     error=answer,
                 )
             return
-        beat.ticked(now, answer.did, None if answer.next_at is None else _seconds(answer))
+        beat.ticked(now, answer.did, None if answer.next_at is None else _seconds(answer), answer.lost)
         if answer.queues:
             self.brought(answer.queues)
 

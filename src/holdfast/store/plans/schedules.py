@@ -103,6 +103,7 @@ class Fire(NamedTuple):
     moved: int = 0
     queues: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()  # which schedule left out which occurrences
+    lost: bool = False  # all of them had been changed since they were read
 
 
 def apply(steps: Sequence[Step]) -> Plan[Fire]:
@@ -114,7 +115,7 @@ def apply(steps: Sequence[Step]) -> Plan[Fire]:
     notes = [(step.name, note) for step in taken for note in step.notes]
     yield from note(notes + left)
     told = tuple((step.name, text) for step in taken for text in step.told)
-    return Fire(tuple(fires), len(taken), queues, told)
+    return Fire(tuple(fires), len(taken), queues, told, lost=not taken)
 
 
 @single
