@@ -219,6 +219,7 @@ def test_nobody_looks_for_what_is_due_for_five_minutes(world: World) -> None:
     assert ears.told[1:] == [("scheduler_silent", "", "over")]
 
 
+@pytest.mark.covers("B54", "X16")
 def test_the_age_of_the_last_run_is_compared_with_five_minutes(world: World) -> None:
     ears = Ears()
     outside = alerts(

@@ -135,6 +135,8 @@ def test_what_is_refused_is_not_audited(made: Desk) -> None:
     ):
         with pytest.raises((Refused, UsageError, NotFound)):
             call()
+    with pytest.raises(UsageError, match=f"Request {id} was given no more time: the time to add is 0,"):
+        desk.extend(id, 0, why="none")
     assert operations(made).audit(action="requests") == []
 
 

@@ -276,7 +276,7 @@ def test_the_next_key_is_greater_whatever_rule_came_before(rule: Rule, key: str,
 
 @pytest.mark.parametrize("key", ["yesterday", "", "2026-02-30", "2026-01-01T25:00:00", "2026-01-01 09:00:00"])
 def test_a_key_that_is_none_is_refused(key: str) -> None:
-    with pytest.raises(InvalidSettings, match="none of an occurrence"):
+    with pytest.raises(InvalidSettings, match="is not the key of an occurrence"):
         on(daily("09:00")).following(key)
 
 

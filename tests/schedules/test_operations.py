@@ -53,6 +53,60 @@ def test_the_next_one_is_skipped(desk: Desk) -> None:
     assert plans.why("x", "2026-03-01")[1] == "Occurrence 2026-03-01 was left out: skipped by an operator."
 
 
+def test_what_became_of_an_occurrence(desk: Desk) -> None:
+    """Those of before it was set, and those that its rule does not have, were said to have not come yet."""
+    plans = desk.app.operations.schedules
+    desk.later(hours=12)
+    desk.app.set_schedule("x", daily("06:00"), "due")
+    desk.later(days=2)
+    desk.run()
+    desk.later(days=1)
+
+    def fate(key: str) -> str:
+        return plans.why("x", key)[1]
+
+    assert fate("2026-02-27") == (
+        "Occurrence 2026-02-27 fell due at 2026-02-27 06:00:00 UTC, before the schedule was set at "
+        "2026-03-01 12:00:00 UTC."
+    )
+    assert fate("2026-03-02").startswith("Occurrence 2026-03-02 is message ")
+    assert fate("2026-03-04") == "Occurrence 2026-03-04 fell due at 06:00:00 UTC and has not been fired."
+    assert fate("2026-03-05") == (
+        "Occurrence 2026-03-05 has not come yet: it falls due at 2026-03-05 06:00:00 UTC."
+    )
+    assert fate("2026-03-05T06:00:00") == (
+        "Its rule has no occurrence 2026-03-05T06:00:00; the nearest are 2026-03-05 and 2026-03-06."
+    )
+    for key in ("yesterday", "2026-02-30", "2026-03-4", ""):
+        with pytest.raises(
+            UsageError, match=r"Nothing was looked up: .* is not the key of an occurrence of schedule 'x'"
+        ):
+            plans.why("x", key)
+
+
+def test_an_occurrence_that_was_left_out_and_published_later(desk: Desk) -> None:
+    plans = desk.app.operations.schedules
+    desk.app.set_schedule("x", daily("06:00"), "due")
+    plans.skip("x")
+    desk.later(days=1)
+    plans.backfill("x", at("2026-03-01 00:00"), at("2026-03-01 07:00"))
+    told = plans.why("x", "2026-03-01")
+    assert told[1] == "Occurrence 2026-03-01 was left out: skipped by an operator."
+    assert told[2].startswith("Occurrence 2026-03-01 is message ")
+
+
+def test_an_occurrence_for_which_a_changed_rule_did_not_wait(desk: Desk) -> None:
+    desk.app.set_schedule("x", daily("06:00"), "due")
+    desk.later(days=1)
+    desk.run()
+    desk.later(hours=12)
+    desk.app.set_schedule("x", every(hours=1), "due")
+    assert (
+        "the schedule was not waiting for it: what it waits for was decided when"
+        in (desk.app.operations.schedules.why("x", "2026-03-02T01:00:00Z")[1])
+    )
+
+
 def test_a_trigger_has_an_id_of_its_own_and_the_rule_goes_on(desk: Desk) -> None:
     plans = desk.app.operations.schedules
     desk.app.set_schedule("x", daily("06:00"), "due", {"n": 1})

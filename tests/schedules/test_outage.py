@@ -55,7 +55,7 @@ def test_two_workers_fire_exactly_what_was_missed(downtime: Downtime, outage: Ou
     killed_and_drained(downtime, outage, SAMPLE.index(outage), len(SAMPLE))
 
 
-@pytest.mark.covers("X17", "B43")
+@pytest.mark.covers("X17", "X19")
 @pytest.mark.one_postgres
 @pytest.mark.parametrize("down", [HOURS, YEAR], ids=str)
 def test_one_worker_fires_the_oldest_first(downtime: Downtime, down: timedelta) -> None:

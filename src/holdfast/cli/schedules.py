@@ -177,7 +177,7 @@ def pause(change: Change, target: Target, name: Names = None, prefix: Prefix = N
 def resume(
     change: Change, target: Target, name: Names = None, prefix: Prefix = None, why: Why = None
 ) -> None:
-    """Fire it again; also a schedule that has failed and was corrected."""
+    """Fire it again, also one that had failed."""
     with target.operations(change.by) as found:
         plans = found.schedules
         _each(plans, name, prefix, lambda each: plans.resume(each, why=why), "resumed", target.json)

@@ -169,7 +169,7 @@ class RequestsDesk:
 
     def extend(self, id: UUID | str, by: float | timedelta, *, why: str) -> datetime:
         """Give an open request more time; returns its new deadline. Refused if its deadline has passed."""
-        longer = duration(by, "The time", UsageError)
+        longer = duration(by, f"Request {id} was given no more time: the time to add", UsageError)
         return self._noted(
             "extend", request_id(id), needed(why, self._chars), lambda: verbs.extend(request_id(id), longer)
         )

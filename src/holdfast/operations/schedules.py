@@ -23,6 +23,7 @@ from ..store.plans import operator, queries, schedules
 from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from .desk import Desk, log, said
+from .occurrences import check, fate, message_of
 from .results import clock
 
 ScheduleWord = Literal["waiting", "due", "paused", "failed", "over", "orphaned"]
@@ -187,6 +188,8 @@ class Schedules:
     def why(self, name: str, key: str | None = None) -> Sequence[str]:
         """Why a schedule does or does not fire; with a key: what became of that occurrence."""
         row = self._get(name)
+        if key is not None:
+            check(name, key)
         state = _state(row, row.now, self._has_workers(row.now))
         sentences = [_sentence(state, row.now)]
         for note in self._desk.ask(schedules.notes(name, 1000)):
@@ -194,22 +197,10 @@ class Schedules:
                 sentences.append(_left(note))
             if key is None and len(sentences) > 5:
                 break
-        if key is not None and len(sentences) == 1:
-            sentences += self._fate(row, key)
+        if key is not None:
+            found = message_of(self._desk, row, key)
+            sentences += found or ([] if len(sentences) > 1 else [fate(row, key)])
         return sentences
-
-    def _fate(self, row: Stored, key: str) -> Sequence[str]:
-        from ..rules.timeline import occurrence_id
-        from .explain import why
-
-        id = UUID(occurrence_id(row.incarnation.bytes, key))
-        if any(self._desk.ask(queries.show(id))):
-            return [f"Occurrence {key} is message {id}.", *why(self._desk, id)]
-        if row.last_key is None or key > row.last_key:
-            return [f"Occurrence {key} has not come yet."]
-        return [
-            f"Occurrence {key}: no message {id} is known any more, and no note says that it was left out."
-        ]
 
     # -- commands
 

@@ -272,6 +272,15 @@ class Timeline:
         return number
 
 
+def is_key(text: str) -> bool:
+    """Whether a text can be the key of an occurrence."""
+    try:
+        _seconds_of_key(text)
+    except InvalidSettings:
+        return False
+    return True
+
+
 def _seconds_of_key(key: str) -> int:
     """The moment or local time that a key names."""
     try:
@@ -280,7 +289,7 @@ def _seconds_of_key(key: str) -> int:
     except ValueError:
         pass
     raise InvalidSettings(
-        f"The key {key!r} is none of an occurrence: write 2026-03-29, 2026-03-29T02:30:00 or 2026-03-29T00:30:00Z."
+        f"{key!r} is not the key of an occurrence: write 2026-03-29, 2026-03-29T02:30:00 or 2026-03-29T00:30:00Z."
     )
 
 
