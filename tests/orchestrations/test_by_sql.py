@@ -37,6 +37,10 @@ def opened(url: str) -> Iterator[Shop]:
     async def early(flow: Flow) -> list[int]:
         return [await flow.signal("n", int) for _ in range(2)]
 
+    @made.app.orchestration()
+    async def parent(id: str, flow: Flow) -> list[int]:
+        return await early.using(id=id)()
+
     made.app.prepare()
     yield made
     made.forget()
@@ -118,6 +122,67 @@ def test_signals_before_the_start_come_in_their_order(shop: Shop) -> None:
     commit(shop, "start", orchestration="early@1", id="one")
     shop.advance(seconds=40)
     assert shop.of.result("one") == [1, 2]
+
+
+def test_a_signal_after_the_start_does_not_overtake_one_from_before(shop: Shop) -> None:
+    """The first waits for its next look at that moment; it is passed on at once, whoever starts."""
+    for id, first, start, second in (
+        ("one", "sql", "library", "library"),
+        ("two", "library", "sql", "library"),
+        ("three", "library", "library", "sql"),
+        ("four", "sql", "sql", "sql"),
+    ):
+        signal(shop, first, id, 1)
+        shop.drain()
+        if start == "sql":
+            commit(shop, "start", orchestration="early@1", id=id)
+        else:
+            shop.of.start(shop.of.declared["early@1"], id=id)
+        signal(shop, second, id, 2)
+        shop.drain()
+        assert shop.of.result(id) == [1, 2]
+
+
+def test_a_signal_to_a_child_does_not_overtake_one_from_before_its_start(shop: Shop) -> None:
+    shop.of.signal("kid", "n", 1)
+    shop.drain()
+    shop.of.start(shop.of.declared["parent@1"], "kid", id="one")
+    shop.drain()
+    shop.of.signal("kid", "n", 2)
+    shop.drain()
+    assert shop.of.result("one") == [1, 2]
+
+
+def test_a_signal_does_not_overtake_one_of_its_own_transaction(shop: Shop) -> None:
+    with shop.connection() as db:
+        call(shop, db, "signal", id="one", name="n", body="1")
+        call(shop, db, "start", orchestration="early@1", id="one")
+        call(shop, db, "signal", id="one", name="n", body="2")
+        db.commit()
+    with shop.connection() as db:
+        shop.of.signal("two", "n", 1, on=db)
+        shop.of.start(shop.of.declared["early@1"], id="two", on=db)
+        shop.of.signal("two", "n", 2, on=db)
+        db.commit()
+    shop.drain()
+    assert shop.of.result("one") == shop.of.result("two") == [1, 2]
+
+
+def test_a_dead_letter_from_before_the_start_holds_up_no_later_signal(shop: Shop) -> None:
+    shop.of.signal("one", "n", 0)
+    shop.advance(days=8)
+    shop.of.start(shop.of.declared["early@1"], id="one")
+    for n in (1, 2):
+        shop.of.signal("one", "n", n)
+    shop.drain()
+    assert shop.of.result("one") == [1, 2]
+
+
+def signal(shop: Shop, way: str, id: str, n: int) -> None:
+    if way == "sql":
+        commit(shop, "signal", id=id, name="n", body=str(n))
+    else:
+        shop.of.signal(id, "n", n)
 
 
 def test_a_signal_for_an_instance_that_never_starts_is_a_dead_letter(shop: Shop) -> None:

@@ -33,6 +33,7 @@ PRODUCES = (
     "cancel_orchestration",
     "ids_taken",
     "instance_state",
+    "is_expected",
     "request_early",
     "request_extend",
     "request_hold",

@@ -59,6 +59,9 @@ begin
                s.value ->> 'reply', s.value ->> 'attributes', p_now
           from json_array_elements(r.starts) s order by 1
             on conflict (id) do nothing;
+        if found then
+            perform holdfast.pass_on_signals(array(select s.value ->> 'id' from json_array_elements(r.starts) s), p_now);
+        end if;
         -- Timers that are not waited for any more. One that is locked is brought over at this moment, and comes late.
         delete from holdfast.scheduled m
          where m.seq in (select t.seq from holdfast.scheduled t

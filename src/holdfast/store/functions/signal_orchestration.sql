@@ -3,7 +3,7 @@
 create or replace function holdfast.signal_orchestration(id text, name text, body json default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    v_queue text; v_state text; v_wrong text;
+    v_queue text; v_state text; v_wrong text; v_waits boolean;
 begin
     v_wrong := case
         when signal_orchestration.id is null or not holdfast.is_name(signal_orchestration.id, 300) then
@@ -18,10 +18,11 @@ begin
     if v_wrong is not null then
         raise exception using errcode = 'invalid_parameter_value', message = 'holdfast: nothing was stored: ' || v_wrong;
     end if;
+    v_waits := v_queue is null or holdfast.is_expected(signal_orchestration.id);  -- then behind those from before the start
     perform holdfast.tell_instance(
-        signal_orchestration.id, coalesce(v_queue, 'holdfast/signals'), gen_random_uuid(), 'holdfast.signal',
+        signal_orchestration.id, case when v_waits then 'holdfast/signals' else v_queue end, gen_random_uuid(), 'holdfast.signal',
         json_strip_nulls(json_build_object('name', name, 'body', body::text))::text,
-        case when v_queue is null then clock_timestamp() + interval '7 days' end);
+        case when v_waits then clock_timestamp() + interval '7 days' end);
     return coalesce(v_state, 'not started');
 end
 $$;

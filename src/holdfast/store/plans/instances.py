@@ -94,11 +94,14 @@ def send(
     """Send a message to an instance; returns its state. None: there is none, and it goes to the queue `elsewhere`.
 
     A paused or suspended one gets it when it continues. `resume`: also stored if it is paused, and lets it try.
+    While signals from before its start are in `elsewhere`, later ones go there too, behind them.
     """
     rows = yield sql("instance_queue", id=id)
     if rows:
-        queue, state = rows[0]
-        if state in OPEN:  # deadlines are for `elsewhere`: here a dead letter would halt the stream
+        queue, state, is_expected = rows[0]
+        if state in OPEN and is_expected and elsewhere is not None:
+            yield from engine.append([replace(message, queue=elsewhere)])
+        elif state in OPEN:  # deadlines are for `elsewhere`: here a dead letter would halt the stream
             yield from engine.append([replace(message, queue=queue, deadline=None)])
         if state == "paused" and resume is not None:
             yield from engine.append([resume])

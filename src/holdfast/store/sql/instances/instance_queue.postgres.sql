@@ -1,2 +1,2 @@
--- Where the messages of an instance go. Nothing is locked.
-select queue, state from holdfast.instance_state(:id)
+-- Where the messages of an instance go, and whether signals from before its start are still on their way. Nothing is locked.
+select i.queue, i.state, holdfast.is_expected(:id) from holdfast.instance_state(:id) i

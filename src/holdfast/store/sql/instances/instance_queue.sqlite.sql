@@ -1,2 +1,4 @@
--- Where the messages of an instance go. Nothing is locked.
-select queue, state from holdfast_instance where id = :id
+-- Where the messages of an instance go, and whether signals from before its start are still on their way.
+select i.queue, i.state, exists (select 1 from holdfast_message m
+                                  where m.queue = 'holdfast/signals' and m.stream = i.id and m.head and m.position is not null)
+  from holdfast_instance i where i.id = :id
