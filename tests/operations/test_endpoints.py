@@ -16,7 +16,7 @@ from holdfast.model.endpoint import Endpoint, Standing
 from holdfast.operations import Tried
 from holdfast.operations.endpoints import condition
 from holdfast.store.plans import endpoints, engine, queues
-from holdfast.transports import Fault, MemoryBroker, RabbitMQ
+from holdfast.transports import Exchange, Fault, MemoryBroker, Queue, RabbitMQ
 from tests.inboxes.conftest import until
 from tests.inboxes.test_intake import event, out, send
 from tests.operations.world import World
@@ -218,6 +218,29 @@ def test_the_doctor_tells_what_workers_told(world: World) -> None:
     )
     told(world, world.worker("w1", "orders"), Standing("open", 1.0))
     assert not [each for each in world.operations.doctor() if each.name == "destination-broken"]
+
+
+def test_the_status_names_connections_that_are_broken(world: World) -> None:
+    """It said that nothing was wrong while nothing could be sent."""
+    told(world, world.worker("w1", "orders"), LOST)
+    told(world, world.worker("w2", "orders"), Standing("open", 1.0))
+    inbox = Endpoint("inbox", "inbox/billing", "rabbitmq", "shop.billing")
+    told(world, world.worker("w3", "inbox/billing"), LOST, inbox)
+    found = {each.name: each.text for each in world.operations.status().problems}
+    assert "Destination orders: 1 of 2 workers cannot connect to rabbitmq" in found["destination-broken"]
+    assert "Inbox billing: 1 of 1 worker cannot connect to rabbitmq" in found["inbox-broken"]
+    told(world, world.worker("w1", "orders"), Standing("open", 1.0))
+    assert "destination-broken" not in [each.name for each in world.operations.status().problems]
+
+
+def test_what_two_see_at_a_broker_is_said_once(sqlite_app: Holdfast, rabbitmq: str) -> None:
+    """The destination's broker object declares the queue that the inbox reads."""
+    name = f"doctor-{uuid4().hex[:8]}"
+    broker = RabbitMQ(rabbitmq, declare=[Exchange(name), Queue(name, {name: ["#"]})])
+    sqlite_app.destination("orders", broker, types=["order.*"], to=name)
+    sqlite_app.inbox("billing", broker, queue=name)
+    found = [each for each in sqlite_app.operations.doctor() if name in each.text]
+    assert sorted(each.name for each in found) == ["exchange-not-yet", "queue-not-yet"]
 
 
 @pytest.fixture

@@ -217,6 +217,25 @@ def test_what_cannot_be_configured_is_refused(
         configure(kind, level)
 
 
+QUIET = """
+import logging, sys
+from holdfast.telemetry.logs import configure
+if len(sys.argv) > 1:
+    logging.getLogger("pika").setLevel(sys.argv[1])
+configure()
+logging.getLogger("pika.adapters").error("a traceback of the client")
+logging.getLogger("holdfast.relay").warning("the connection was lost")
+"""
+
+
+@pytest.mark.parametrize("asked", [[], ["INFO"]])
+def test_the_client_of_a_broker_does_not_fill_the_log_of_a_worker(asked: list[str]) -> None:
+    """pika writes ten lines for each attempt to connect, and an outage has three attempts in a minute, for days."""
+    done = subprocess.run([sys.executable, "-c", QUIET, *asked], capture_output=True, text=True, check=True)
+    assert "the connection was lost" in done.stderr
+    assert ("a traceback of the client" in done.stderr) == bool(asked)
+
+
 PROGRAM = """
 import threading
 from holdfast import Holdfast

@@ -140,7 +140,7 @@ class Intake:
     def _tell_broken(self, error: TransportBroken) -> None:
         if self._state == "open" and self.clock.monotonic() - self._since >= STEADY:
             self._failures = 0
-        self._become("broken", str(error))
+        self._become("broken", error.why)
         self._tries += 1
         if self._failures in (0, 5):  # once when it is lost, once when it stays away
             log.warning(
@@ -148,7 +148,7 @@ class Intake:
                 "Inbox %(inbox)s cannot receive from queue %(broker_queue)s: %(error)s",
                 inbox=self.inbox.name,
                 broker_queue=self.inbox.source.queue,
-                error=error,
+                error=error.why,
             )
 
     async def _connected(self) -> None:

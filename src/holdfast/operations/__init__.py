@@ -299,6 +299,8 @@ class Operations:
                     flow_problems(desk, queues),
                     len(desk.handlers) > 0,
                 ),
+                *self.destinations.broken(),
+                *self.inboxes.broken(),
                 *request_problems(requests.overdue, requests.next_deadline, at),
             ),
             more=tuple(sorted({state for queue in queues for state in queue.more})),

@@ -61,7 +61,8 @@ def examine(
     for each in brokers:
         findings += each()
     rank = {"error": 0, "warning": 1, "note": 2}
-    return sorted(findings, key=lambda each: rank[each.severity])
+    # A destination and an inbox of one broker find the same about a queue that both declare.
+    return sorted(dict.fromkeys(findings), key=lambda each: rank[each.severity])
 
 
 def _schema(desk: Desk) -> Iterator[Finding]:

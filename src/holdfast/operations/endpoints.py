@@ -145,9 +145,34 @@ class Endpoints:
             raise UsageError(f"To test {self.kind} {name}, its application is needed: give -a MODULE:APP.")
         return _alone(tried(name, found))
 
+    def broken(self) -> Sequence[Finding]:
+        """Connections that live workers reported as broken. Cheap: nothing that waits is counted."""
+        return self._desk.ask(self._reported())
+
+    def _reported(self) -> Plan[Sequence[Finding]]:
+        now = yield from operator.moment()
+        known = {
+            row["queue"]: row["transport"]
+            for row in (yield from endpoints.known())
+            if row["kind"] == self.kind
+        }
+        if not known:
+            return []
+        rows = yield from endpoints.connections()
+        return [
+            finding
+            for queue, transport in sorted(known.items())
+            for finding in _broken(
+                self.kind,
+                self._name(queue),
+                transport,
+                self._alive([row for row in rows if row["queue"] == queue], now),
+            )
+        ]
+
     def examine(self) -> Sequence[Finding]:
-        """What is wrong with connections, as workers reported it; and at the brokers, as seen from this process."""
-        findings = [finding for each in self._states(None) for finding in _broken(each)]
+        """What is wrong at the brokers, as seen from this process."""
+        findings: list[Finding] = []
         declared = self.declared
         if not declared:
             return findings
@@ -203,13 +228,10 @@ class Endpoints:
         breaker = found.bounds.breaker if isinstance(found, Destination) else None
         return breaker.name if isinstance(breaker, Breaker) else queue
 
-    def _state(
-        self, each: Endpoint, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
-        last_at: datetime | None, now: datetime, is_declared: bool,
-    ) -> EndpointState:  # fmt: skip
+    def _alive(self, rows: Sequence[Mapping[str, Any]], now: datetime) -> tuple[ConnectionState, ...]:
+        """The connections of workers that are not silent."""
         lease = self._desk.settings.lease
-        alive = [row for row in rows if (now - row["seen_at"]).total_seconds() <= lease]
-        connections = tuple(
+        return tuple(
             ConnectionState(
                 row["worker"],
                 row["state"],
@@ -219,8 +241,15 @@ class Endpoints:
                 row["last_at"],
                 row["told_at"],
             )
-            for row in alive
+            for row in rows
+            if (now - row["seen_at"]).total_seconds() <= lease
         )
+
+    def _state(
+        self, each: Endpoint, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
+        last_at: datetime | None, now: datetime, is_declared: bool,
+    ) -> EndpointState:  # fmt: skip
+        connections = self._alive(rows, now)
         breaker = facts["breaker"]
         return EndpointState(
             name=self._name(each.queue),
@@ -296,19 +325,19 @@ async def _all_tried(declared: Mapping[str, Destination | Inbox]) -> list[Tried]
     return await asyncio.gather(*(tried(name, each) for name, each in declared.items()))
 
 
-def _broken(each: EndpointState) -> Iterator[Finding]:
-    """Connections that workers have reported as broken."""
-    broken = [
-        connection for connection in each.connections if connection.state == "broken" and connection.tries
-    ]
+def _broken(
+    kind: EndpointKind, name: str, transport: str, connections: Sequence[ConnectionState]
+) -> Iterator[Finding]:
+    """Those among them that workers have reported as broken, as one finding."""
+    broken = [each for each in connections if each.state == "broken" and each.tries]
     if broken:
-        first = min(broken, key=lambda connection: connection.since)
-        what = "sent" if each.kind == "destination" else "received"
+        first = min(broken, key=lambda each: each.since)
+        what = "sent" if kind == "destination" else "received"
         yield Finding(
             "warning",
-            f"{each.kind}-broken",
-            f"{each.kind.capitalize()} {each.name}: {len(broken)} of {counted(len(each.connections), 'worker')} "
-            f"cannot connect to {each.transport}, the first since {first.since:%Y-%m-%d %H:%M:%S} UTC: {first.why}",
+            f"{kind}-broken",
+            f"{kind.capitalize()} {name}: {len(broken)} of {counted(len(connections), 'worker')} "
+            f"cannot connect to {transport}, the first since {first.since:%Y-%m-%d %H:%M:%S} UTC: {first.why}",
             f"Nothing is {what} there, and nothing is lost. They keep trying; repair the cause that they report.",
         )
 

@@ -31,6 +31,9 @@ KIND_VARIABLE, LEVEL_VARIABLE = "HOLDFAST_LOG", "HOLDFAST_LOG_LEVEL"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 ERROR_CHARS = 500
+# Libraries that write up to ten lines, with tracebacks, for each attempt to connect. Relays and inboxes log when a
+# connection is lost and why.
+CHATTY = ("pika",)
 
 
 class Log:
@@ -158,6 +161,9 @@ def configure(kind: str | None = None, level: str | None = None) -> None:
         ours.setLevel(level)
     if root.handlers and asked is None:
         return
+    for chatty in CHATTY:
+        if logging.getLogger(chatty).level == logging.NOTSET:
+            logging.getLogger(chatty).setLevel(logging.CRITICAL)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if asked == "json" else TextFormatter(TEXT))
     if root.handlers:

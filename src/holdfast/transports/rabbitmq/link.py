@@ -352,19 +352,22 @@ def _judged(error: BaseException, user: str) -> Broken:
         found = re.search(r"\b(403|530)\b", str(root))
         code = int(found[1]) if found else 0
     if code == 403:
-        return Broken(f"it refused the user {user!r} or the password", everyone=True)
+        local = " (RabbitMQ admits guest from its own host only)" if user == "guest" else ""
+        return Broken(f"it refused the user {user!r} or the password: check both{local}", everyone=True)
     if code == 530:
-        return Broken(f"the virtual host does not exist, or the user {user!r} may not use it", everyone=True)
+        why = f"the virtual host does not exist, or the user {user!r} may not use it"
+        return Broken(f"{why}: check the end of the URL, and the permissions", everyone=True)
     if isinstance(root, ssl.SSLError):
         why = getattr(root, "verify_message", None) or root.reason or "handshake failed"
         return Broken(f"no TLS connection: {why}")
     if name == "ConnectionBlockedTimeout":
         return Broken("it was blocked for too long", everyone=True)
     if isinstance(root, OSError):
-        return Broken(f"no connection: {root.strerror or type(root).__name__}")
+        check = "the host" if isinstance(root, socket.gaierror) else "host and port, and that it is running"
+        return Broken(f"no connection: {root.strerror or type(root).__name__}: check {check}")
     if code:
         return Broken(f"it closed the connection ({code} {str(getattr(root, 'reply_text', ''))[:200]})")
-    return Broken(f"the connection was lost ({name})")
+    return Broken("the connection was lost" + ("" if name == "StreamLostError" else f" ({name})"))
 
 
 def _root(error: BaseException) -> BaseException:

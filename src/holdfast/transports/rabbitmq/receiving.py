@@ -130,6 +130,9 @@ class RabbitReceiver:
     def _on_channel_closed(self, channel: Any, error: BaseException) -> None:
         if channel is self._channel and self._link is not None:
             closed = closed_by(error)
+            if closed.code == 0:  # it ended with its connection
+                self._link.break_off(Broken("the connection was lost"))
+                return
             self._link.break_off(
                 Broken(f"RabbitMQ closed the channel ({closed.code} {closed.text})", closed.code == 404)
             )
