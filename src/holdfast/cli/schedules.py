@@ -15,7 +15,8 @@ from .target import Change, Json, Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..operations.schedules import Next, Schedules
+    from ..operations.schedule_states import Next
+    from ..operations.schedules import Schedules
 
 app = typer.Typer(help="Schedules: what recurs, what is next, what was left out.", no_args_is_help=True)
 

@@ -80,7 +80,8 @@ from .results import (
     Stuck,
 )
 from .rewind import RewoundInstance
-from .schedules import Backfilled, LeftOut, Next, ScheduleDossier, Schedules, ScheduleState
+from .schedule_states import Backfilled, LeftOut, Next, ScheduleDossier, ScheduleState
+from .schedules import Schedules
 from .states import (
     Blocking,
     Dropped,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from ..errors import NotFound, Refused, UsageError
@@ -13,9 +12,8 @@ from ..model.ids import new_id
 from ..model.schedule import Fired, Note, Stored
 from ..rules import recurrence
 from ..rules.patterns import Rule
-from ..rules.tick import SENTENCES, Why
 from ..rules.timeline import Occurrence
-from ..rules.wording import Upcoming, describe, upcoming
+from ..rules.wording import describe, upcoming
 from ..schedules import setting, zones
 from ..schedules.firing import messages, tell, triggered
 from ..schedules.setting import timeline_of
@@ -24,97 +22,27 @@ from ..store.plans.audit import Entry
 from ..store.statement import Plan
 from .desk import Desk, log, said
 from .occurrences import check, fate, message_of
-from .results import clock
+from .schedule_states import (
+    WORDS,
+    Backfilled,
+    LeftOut,
+    Next,
+    ScheduleDossier,
+    ScheduleState,
+    left_out_sentence,
+    next_of,
+    reason,
+    sentence,
+    state_of,
+)
 
-ScheduleWord = Literal["waiting", "due", "paused", "failed", "over", "orphaned"]
-WORDS = ("waiting", "due", "paused", "failed", "over", "orphaned")
 LATE = timedelta(seconds=60)  # a tick is late after this time
-UNDECLARED = timedelta(minutes=5)  # this long after the last process with it in its code was seen
 LIVE = timedelta(seconds=60)  # a worker that was seen within this time is running
 BATCH, BACKFILL_MAX = 500, 100_000
 KINDS = ("every", "cron", "daily", "weekly", "monthly", "yearly")
 BYTES = 8 * 1024 * 1024  # of bodies that are published at once
 ALL = 100_000  # schedules in one command
 STATED = {"paused": "paused", "failed": "failed", "due": "late", "orphaned": "code"}  # found through an index
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleState:
-    """A schedule as an operator sees it. `next_at` is when a tick looks at it; None: paused, over or failed."""
-
-    name: str
-    state: ScheduleWord
-    rule: str
-    words: str  # the rule in English
-    type: str
-    queue: str | None
-    stream: str | None
-    subject: str | None
-    origin: str
-    misfire: str
-    cap: int | None
-    max_late: float | None
-    grace: float
-    overlap: str
-    next_key: str | None
-    next_at: datetime | None
-    last_key: str | None
-    last_at: datetime | None
-    last_id: UUID | None
-    fired: int
-    left_out: int
-    paused_at: datetime | None
-    paused_why: str | None
-    error: str | None
-    declared_at: datetime | None
-    created_at: datetime
-    changed_at: datetime
-    zones: str | None
-    incarnation: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Occurrences that did not fire, a range with both ends included, and why."""
-
-    at: datetime | None
-    first: str
-    last: str
-    count: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """An occurrence to come: its key, its moment, the local time, and a note if clocks change."""
-
-    key: str
-    at: datetime
-    due: datetime
-    local: str
-    note: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleDossier:
-    """A schedule, what comes next, and what was left out."""
-
-    state: ScheduleState
-    next: tuple[Next, ...]
-    left_out: tuple[LeftOut, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Backfilled:
-    """A backfill: how many occurrences the range has, how many were published, how many ids were in use."""
-
-    name: str
-    count: int
-    first: str | None
-    last: str | None
-    published: int
-    in_use: int
-    is_rehearsal: bool
 
 
 def explained(
@@ -125,7 +53,7 @@ def explained(
     if isinstance(rule, str):
         known = rule.split(" ", 1)[0] in KINDS
         rule = recurrence.parse(rule) if known else recurrence.cron(rule, zone=zone)
-    return rule.text, describe(rule), _next(upcoming(zones.timeline(rule), after, count), rule)
+    return rule.text, describe(rule), next_of(upcoming(zones.timeline(rule), after, count), rule)
 
 
 class Schedules:
@@ -151,7 +79,7 @@ class Schedules:
                     prefix=prefix, after=after, state=STATED.get(state or "", ""), late=now, limit=BATCH
                 )
             )
-            states = [_state(row, now, live) for row in rows]
+            states = [state_of(row, now, live) for row in rows]
             found += [each for each in states if state is None or each.state == state]
             if len(rows) < BATCH:
                 break
@@ -166,7 +94,7 @@ class Schedules:
         row = self._get(name)
         left_out = self._desk.ask(schedules.notes(name, notes))
         return ScheduleDossier(
-            _state(row, row.now, self._has_workers(row.now)),
+            state_of(row, row.now, self._has_workers(row.now)),
             () if row.error is not None else tuple(self._coming(row, next)),
             tuple(LeftOut(n.at, n.first_key, n.last_key, n.count, reason(n.why)) for n in left_out),
         )
@@ -190,11 +118,11 @@ class Schedules:
         row = self._get(name)
         if key is not None:
             check(name, key)
-        state = _state(row, row.now, self._has_workers(row.now))
-        sentences = [_sentence(state, row.now)]
+        state = state_of(row, row.now, self._has_workers(row.now))
+        sentences = [sentence(state, row.now)]
         for note in self._desk.ask(schedules.notes(name, 1000)):
             if key is None or note.first_key <= key <= note.last_key:
-                sentences.append(_left(note))
+                sentences.append(left_out_sentence(note))
             if key is None and len(sentences) > 5:
                 break
         if key is not None:
@@ -352,7 +280,7 @@ class Schedules:
         ):
             after = pending.at - timedelta(seconds=1)
         found = upcoming(timeline, after, count)
-        return _next(
+        return next_of(
             [each for each in found if row.last_key is None or each.occurrence.key > row.last_key],
             timeline.rule,
         )
@@ -372,88 +300,3 @@ class Schedules:
                 "smaller one."
             )
         return timeline.occurrences(begin - timedelta(seconds=1), end, BACKFILL_MAX)
-
-
-def reason(why: str) -> str:
-    """Why something was left out, as a sentence."""
-    try:
-        return SENTENCES[Why(why)]
-    except ValueError:
-        return f"{why}: a message with the id of the occurrence is there"
-
-
-def _left(note: Note) -> str:
-    what = f"occurrence {note.first_key} was" if note.count == 1 else (
-        f"{note.count:,} occurrences from {note.first_key} to {note.last_key} were"
-    )  # fmt: skip
-    return f"{what[0].upper()}{what[1:]} left out: {reason(note.why)}."
-
-
-def _state(row: Stored, now: datetime, live: bool) -> ScheduleState:
-    return ScheduleState(
-        name=row.name, state=_word(row, now, live), rule=row.rule, words=_words(row.rule), type=row.type,
-        queue=row.queue, stream=row.stream, subject=row.subject, origin=row.origin, misfire=row.misfire, cap=row.cap,
-        max_late=row.max_late, grace=row.grace, overlap=row.overlap, next_key=row.next_key, next_at=row.next_at,
-        last_key=row.last_key, last_at=row.last_at, last_id=row.last_id, fired=row.fired, left_out=row.left_out,
-        paused_at=row.paused_at, paused_why=row.paused_why, error=row.error, declared_at=row.declared_at,
-        created_at=row.created_at, changed_at=row.changed_at, zones=row.zones, incarnation=row.incarnation,
-    )  # fmt: skip
-
-
-def _word(row: Stored, now: datetime, live: bool) -> ScheduleWord:
-    if row.error is not None:
-        return "failed"
-    if row.paused_at is not None:
-        return "paused"
-    if row.next_at is None:
-        return "over"
-    declared = row.declared_at is not None and row.declared_at > now - UNDECLARED
-    if row.origin == "code" and live and not declared:
-        return "orphaned"
-    return "due" if row.next_at <= now else "waiting"
-
-
-def _words(rule: str) -> str:
-    try:
-        return describe(recurrence.parse(rule))
-    except Exception:  # a rule of a later release or of a manual change: the schedule shows its error
-        return rule
-
-
-def _sentence(state: ScheduleState, now: datetime) -> str:
-    lead = f"Schedule {state.name}"
-    match state.state:
-        case "failed":
-            return (
-                f"{lead} cannot fire: {state.error} Correct it and set it again, or `holdfast schedules resume "
-                f"{state.name}`."
-            )
-        case "paused":
-            because = f" ({state.paused_why})" if state.paused_why else ""
-            since = clock(state.paused_at, now)
-            return f"{lead} is paused since {since}{because}: `holdfast schedules resume {state.name}`."
-        case "over":
-            return f"{lead} has no next occurrence: its rule has ended."
-        case "orphaned":
-            return (
-                f"{lead} is orphaned: no worker that runs has it in its code, so it is not fired. "
-                f"`holdfast schedules drop {state.name}` ends it."
-            )
-        case "due":
-            since = clock(state.next_at, now)
-            return f"{lead} is due since {since}: a worker fires it at its next tick; without one it waits."
-        case _:
-            return f"{lead} waits for {state.next_key}, at {clock(state.next_at, now)}."
-
-
-def _next(found: Sequence[Upcoming], rule: Rule) -> Sequence[Next]:
-    return [
-        Next(
-            each.occurrence.key,
-            each.occurrence.at,
-            each.occurrence.due,
-            f"{each.local:%Y-%m-%d %H:%M} {rule.zone}",
-            each.note,
-        )
-        for each in found
-    ]
