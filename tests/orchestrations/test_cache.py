@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.orchestrations.budget import Alarm
 from holdfast.orchestrations.cache import ASLEEP, Cache
-from holdfast.orchestrations.code import _undead
 from holdfast.orchestrations.declared import activity, orchestration
 from holdfast.orchestrations.flow import Flow
 from holdfast.orchestrations.journal import Call, Entry, Row, Started, fingerprint
+from holdfast.orchestrations.loop import _undead
 from holdfast.orchestrations.outcome import Turn
 from holdfast.orchestrations.replay import CodeChanged
 from holdfast.orchestrations.turn import Instance

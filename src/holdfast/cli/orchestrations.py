@@ -18,7 +18,7 @@ from .options import command
 from .target import Change, NamedTarget, Target
 
 if TYPE_CHECKING:
-    from ..operations import FlowCheck, InstanceDossier, InstanceState, RewoundInstance, Told
+    from ..operations import Commanded, FlowCheck, InstanceDossier, InstanceState, RewoundInstance
 
 app = typer.Typer(help="Orchestrations: find, show, signal, cancel instances.", no_args_is_help=True)
 
@@ -404,7 +404,7 @@ def print_check(answer: FlowCheck, limit: int) -> None:
         show.plain(f"and {len(answer.unfit) - limit:,} more: --limit shows them")
 
 
-def told(answer: Told, json: bool) -> None:
+def told(answer: Commanded, json: bool) -> None:
     if json:
         show.document(answer)
     else:

@@ -21,6 +21,7 @@ from ..telemetry.sheet import Sheet
 from ..worker.board import Board
 from ..worker.embedded import Running
 from ..worker.loop import Worker
+from ..worker.role import Duties, Role
 from ..worker.standings import Companion
 from ..worker.ticking import Step
 from .publishes import Publishes
@@ -44,12 +45,12 @@ class Works(Publishes, Protocol):
         watches: list[Watch] = [] if sheet is None else [Meter(sheet, self.clock, self.settings.late)]
         if self.tracing is not None:
             watches.append(self.tracing)
-        alone = quarantine or until_idle
+        companions = [] if quarantine or until_idle else self._intakes(queues)
+        duties = Duties(Keeper(lambda: self.operations), self._steps(), companions)
         return Worker(
             self.store, self.handlers, self.settings, self.clock, draft=self.message, queues=queues, name=name,
-            board=board, quarantine=quarantine, embedded=embedded, until_idle=until_idle,
-            housekeeping=Keeper(lambda: self.operations), watch=together(watches), around=self._around,
-            companions=[] if alone else self._intakes(queues), steps=self._steps(),
+            board=board, role=Role(quarantine, embedded, until_idle), duties=duties, watch=together(watches),
+            around=self._around,
         )  # fmt: skip
 
     def _steps(self) -> dict[str, Step]:

@@ -42,12 +42,13 @@ from .files import Archived, Imported, LetterFiles
 from .flow_check import FlowCheck
 from .flow_problems import flow_problems
 from .incident import Cause, Paused, Status, Tripped
+from .instance_states import Commanded, InstanceDossier, InstanceState
 from .instances import why_instance
 from .keyring import Keyring
 from .late import StuckMessage
 from .messages import Messages
 from .naming import named
-from .orchestrations import InstanceDossier, InstanceState, Orchestrations, Told
+from .orchestrations import Orchestrations
 from .outages import Outages
 from .queues import Queues
 from .repair import repair
@@ -107,6 +108,7 @@ __all__ = [
     "Canary",
     "Cause",
     "Changed",
+    "Commanded",
     "ConnectionState",
     "Content",
     "DeadLetters",
@@ -165,7 +167,6 @@ __all__ = [
     "StuckMessage",
     "Subscription",
     "Subscriptions",
-    "Told",
     "Tried",
     "Tripped",
     "Trouble",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -32,20 +31,19 @@ from ..orchestrations.messages import (
     resume_message,
     signal_message,
 )
-from ..orchestrations.steps import Fan, Step, fans, steps
+from ..orchestrations.steps import fans, steps
 from ..orchestrations.waiting import Waited, open_commands
 from ..store.plans import instance_commands, instance_queries, instances
 from ..store.plans.audit import Entry
-from ..store.plans.instance_queries import Listed
 from ..store.plans.instances import Shown
 from ..store.plans.operator import moment
 from ..store.statement import Plan
 from .desk import Desk, log, needed, said
 from .flow_check import FlowCheck, check
+from .instance_states import STATES, Commanded, InstanceDossier, InstanceState, listed, state_of
 from .instances import journal_rows, progress_of, read_rows, why_instance
 from .rewind import RewindPoint, RewoundInstance, rewind
 
-STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
 LOOKS_EVERY = 0.1  # seconds, for a result
 RESUMES = 20  # while a worker has the next message of an instance
 SCANNED = 10_000  # instances whose status text a search reads at most
@@ -53,56 +51,6 @@ CANDIDATES = 10
 SHORT = 8  # characters of the end of an id that name it
 BEGINNING = 4
 FAN = 5  # from so many calls of one activity on, a number is shown for them as well
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceState:
-    """An instance in a list. `status` is what its code reports about itself; None if it cannot be opened."""
-
-    id: str
-    orchestration: str
-    version: str
-    state: str
-    execution: int
-    turn: int
-    status: Any
-    trouble: str | None
-    attributes: Mapping[str, str]
-    entries: int
-    journal_bytes: int
-    started_at: datetime
-    turned_at: datetime | None
-    ended_at: datetime | None
-    is_sealed: bool = False  # a part of it cannot be opened with these keys
-
-    @property
-    def queue(self) -> str:
-        return f"{self.orchestration}@{self.version}"
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceDossier:
-    """An instance with the steps of its current execution, and what it waits for. `unread`: why there are none.
-
-    `progress`: the reported progress of calls, by their labels: `convert#3`.
-    """
-
-    state: InstanceState
-    steps: tuple[Step, ...]
-    fans: tuple[Fan, ...]
-    why: tuple[str, ...]
-    executions: tuple[int, ...]
-    unread: str | None = None
-    progress: Mapping[str, Progress] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a command did to an instance."""
-
-    id: str
-    what: str
-    state: str | None = None
 
 
 class Orchestrations:
@@ -141,7 +89,7 @@ class Orchestrations:
                 limit=limit if status is None else SCANNED,
             )
         )
-        found = [self._state(row) for row in rows]
+        found = [state_of(row, self._pen) for row in rows]
         if status is not None:
             found = [each for each in found if each.status is not None and status in _text(each.status)]
         return found[:limit]
@@ -163,7 +111,7 @@ class Orchestrations:
                 progress = {labels[number]: each for number, each in said.items()}
         except BodySealed as error:
             unread = str(error)
-        state = self._state(_listed(shown))
+        state = state_of(listed(shown), self._pen)
         return InstanceDossier(
             state, tuple(found), tuple(fans(found, FAN)), tuple(why_instance(self._desk, shown.id) or ()),
             tuple(kept), unread, progress,
@@ -242,7 +190,7 @@ class Orchestrations:
 
     # -- commands
 
-    def signal(self, id: str, name: str, body: str | None = None, *, why: str | None = None) -> Told:
+    def signal(self, id: str, name: str, body: str | None = None, *, why: str | None = None) -> Commanded:
         """Send a signal; `body` is JSON text. An instance that has not started yet gets it when it does."""
         if body is not None:
             try:
@@ -261,11 +209,11 @@ class Orchestrations:
 
         state = self._desk.command(f"Instance {id}", plan)
         if state is None:
-            return Told(id, f"signal {name} kept: the instance has not started yet", None)
+            return Commanded(id, f"signal {name} kept: the instance has not started yet", None)
         self._open(id, state, f"signal {name!r}")
-        return self._told(id, f"signal {name} sent", state)
+        return self._done(id, f"signal {name} sent", state)
 
-    def cancel(self, id: str, *, why: str | None = None) -> Told:
+    def cancel(self, id: str, *, why: str | None = None) -> Commanded:
         """Ask an instance to end. Its code sees a CancelledError, and may undo what it has done."""
         message = cancel_message(self._pen, id, self._said(why) or "")
 
@@ -280,7 +228,7 @@ class Orchestrations:
             raise self._missing(id)
         self._open(id, state, "a cancellation")
         if state == "running":
-            return self._told(id, "asked to end", state)
+            return self._done(id, "asked to end", state)
         # Only its code can undo its effects. A paused one tries once more: the code may have been repaired since.
         when = {
             "paused": "its code is tried once more; if it still cannot continue, it stays paused until it is resumed",
@@ -288,9 +236,9 @@ class Orchestrations:
         }[state]
         ends = f"`holdfast orchestrations terminate {id}` ends it now, without its code"
         held = f"asked to end, and {state}: {when}; {ends}"
-        return self._told(id, held, state)
+        return self._done(id, held, state)
 
-    def suspend(self, id: str, why: str) -> Told:
+    def suspend(self, id: str, why: str) -> Commanded:
         """Hold an instance: a turn that is running is stored; after it there is none until `resume`."""
         text = needed(why, self._desk.settings.error_chars)
 
@@ -303,9 +251,9 @@ class Orchestrations:
         shown = self._found(id)
         if not self._desk.command(f"Instance {id}", plan):
             raise UsageError(f"Instance {id!r} was not suspended: it is {self._found(id).state}.")
-        return self._told(shown.id, "suspended", "suspended")
+        return self._done(shown.id, "suspended", "suspended")
 
-    def resume(self, id: str, *, why: str | None = None) -> Told:
+    def resume(self, id: str, *, why: str | None = None) -> Commanded:
         """Let a paused or suspended instance continue. Nothing is lost meanwhile: its messages wait in order."""
         shown = self._found(id)
 
@@ -318,7 +266,7 @@ class Orchestrations:
 
         if not self._patiently(f"Instance {id}", plan):
             raise UsageError(f"Instance {id!r} is {self._found(id).state}: there is nothing to resume.")
-        return self._told(id, "goes on", "running")
+        return self._done(id, "goes on", "running")
 
     def _patiently(self, what: str, plan: Callable[[], Plan[bool]]) -> bool:
         """Try a command again while a worker has the instance's next message, which mostly takes milliseconds."""
@@ -329,7 +277,7 @@ class Orchestrations:
                 threading.Event().wait(LOOKS_EVERY)
         return self._desk.command(what, plan)
 
-    def terminate(self, id: str, why: str) -> Told:
+    def terminate(self, id: str, why: str) -> Commanded:
         """End an instance at once, without its code: nothing is undone. Its children are cancelled, its calls end."""
         text = needed(why, self._desk.settings.error_chars)
         pen = self._pen
@@ -362,7 +310,7 @@ class Orchestrations:
             yield from self._desk.note(entry, {"state": shown.state}, {"state": "terminated"})
 
         self._desk.command(f"Instance {id}", plan)
-        return self._told(id, "terminated", "terminated")
+        return self._done(id, "terminated", "terminated")
 
     def rehearse_rewind(
         self, id: str, *, to: str | None = None, after: str | None = None, keeps_signals: bool = True
@@ -381,7 +329,7 @@ class Orchestrations:
         """
         text = needed(why, self._desk.settings.error_chars)
         done = rewind(self._desk, self._found(id).id, RewindPoint(to, after, keeps_signals, at), text)
-        self._told(id, f"rewound to {done.point}", None)
+        self._done(id, f"rewound to {done.point}", None)
         return done
 
     def _waited(self, shown: Shown, rows: Sequence[tuple[int, int, str]]) -> dict[int, Waited]:
@@ -400,9 +348,9 @@ class Orchestrations:
     def _said(self, why: str | None) -> str | None:
         return said(why, self._desk.settings.error_chars)
 
-    def _told(self, id: str, what: str, state: str | None) -> Told:
+    def _done(self, id: str, what: str, state: str | None) -> Commanded:
         log.info("orchestration.told", "instance %(instance)s: %(what)s", instance=id, what=what)
-        return Told(id, what, state)
+        return Commanded(id, what, state)
 
     def _open(self, id: str, state: str, what: str) -> None:
         if state not in instances.OPEN:
@@ -417,36 +365,6 @@ class Orchestrations:
             raise self._missing(id)
         return shown
 
-    def _state(self, row: Listed) -> InstanceState:
-        name, _, version = row.queue.rpartition("@")
-        status, is_sealed = None, False
-        if row.status is not None:
-            try:
-                status = _plain(self._pen.open(f"status/{row.id}", row.status))
-            except BodySealed:
-                is_sealed = True
-        attributes = {} if row.attributes is None else _plain(row.attributes)
-        return InstanceState(
-            row.id, name, version, row.state, row.execution, row.turn, status, row.trouble,
-            attributes if isinstance(attributes, dict) else {"?": str(attributes)},
-            row.entries, row.size, row.started_at, row.turned_at, row.ended_at, is_sealed,
-        )  # fmt: skip
-
-
-def _plain(text: str) -> Any:
-    """JSON as a value. What is not JSON is shown as it is: a list must not fail because of one row."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
-
 
 def _text(status: Any) -> str:
     return status if isinstance(status, str) else msgspec.json.encode(status).decode()
-
-
-def _listed(shown: Shown) -> Listed:
-    return Listed(
-        shown.id, shown.queue, shown.state, shown.execution, shown.turn, shown.status, shown.trouble, shown.attributes,
-        shown.entries, shown.size, shown.started_at, shown.turned_at, shown.ended_at,
-    )  # fmt: skip

@@ -62,15 +62,10 @@ from .room import Room
 from .signals import Box
 
 STATUS_BYTES = 16 * 1024
-CLOSING_ROUNDS = 100  # in which tasks may refuse to be cancelled
 FEW_TIMERS = 16
 NEVER = 253_402_300_799_000_000  # the last microseconds that a datetime knows
 
 Waiter = asyncio.Future[Answered] | Callable[[], None]
-
-
-# Tasks that cannot be ended, since they catch every cancellation: kept, for the garbage collector must not wake them.
-_undead: list[NumberedTask[Any]] = []
 
 
 class Code:
@@ -460,37 +455,17 @@ class Code:
         try:
             budget.begin()
             try:
-                self._cancel_all(budget)
+                self.loop.cancel_all(budget)
             finally:
                 budget.end()
         except (OverBudget, Circles):
             budget.end()
         finally:
             self.loop.leave()
-            self.loop.ready.clear()
-            self._forget_tasks()
+            self.loop.forget_tasks()
             self._open.clear()
             self.inline.clear()
             self._boxes.clear()
-
-    def _cancel_all(self, budget: Budget) -> None:
-        for _ in range(CLOSING_ROUNDS):
-            left = [each for each in self.loop.tasks if not each.done()]
-            for each in left:
-                each.cancel()
-            if not left:
-                break
-            self.loop.arrival(0)
-            self.loop.drain(None, budget)
-        self.loop.close_generators()
-
-    def _forget_tasks(self) -> None:
-        for each in self.loop.tasks:
-            if not each.done():
-                _undead.append(each)
-            elif not each.cancelled():
-                each.exception()  # read, so that asyncio does not report it
-        self.loop.tasks = []
 
 
 def _contains(error: BaseException, kind: type[BaseException]) -> bool:

@@ -28,6 +28,7 @@ log = Log("holdfast.orchestrations")
 T = TypeVar("T")
 PASSES_MAX = 100_000  # of the loop for one arrival
 CHECK_EVERY = 64  # callbacks between two looks at whether replay should make room for others
+CLOSING_ROUNDS = 100  # in which tasks may refuse to be cancelled
 NESTS = sys.version_info < (3, 14)  # whether a task may run inside a task of another loop
 
 
@@ -189,6 +190,30 @@ class Loop(asyncio.AbstractEventLoop):
                 each for each in self.generators if getattr(each, "ag_frame", None) is not None
             ]
 
+    # --- The end ---
+
+    def cancel_all(self, budget: Budget) -> None:
+        """Cancel what is left and run it to its end. Tasks and generators may clean up, but not wait."""
+        for _ in range(CLOSING_ROUNDS):
+            left = [each for each in self.tasks if not each.done()]
+            for each in left:
+                each.cancel()
+            if not left:
+                break
+            self.arrival(0)
+            self.drain(None, budget)
+        self.close_generators()
+
+    def forget_tasks(self) -> None:
+        """Nothing is run any more, and no task is left for the garbage collector to wake or to report."""
+        self.ready.clear()
+        for each in self.tasks:
+            if not each.done():
+                _undead.append(each)
+            elif not each.cancelled():
+                each.exception()  # read, so that asyncio does not report it
+        self.tasks = []
+
     # --- What asyncio asks of a loop ---
 
     def call_soon(  # type: ignore[override]
@@ -286,6 +311,9 @@ class Loop(asyncio.AbstractEventLoop):
             closing.close()
         self.generators = []
 
+
+# Tasks that catch every cancellation and cannot be ended: kept, so that the garbage collector does not wake them.
+_undead: list[NumberedTask[Any]] = []
 
 _WAITING = frozenset((asyncio.tasks.__file__, asyncio.queues.__file__))
 

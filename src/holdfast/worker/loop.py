@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +22,6 @@ from ..handlers.registry import Handlers
 from ..limits.gate import Gate
 from ..model.work import Batch, Report
 from ..rules import holding
-from ..rules.housekeeping import Rest
 from ..rules.lanes import Pace, Stop
 from ..rules.numbers import raised
 from ..rules.pacing import Pacing
@@ -40,10 +39,12 @@ from .drains import Drains
 from .endings import Endings
 from .exchanges import PAUSE_MAX, PAUSE_MIN, Exchanges
 from .heartbeat import Asked, Heartbeat
-from .periodic import every, until
+from .periodic import every, keeping, until
+from .role import Duties, Role
 from .serving import Serving, served_by
-from .standings import Companion, telling, watched
-from .ticking import Step, Ticking
+from .standings import telling, watched
+from .suspects import Suspects
+from .ticking import Ticking
 from .transactions import Completions
 from .trouble import Trouble, log_mended
 
@@ -52,7 +53,6 @@ log = Log("holdfast.worker")
 FEW = 64  # messages that are started before the next exchange is sent
 ASKS_EVERY = 1.0  # seconds after which a busy worker asks in any case: queues may have been paused
 HOUSEKEEPING = 60.0
-ALONE_SHARE = 0.1  # of its time, at most, that a worker in an application spends on suspects
 LAST_WORDS = 1.0  # seconds beyond the grace for handing in the last results
 
 
@@ -67,35 +67,29 @@ class Worker:
         clock: Clock,
         *,
         draft: Draft,
+        role: Role,
+        duties: Duties,
         queues: Iterable[str] | None = None,
         name: str | None = None,
         board: Board | None = None,
-        quarantine: bool = False,
-        embedded: bool = True,
-        until_idle: bool = False,
-        housekeeping: Callable[[], Rest] | None = None,
-        steps: Mapping[str, Step] | None = None,
         watch: Watch | None = None,
         around: Sequence[Around] = (),
-        companions: Sequence[Companion] = (),
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
-        self.board, self.quarantine, self.embedded, self.until_idle = board, quarantine, embedded, until_idle
-        self.housekeeping, self.watch = housekeeping, watch
-        self.companions = companions  # tasks that run beside it until it stops: inboxes
+        self.board, self.role, self.duties, self.watch = board, role, duties, watch
         self.number = 0
         self.started = asyncio.Event()
-        self.suspects = False  # a suspect waits for the quarantine
         served = served_by(handlers, queues, clock)
         self._attended = [each for each in served if isinstance(each, Attended)]
-        watched((*self._attended, *companions), watch)
+        watched((*self._attended, *duties.companions), watch)
         paces: dict[str, Pace] = {}
-        self.gate = Gate(store, clock, paces, settings.lease, quarantine)
+        self.gate = Gate(store, clock, paces, settings.lease, role.quarantine)
         gate = self.gate if any(each.limits(each.queue).is_gated for each in served) else None
         self.pacing = Pacing(
-            {}, settings, quarantine=quarantine, gate=gate, patient=not until_idle, paces=paces
+            {}, settings, quarantine=role.quarantine, gate=gate, patient=not role.until_idle, paces=paces
         )
+        self.suspects = Suspects(self.pacing, settings.lease, role)
         self.serving = Serving(served, self.gate, self.pacing)
         self.time = DatabaseTime(clock)
         landed = asyncio.Event()
@@ -105,7 +99,7 @@ class Worker:
         self.endings = endings = Endings(
             consumers, self.pacing, self.completions, clock, self.time, board, watch
         )
-        self.attendance = Attendance(store, settings, self.name, quarantine=quarantine)
+        self.attendance = Attendance(store, settings, self.name, quarantine=role.quarantine)
         endings.lateness.follow(self.attendance, settings.warn_late)
         self.drains = Drains(endings, clock, watch, self.name)
         self._changed, self._stopped = asyncio.Event(), asyncio.Event()
@@ -117,13 +111,11 @@ class Worker:
             store, self.pacing, self.calls, endings, clock, self.serving.meet, landed, self._is_patient, self.trouble
         )  # fmt: skip
         self._due = asyncio.Event()  # something was set to a time that the tick does not know
-        self.ticking = Ticking({} if quarantine else steps or {}, clock, self.pacing.asking.look_anew)
+        self.ticking = Ticking({} if role.quarantine else duties.steps, clock, self.pacing.asking.look_anew)
         self._rhythm = Rhythm(settings.poll_min, settings.poll_max, clock.monotonic())
         self._is_hinted = False
         self._has_looked = False  # whether this turn, which may be the last, has looked for what falls due
         self._asked_at = float("-inf")
-        self._alone_at = float("-inf")
-        self._had_suspect = False
         self._stop_at: float | None = None
         self._spent: tuple[Report, Batch] | None = None  # freed while the next exchange is in flight
 
@@ -142,7 +134,7 @@ class Worker:
         self.started.set()
         try:
             # Otherwise messages that wait only for a consumer's first connection would be left.
-            if self.until_idle:
+            if self.role.until_idle:
                 for each in self._attended:
                     await each.tried.wait()
             await self._turn_until_over()
@@ -262,7 +254,7 @@ class Worker:
                     worker=self.name,
                 )
                 return
-            if self.until_idle and self._found_nothing(report, batch):
+            if self.role.until_idle and self._found_nothing(report, batch):
                 return
             await self._rest(report, batch, asked_at)
             self._spent = report, batch
@@ -270,7 +262,7 @@ class Worker:
 
     async def _tick(self) -> None:
         """Run what falls due by the clock, if its time has come. A worker that stops leaves it to others."""
-        self._has_looked = self.until_idle and self.pacing.idle
+        self._has_looked = self.role.until_idle and self.pacing.idle
         if self._due.is_set() or self._has_looked:
             self._due.clear()
             self.ticking.wake()
@@ -300,10 +292,10 @@ class Worker:
 
     def _report(self, now: float) -> Report | None:
         """What to hand in and ask for; None if there is neither, and the last exchange was not long ago."""
-        claim = self._may_claim(now)
-        told = None if self.quarantine else self._rhythm.new_asleep
-        last = self.until_idle and self.pacing.idle  # the last exchange, if no work comes
-        peek = self.until_idle or (self.pacing.idle and self._rhythm.peeks)
+        claim = self.suspects.may_claim(now, self._asked_at)
+        told = None if self.role.quarantine else self._rhythm.new_asleep
+        last = self.role.until_idle and self.pacing.idle  # the last exchange, if no work comes
+        peek = self.role.until_idle or (self.pacing.idle and self._rhythm.peeks)
         report = self.pacing.report(self.number, now, claim=claim, anew=last, peek=peek, asleep=told)
         if (
             not report.settlements
@@ -329,10 +321,7 @@ class Worker:
         if self.watch is not None:
             self.watch.exchanged(report, batch, answered_at - asked_at)
         self._rhythm.told(report.asleep)
-        if report.suspects and report.want:
-            self._had_suspect = bool(batch.work)
-        if report.peek:
-            self.suspects = batch.suspects
+        self.suspects.exchanged(report, batch)
         if self._begins_at_once(batch):
             self.calls.start()
         return batch
@@ -379,26 +368,6 @@ class Worker:
         else:  # no free capacity: only the end of a handler matters
             await until(self._changed, seconds)
 
-    # -- suspects, in a worker inside an application
-
-    def _may_claim(self, now: float) -> bool:
-        """No quarantine process runs here: at most once a lease this worker drains, then takes suspects one by one."""
-        if not self.embedded or self.quarantine:
-            return True
-        if self.pacing.quarantine:
-            if self.pacing.idle and self._asked_at >= self._alone_at:
-                # It has ended. Take the next one, if there was one and the time spent is still short.
-                more = self._had_suspect and now - self._alone_at < ALONE_SHARE * self.settings.lease
-                self.pacing.quarantine = more and not self.pacing.stopping
-            return True
-        waits = now - self._alone_at < self.settings.lease and not self.until_idle
-        if not self.suspects or waits or self.pacing.stopping:
-            return True
-        if self.pacing.idle:
-            self._alone_at, self.pacing.quarantine, self.suspects = now, True, False
-            self._had_suspect = False
-        return self.pacing.idle
-
     # -- leases
 
     def _tell_renewed(self, *news: Any) -> None:
@@ -421,14 +390,14 @@ class Worker:
         step = min([ASKS_EVERY, self.settings.lease / 4, *(seconds / 4 for seconds in timeouts)])
         beside = [every(step, self._watch, self.trouble)]
         beside += [each.attend(self._changed) for each in self._attended]
-        beside += [each.run(self._stopped) for each in self.companions]
-        if not (self.quarantine or self.until_idle):
-            beside += telling(self.store, self.clock, self.number, (*self._attended, *self.companions))
-        if not self.quarantine:  # the quarantine lives only briefly, and asks all the time
+        beside += [each.run(self._stopped) for each in self.duties.companions]
+        if not (self.role.quarantine or self.role.until_idle):
+            beside += telling(self.store, self.clock, self.number, (*self._attended, *self.duties.companions))
+        if not self.role.quarantine:  # the quarantine lives only briefly, and asks all the time
             beside.append(self.store.listen(self._changed, self._due))
             beside.append(every(ASKS_EVERY, self._look_for_lapses, self.trouble))
-            if self.housekeeping is not None:
-                beside.append(every(HOUSEKEEPING, self._keep_house, self.trouble))
+            if self.duties.housekeeping is not None:
+                beside.append(every(HOUSEKEEPING, keeping(self.duties.housekeeping), self.trouble))
         return beside
 
     async def _watch(self) -> float:
@@ -437,7 +406,7 @@ class Worker:
         if self.board is not None:
             self.board.turned(now)
         for lane in self.pacing.overdue(now):
-            if self.calls.out_of_time(lane) and not self.embedded:
+            if self.calls.out_of_time(lane) and not self.role.embedded:
                 self.stop()  # a process with such a thread is replaced
         for lane in self.pacing.lapsed(now):
             log.warning(
@@ -463,23 +432,14 @@ class Worker:
                 "%(count)d leases had expired: their messages are handed out again, alone",
                 count=count,
             )
-        self.suspects = await self.store.arun(engine.suspects_wait(served.own, list(served.families)))
+        self.suspects.wait = await self.store.arun(engine.suspects_wait(served.own, list(served.families)))
         if self.board is not None:
-            self.board.suspects_wait(self.suspects)
+            self.board.suspects_wait(self.suspects.wait)
         if (trouble := self.trouble.untold()) is not None:
             await self.store.arun(engine.note_trouble(self.number, *trouble))
             await self.attendance.back(served.names, self.trouble.waited())
         # A rest of 50 times the duration: this stays a small part of the time.
         return 50 * (self.clock.monotonic() - begun)
-
-    async def _keep_house(self) -> float:
-        """While there is more to clean, continue after each rest and do not wait for the next minute."""
-        assert self.housekeeping is not None
-        rest = await asyncio.to_thread(self.housekeeping)
-        while rest.more:
-            await asyncio.sleep(rest.seconds)
-            rest = await asyncio.to_thread(self.housekeeping)
-        return rest.seconds
 
     def _is_patient(self) -> bool:
         return self._stop_at is None or self.clock.monotonic() < self._stop_at + LAST_WORDS

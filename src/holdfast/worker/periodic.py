@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ..errors import StoreUnavailable
+from ..rules.housekeeping import Rest
 from ..telemetry.logs import Log
 from .trouble import Trouble
 
@@ -25,6 +26,19 @@ async def every(seconds: float, do: Callable[[], Awaitable[float]], trouble: Tro
                 continue  # logged already
             what = getattr(do, "__name__", "").strip("_").replace("_", " ")
             log.warning("beside.failed", "%(what)s failed: %(error)s", what=what, error=error)
+
+
+def keeping(housekeeping: Callable[[], Rest]) -> Callable[[], Awaitable[float]]:
+    """Housekeeping in a thread. While there is more to clean it continues after each rest, not in the next minute."""
+
+    async def keep_house() -> float:
+        rest = await asyncio.to_thread(housekeeping)
+        while rest.more:
+            await asyncio.sleep(rest.seconds)
+            rest = await asyncio.to_thread(housekeeping)
+        return rest.seconds
+
+    return keep_house
 
 
 async def until(event: asyncio.Event, seconds: float) -> None:
