@@ -725,11 +725,11 @@ def test_a_lease_that_could_not_be_renewed_is_given_up_by_our_own_clock() -> Non
     take(p, leased(1), *run_of(2, 3), leased(4), now=10.0)
     one, two, four = start(p, 10.0)
     finish(p, four)
-    assert p.lapsed(39.9) == []
-    assert p.lapsed(40.0) == [one, two]
+    assert holding.lapsed(p, 39.9) == []
+    assert holding.lapsed(p, 40.0) == [one, two]
     for lane in (one, two):
         lane.stop = Stop.LAPSED
-    assert p.lapsed(41.0) == []
+    assert holding.lapsed(p, 41.0) == []
     for lane in (one, two):
         finish(p, lane, delivery.Interrupted())
     assert [p.begin(lane, 41.0) for lane in (one, two)] == [None, None]
@@ -746,10 +746,10 @@ def test_renewals_end_when_the_handlers_time_is_over() -> None:
     lane, other = start(p, 5.0)
     assert [each for each, _ in holding.leases(p, 54.9)] == [lane, other]
     assert holding.leases(p, 55.0) == []
-    assert p.overdue(54.9) == []
-    assert p.overdue(55.0) == [lane, other]
+    assert holding.overdue(p, 54.9) == []
+    assert holding.overdue(p, 55.0) == [lane, other]
     lane.stop = Stop.TIMEOUT
-    assert p.overdue(56.0) == [other]
+    assert holding.overdue(p, 56.0) == [other]
 
 
 def test_a_renewal_counts_from_when_it_was_asked_for() -> None:
@@ -757,8 +757,8 @@ def test_a_renewal_counts_from_when_it_was_asked_for() -> None:
     take(p, leased(1), now=0.0)
     (lane,) = start(p)
     assert holding.renewed(p, holding.leases(p, 20.0), set(), 20.0) == []
-    assert p.lapsed(49.9) == []
-    assert p.lapsed(50.0) == [lane]
+    assert holding.lapsed(p, 49.9) == []
+    assert holding.lapsed(p, 50.0) == [lane]
 
 
 def test_the_heartbeat_finds_a_lost_lease() -> None:

@@ -248,7 +248,7 @@ class Actor:
         holding.renewed(self.pacing, asked, lost, self.mono)
 
     def look_at_the_clock(self) -> None:
-        self.pacing.lapsed(self.mono)
+        holding.lapsed(self.pacing, self.mono)
 
     # -- what must hold
 

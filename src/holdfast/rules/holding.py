@@ -1,11 +1,12 @@
-"""Which leases a worker still has: those its heartbeat renews, and their state after an answer that never came."""
+"""The leases that a worker still has: what its heartbeat renews, what ran out of time, and what a lost answer left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from ..model.work import Settlement
-from .lanes import Fence, Lane
+from .lanes import Fence, Lane, Stop
+from .overrides import timeout_of
 from .pacing import Pacing
 
 # -- the heartbeat; `leases` is called by a thread of its own
@@ -36,6 +37,33 @@ def renewed(
             pacing.lose(lane)
             gone.append(lane)
     return gone
+
+
+# -- by our own clock
+
+
+def overdue(pacing: Pacing, now: float) -> list[Lane]:
+    """Lanes whose running message has used up its time."""
+    return [
+        lane
+        for lane in pacing.lanes.values()
+        if lane.running is not None
+        and lane.stop not in (Stop.TIMEOUT, Stop.GRACE)  # a thread cannot be cancelled
+        and lane.ran(now) >= timeout_of(pacing.paces[lane.queue].limit.timeout, lane.running.message.headers)
+    ]
+
+
+def lapsed(pacing: Pacing, now: float) -> list[Lane]:
+    """Lanes whose lease has expired by our own clock without a renewal: another worker may have them.
+
+    Nothing more of them is started. What ended is still handed in: the store checks the fence.
+    """
+    lanes = [
+        lane for lane in pacing.lanes.values() if now >= lane.leased_until and lane.stop is not Stop.LAPSED
+    ]
+    for lane in lanes:
+        pacing.close(lane)
+    return [lane for lane in lanes if lane.running is not None]
 
 
 # -- after an answer that never came

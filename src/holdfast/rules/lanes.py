@@ -71,6 +71,11 @@ class Lane(msgspec.Struct, eq=False):
         """The first message that is left when those that ended are settled."""
         return self.running or (self.waiting[0] if self.waiting else None)
 
+    def shorten(self, count: int) -> None:
+        """Limit the call to this many messages of the run; the others wait."""
+        self.waiting[:0] = self.along[count - 1 :]
+        del self.along[count - 1 :]
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:

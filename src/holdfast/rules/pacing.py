@@ -18,9 +18,8 @@ from types import MappingProxyType
 from ..model.work import Batch, Leased, Report, Settlement, Want
 from .asking import Admission, Asking, Holding, Wishes
 from .delivery import give_back, goes_alone
-from .lanes import HORIZON, PARTS, Completion, Fence, Lane, Limit, Pace, Stop, stamped
+from .lanes import HORIZON, PARTS, Completion, Fence, Lane, Limit, Pace, stamped
 from .ordering import rest_of_run
-from .overrides import timeout_of
 
 NO_KEYS: Mapping[Fence, Hashable] = MappingProxyType({})
 
@@ -330,11 +329,6 @@ class Pacing:
         del lane.waiting[: len(lane.along)]
         return [head, *lane.along]
 
-    def shorten(self, lane: Lane, count: int) -> None:
-        """Limit the call to this many messages of the run; the others wait."""
-        lane.waiting[:0] = lane.along[count - 1 :]
-        del lane.along[count - 1 :]
-
     def end(self, lane: Lane, settlement: Settlement | None, took: float | None = None) -> None:
         """Record that the running message has ended, and return the next of its run. None: the lease is lost.
 
@@ -455,26 +449,3 @@ class Pacing:
         lane.ended = []
         self.lanes.pop(lane.claimed, None)
         self._touched.pop(lane.claimed, None)
-
-    def overdue(self, now: float) -> list[Lane]:
-        """Lanes whose running message has used up its time."""
-        return [
-            lane
-            for lane in self.lanes.values()
-            if lane.running is not None
-            and lane.stop not in (Stop.TIMEOUT, Stop.GRACE)  # a thread cannot be cancelled
-            and lane.ran(now)
-            >= timeout_of(self.paces[lane.queue].limit.timeout, lane.running.message.headers)
-        ]
-
-    def lapsed(self, now: float) -> list[Lane]:
-        """Lanes whose lease has expired by our own clock without a renewal: another worker may have them.
-
-        Nothing more of them is started. What ended is still handed in: the store checks the fence.
-        """
-        lanes = [
-            lane for lane in self.lanes.values() if now >= lane.leased_until and lane.stop is not Stop.LAPSED
-        ]
-        for lane in lanes:
-            self.close(lane)
-        return [lane for lane in lanes if lane.running is not None]

@@ -405,10 +405,10 @@ class Worker:
         now = self.clock.monotonic()
         if self.board is not None:
             self.board.turned(now)
-        for lane in self.pacing.overdue(now):
+        for lane in holding.overdue(self.pacing, now):
             if self.calls.out_of_time(lane) and not self.role.embedded:
                 self.stop()  # a process with such a thread is replaced
-        for lane in self.pacing.lapsed(now):
+        for lane in holding.lapsed(self.pacing, now):
             log.warning(
                 "lease.lapsed",
                 "A lease of %(queue)s could not be renewed in time: its handler is stopped",

@@ -140,7 +140,7 @@ class RunCalls:
         for place, leased in enumerate(run):
             ending = self.endings.before(lane, leased, consumer)
             if ending is not None:
-                self.pacing.shorten(lane, max(1, place))
+                lane.shorten(max(1, place))
                 return run[:place], (leased, ending) if place == 0 else None  # the others: in the next call
             if notes and board is not None:
                 board.began(leased.message.seq)

@@ -256,7 +256,7 @@ class SimulatedWorker:
             return
         for place, leased in enumerate(run):
             if leased.attempt > 1 and verdict(leased, self.handling.policies[lane.queue]) is not None:
-                self.pacing.shorten(lane, max(1, place))
+                lane.shorten(max(1, place))
                 run = run[:place]
                 if not run:
                     self.settle(lane, leased, delivery.StartsSpent())
@@ -437,9 +437,9 @@ class SimulatedWorker:
         self.later(SETTINGS.heartbeat, self.beat)
 
     def watch(self) -> None:
-        for lane in self.pacing.overdue(self.clock):
+        for lane in holding.overdue(self.pacing, self.clock):
             self.halt(lane, Stop.TIMEOUT)
-        for lane in self.pacing.lapsed(self.clock):
+        for lane in holding.lapsed(self.pacing, self.clock):
             self.halt(lane, Stop.LAPSED)
         if self.stopping_at is not None and self.clock > self.stopping_at + SETTINGS.grace:
             for lane in list(self.calls.values()):
