@@ -122,17 +122,17 @@ class Holdfast(Declares, Asks, Recurs, Works):
         It is `path`, or the nearest holdfast.toml or pyproject.toml with `[tool.holdfast]`, from here upwards. What is
         given here wins over the file.
         """
-        told = configured.find(path)
-        if told is None:
+        found = configured.find(path)
+        if found is None:
             raise InvalidSettings(
                 "There is no holdfast.toml, and no pyproject.toml with [tool.holdfast], here or in a folder above."
             )
-        wanted: SettingsOptions = {**told.settings, **settings}  # type: ignore[typeddict-item]
+        wanted: SettingsOptions = {**found.settings, **settings}  # type: ignore[typeddict-item]
         app = cls(
-            told.database(), clock=clock, redact=redact, metrics=metrics, keys=keys, recovery=recovery, otel=otel,
+            found.database(), clock=clock, redact=redact, metrics=metrics, keys=keys, recovery=recovery, otel=otel,
             require_on=require_on, **wanted,
         )  # fmt: skip
-        app.configure(told)
+        app.configure(found)
         return app
 
     def _in_store(self) -> tuple[Publishing, ByHand]:

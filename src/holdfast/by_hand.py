@@ -153,8 +153,10 @@ class ByHand:
         consumer = self.handlers.get(leased.message.queue)
         if consumer is not None:
             return policy_of(consumer.policy, leased.message.headers)
-        told = AfterDeath(tell=HOOK_QUEUE in self.handlers)
-        return HandlerPolicy(redact=self.masking.known, after_death=told, tracebacks=self.settings.tracebacks)
+        after_death = AfterDeath(has_hook=HOOK_QUEUE in self.handlers)
+        return HandlerPolicy(
+            redact=self.masking.known, after_death=after_death, tracebacks=self.settings.tracebacks
+        )
 
     def _registered(self) -> int:
         if self.number is None:

@@ -136,7 +136,7 @@ class VersionConflict(HoldfastError):
 class IdTaken(HoldfastError):
     """Another message has the id that was given, in the same queue; nothing of this call was stored.
 
-    `state` is that of the other one: pending, scheduled, unrouted or dead; `number` tells messages with one id apart.
+    `state` is that of the other one: pending, scheduled, unrouted or dead. `number` is its own: no other has it.
     """
 
     category = "application"
@@ -196,9 +196,9 @@ class CircuitOpen(HoldfastError):
 
     def __init__(self, breaker: str, retry_in: float, why: str | None = None) -> None:
         self.breaker, self.retry_in, self.why = breaker, retry_in, why
-        told = f" ({why})" if why else ""
+        because = f" ({why})" if why else ""
         super().__init__(
-            f"Breaker {breaker} is open{told}: nothing was called. Ask again in {retry_in:.1f} s."
+            f"Breaker {breaker} is open{because}: nothing was called. Ask again in {retry_in:.1f} s."
         )
 
 

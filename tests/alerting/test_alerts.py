@@ -52,7 +52,7 @@ def alerts(world: World, *sinks: Ears, **settings: float) -> Alerts:
 
 def round_of(each: Alerts) -> None:
     each.look(now=True)
-    each.tell()
+    each.send()
 
 
 def die(world: World, count: int, last: Reason = Reason.HANDLER_EXCEPTION, queue: str = "q") -> None:
@@ -433,14 +433,14 @@ def test_of_many_who_decide_one_announces(world: World, url: str, monkeypatch: p
 
     measured = [each.measure() for each in many]
     all_at_once(lambda each: each.decide(measured[many.index(each)]))
-    all_at_once(Alerts.tell)
+    all_at_once(Alerts.send)
     assert [each for each in ears.told if each[0] == "dead_letters"] == [("dead_letters", "", "raised")]
     world.clock.advance(days=2)
     measured = [each.measure() for each in many]
     all_at_once(lambda each: each.decide(measured[many.index(each)]))
     world.clock.advance(seconds=60)
     all_at_once(lambda each: each.decide(measured[many.index(each)]))
-    all_at_once(Alerts.tell)
+    all_at_once(Alerts.send)
     assert [each for each in ears.told if each[0] == "dead_letters"] == [
         ("dead_letters", "", "raised"),
         ("dead_letters", "", "over"),
@@ -486,16 +486,16 @@ def test_a_sink_that_fails_hears_it_later_and_the_others_not_again(world: World)
     (news,) = seen.news()
     assert (news.told, news.tries, news.ended_at) == (("log", "ears"), 1, None)
     assert news.error == "deaf: ConnectionError: nobody is there"
-    assert "alert-untold" in [each.name for each in world.operations.doctor()]
-    seen.tell()
+    assert "alert-unsent" in [each.name for each in world.operations.doctor()]
+    seen.send()
     assert seen.news()[0].tries == 1  # not yet
     deaf.deaf = False
     world.clock.advance(seconds=60)
-    assert seen.tell() == 1
+    assert seen.send() == 1
     assert (len(ears.heard), len(deaf.heard)) == (1, 1)
     (news,) = seen.news()
     assert (news.told, news.tries, news.error) == (("log", "ears", "deaf"), 2, None)
-    assert "alert-untold" not in [each.name for each in world.operations.doctor()]
+    assert "alert-unsent" not in [each.name for each in world.operations.doctor()]
     assert news.ended_at == world.clock.instant
 
 
@@ -532,7 +532,7 @@ def test_the_all_clear_waits_for_what_was_raised(world: World) -> None:
     seen.look(now=True)
     assert [each.alert.what for each in seen.news()] == ["over", "raised"]
     deaf.deaf = False
-    seen.tell()
+    seen.send()
     assert [each.what for each in deaf.heard] == ["raised", "over"]
 
 
@@ -545,7 +545,7 @@ def test_news_that_nobody_takes_is_given_up_after_a_day_and_forgotten_after_a_we
     die(world, 1)
     round_of(seen)
     world.clock.advance(seconds=86_401)
-    seen.tell()
+    seen.send()
     (news,) = seen.news()
     assert news.ended_at == world.clock.instant
     assert "is given up" in caplog.text
@@ -574,7 +574,7 @@ class Fatal:
 store = open_store(sys.argv[1], Settings(), MovableClock(datetime.fromisoformat(sys.argv[2])))
 found = Operations(store, Settings().but(alert_dead=1, alert_silent=1e9), sinks=[Fatal()]).alerts
 found.look(now=True)
-found.tell()
+found.send()
 """
 
 

@@ -104,7 +104,7 @@ def brokers(world: worlds.World, worker: int) -> None:
     lost = Standing("broken", 252.0, "RabbitMQ at amqp://shop@rabbit.example:5672/ cannot be used: it refused the "
                     "connection", 12, 260.0)  # fmt: skip
     world.store.run(
-        endpoints.tell(
+        endpoints.report(
             worker, [("shipping", Standing("open", 4000.0, last_age=3.0)), ("inbox/partners", lost)]
         )
     )

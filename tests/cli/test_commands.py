@@ -138,7 +138,7 @@ def test_dead_list_show_redrive_discard(world: World, holdfast: Shell) -> None:
     failure = FailureDescription.from_json(json.dumps(shown["failure"]))
     assert (failure.category, failure.retryable, failure.attempt_count) == ("poison", False, 1)
     assert json.loads(json.loads(failure.message)["body"]) == {"n": 1}
-    assert (shown["told"], "the end" in shown["told"]) == (str(failure), False)
+    assert (shown["failure_text"], "the end" in shown["failure_text"]) == (str(failure), False)
     assert "the end" in holdfast("dead", "show", first).out
     assert holdfast("dead", "redrive", first).out == f"{first} in queue q: redriven\n"
     assert world.order() == [first, second]

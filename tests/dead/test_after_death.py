@@ -118,7 +118,7 @@ def test_a_death_under_a_lost_lease_leaves_nothing(world: World) -> None:
     (leased,) = world.claim()
     world.clock.advance(seconds=60)
     world.store.run(engine.recover())
-    policy = HandlerPolicy(after_death=AfterDeath(copy=CopyTo("backup"), tell=True))
+    policy = HandlerPolicy(after_death=AfterDeath(copy=CopyTo("backup"), has_hook=True))
     settlement = conclude(leased, delivery.Died("no"), policy, NOON, 0.5)
     assert settlement is not None
     assert len(settlement.emits) == 2
@@ -131,7 +131,7 @@ def test_a_death_under_a_lost_lease_leaves_nothing(world: World) -> None:
 def test_whatever_stands_in_its_headers_a_message_can_die(world: World, headers: str | None) -> None:
     world.publish(queue="q", headers=headers)
     (leased,) = world.claim()
-    policy = HandlerPolicy(after_death=AfterDeath(copy=CopyTo("backup"), tell=True))
+    policy = HandlerPolicy(after_death=AfterDeath(copy=CopyTo("backup"), has_hook=True))
     settlement = conclude(leased, delivery.Died("no"), policy, NOON, 0.5)
     assert settlement is not None
     assert world.store.run(engine.settle([settlement], ()))
@@ -340,7 +340,7 @@ def test_a_handler_may_ask_for_an_alert(world: World) -> None:
         ears.heard.clear()
         for desk in desks:
             desk.alerts.look(now=True)
-            desk.alerts.tell()
+            desk.alerts.send()
         return [each for each in ears.heard if each[0] == "deaths"]
 
     for queue in ("q", "quiet"):

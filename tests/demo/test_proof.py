@@ -97,13 +97,13 @@ def test_what_went_wrong_fails_its_row(case: str) -> None:
 
 
 def test_a_story_is_the_same_for_the_same_seed() -> None:
-    assert story.tell(7) == story.tell(7)
-    assert story.tell(7) != story.tell(8)
+    assert story.drawn(7) == story.drawn(7)
+    assert story.drawn(7) != story.drawn(8)
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_every_story_has_all_its_troubles(seed: int) -> None:
-    told = story.tell(seed)
+    told = story.drawn(seed)
     kept = [publish for change in told.changes if not change.rolled_back for publish in change.publishes]
     assert told.messages == len(kept) == 4 * story.ORDERS
     assert [publish.cursed for publish in kept].count(True) == 1

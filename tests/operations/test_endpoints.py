@@ -42,7 +42,7 @@ def shop(app: Holdfast) -> MemoryBroker:
 
 def told(world: World, worker: int, standing: Standing, endpoint: Endpoint = ORDERS) -> None:
     world.store.run(endpoints.meet([endpoint]))
-    world.store.run(endpoints.tell(worker, [(endpoint.queue, standing)]))
+    world.store.run(endpoints.report(worker, [(endpoint.queue, standing)]))
 
 
 def test_what_workers_tell_is_seen_by_every_process(world: World) -> None:
@@ -258,7 +258,7 @@ async def test_a_running_worker_tells_when_its_connection_breaks_and_opens(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.worker.standings.LOOKS_EVERY", 0.02)
-    monkeypatch.setattr("holdfast.worker.standings.TELLS_EVERY", 1e9)  # only what changes
+    monkeypatch.setattr("holdfast.worker.standings.REPORTS_EVERY", 1e9)  # only what changes
     app = lab.app()
     broker = shop(app)
     show = lab.operations.destinations.show

@@ -160,10 +160,10 @@ def test_more_than_the_whole_fills_the_bar() -> None:
 
 def test_what_could_not_be_stored_is_kept_unless_something_newer_was_said() -> None:
     notes = ProgressNotes()
-    notes.tell((1, 1), lambda: "old")
-    notes.tell((2, 1), lambda: "two")
+    notes.report((1, 1), lambda: "old")
+    notes.report((2, 1), lambda: "two")
     taken = notes.take()
-    notes.tell((1, 1), lambda: "new")
+    notes.report((1, 1), lambda: "new")
     notes.put_back(taken)
     assert {fence: text() for fence, text in notes.take().items()} == {(1, 1): "new", (2, 1): "two"}
     assert notes.take() == {}

@@ -261,7 +261,7 @@ def _beside(box: Box, c: Contents) -> None:
         assert news is not None
         c.news = news["number"]
         if news["name"] == "late":
-            run(alerts.told(c.news, 1, ["log"], None, None))
+            run(alerts.sent(c.news, 1, ["log"], None, None))
 
 
 def _schedules(box: Box, c: Contents) -> None:
@@ -274,5 +274,5 @@ def _schedules(box: Box, c: Contents) -> None:
         made = define(Settings(), name, every(seconds=seconds), "t", {"of": name}, **options)
         box.store.run(setting.put(made, None))
     box.store.run(schedules.pause("k4", "why"))
-    box.store.run(schedules.tell_zones("2020a", [], 60.0))
+    box.store.run(schedules.note_zones("2020a", [], 60.0))
     box.store.run(schedules.note([("k1", Note("a", "b", 2, "missed"))]))

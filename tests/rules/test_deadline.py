@@ -116,14 +116,14 @@ def test_the_next_look_is_never_behind_the_deadline_and_always_comes_to_an_end(
 ) -> None:
     found = due(deadline, soft_at, told_at, now)
     assert found.times_out is (now > deadline)
-    assert not (found.times_out and found.tells_delay)
+    assert not (found.times_out and found.reports_delay)
     if found.next_at is None:
         assert found.times_out
     else:
         assert found.next_at <= deadline
         # What was told is not told again, and the next look finds something to do or is in the future.
-        again = due(deadline, soft_at, now if found.tells_delay else told_at, now)
-        assert not again.tells_delay or not found.tells_delay
+        again = due(deadline, soft_at, now if found.reports_delay else told_at, now)
+        assert not again.reports_delay or not found.reports_delay
         assert next_look(deadline, soft_at, told_at) <= deadline
 
 

@@ -30,5 +30,5 @@ def test_the_doctor_tells_what_does_not_fire(desk: Desk) -> None:
     desk.run()
     desk.app.store.run(engine.register_worker("lives", ["due"]))
     assert "gone" in found(desk)["schedules-orphaned"]
-    desk.app.store.run(schedules.tell_zones("1999a", [], 60.0))
+    desk.app.store.run(schedules.note_zones("1999a", [], 60.0))
     assert "1999a" in found(desk)["tzdata-differs"]

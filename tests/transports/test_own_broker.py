@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.transports.setting import Setting, Told, read_all, send, send_until_answered, until
+from holdfast.testing.transports.setting import Fates, Setting, read_all, send, send_until_answered, until
 from holdfast.transports import CONFIRMED, Outgoing, RabbitMQ, Sender, TransportBroken
 from tests import brokers
 from tests.servers import free_port, wait_until
@@ -73,11 +73,11 @@ async def until_sent(sender: Sender, batch: list[Outgoing]) -> None:
     raise AssertionError(f"the broker did not take {len(left)} of the batch")
 
 
-def ended_or_blocked(call: asyncio.Task[Told], sender: Sender) -> bool:
+def ended_or_blocked(call: asyncio.Task[Fates], sender: Sender) -> bool:
     return call.done() or sender.broken() is not None
 
 
-async def send_until_blocked(sender: Sender, given: Setting) -> tuple[asyncio.Task[Told], int]:
+async def send_until_blocked(sender: Sender, given: Setting) -> tuple[asyncio.Task[Fates], int]:
     """The call that the alarm holds up, and how many messages were confirmed before.
 
     The alarm reaches the connections a moment after the command has returned, and only who sends hears of it.

@@ -56,11 +56,11 @@ def test_another_process_reads_what_a_killed_one_wrote() -> None:
         writer.began(42)
         writer.turned(5.5)
         writer.suspects_wait(True)
-        writer.tell()
+        writer.deaths_reported()
         os.kill(os.getpid(), 9)
     os.waitpid(pid, 0)
     assert board.read() == Begun(3, [42], [], [])
-    assert (board.turned_at, board.suspects, board.told) == (5.5, True, True)
+    assert (board.turned_at, board.suspects, board.has_reported_deaths) == (5.5, True, True)
     board.close()
 
 

@@ -119,8 +119,8 @@ def test_a_moment_is_told_once_whoever_meets_it(caplog: pytest.LogCaptureFixture
         "The database cannot be used at the moment, and this worker waits: StoreUnavailable: read only",
         "The database can be used again, after 12.5 s",
     ]
-    assert trouble.untold() == ("It waited 12.5 s for the database: read only", 0)
-    assert trouble.untold() is None
+    assert trouble.unreported() == ("It waited 12.5 s for the database: read only", 0)
+    assert trouble.unreported() is None
 
 
 def test_a_smaller_exchange_asks_every_queue_for_less() -> None:

@@ -356,7 +356,7 @@ async def test_a_key_that_cannot_be_told_is_no_limit_and_no_loss(
     async with lab.working(app):
         await settled(lab)
     assert seen == [{"other": 1}]
-    assert "cannot be told: KeyError" in caplog.text
+    assert "cannot be computed: KeyError" in caplog.text
 
 
 async def test_a_slow_queue_does_not_delay_another(lab: Lab) -> None:

@@ -969,12 +969,12 @@ def test_it_looks_less_and_less_often() -> None:
 def test_a_sleeper_that_is_woken_need_not_look_by_itself() -> None:
     """Before the store knows that it sleeps somebody may have published: it looks soon, and then less and less."""
     r = Rhythm(0.002, 0.1, worked_at=0.0)
-    r.told(True)
+    r.stored(True)
     rests = [r.rest(1.0, True, None) for _ in range(15)]
     assert (rests[0], rests[-1]) == (0.002, 0.1)
     r.work_came(2.0)
     assert r.rest(2.0, True, None) == 0.1, "whoever published it woke us"
-    r.told(False)
+    r.stored(False)
     assert r.rest(2.0, False, None) == 0.002
 
 
@@ -987,13 +987,13 @@ def test_something_due_cuts_the_rest_short() -> None:
 def test_being_asleep_is_told_with_hesitation() -> None:
     r = Rhythm(0.002, 0.1, worked_at=0.0)
     assert r.new_asleep is True
-    r.told(True)
+    r.stored(True)
     assert r.new_asleep is None
     for turn in range(BUSY_TURNS):
         assert r.new_asleep is None, turn
         r.work_came(1.0)
     assert r.new_asleep is False
-    r.told(False)
+    r.stored(False)
     r.rest(2.0, False, None)
     assert r.new_asleep is None, "handlers still run"
     r.rest(2.0, True, None)

@@ -133,7 +133,7 @@ def test_it_is_logged_whole_once_for_each_cause_and_minute(
 
 
 def test_whether_a_cause_is_due() -> None:
-    told = rules.Told()
+    told = rules.LoggedCauses()
     assert told.is_due("a", 0.0)
     assert not told.is_due("a", 59.0)
     assert told.is_due("b", 59.0)

@@ -56,7 +56,7 @@ class FolderArchive:
         self.where = str(self._folder)
 
     def put(self, name: str, file: BinaryIO) -> None:
-        with _told("write", self.where, name):
+        with _attempt("write", self.where, name):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if (self._folder / name).exists():
                 return
@@ -78,12 +78,12 @@ class FolderArchive:
                 os.close(folder)
 
     def read(self, name: str) -> Iterator[bytes]:
-        with _told("read", self.where, name), open(self._folder / name, "rb") as file:
+        with _attempt("read", self.where, name), open(self._folder / name, "rb") as file:
             while piece := file.read(CHUNK):
                 yield piece
 
     def names(self) -> list[str]:
-        with _told("list", self.where, ""):
+        with _attempt("list", self.where, ""):
             if not self._folder.is_dir():
                 return []
             return sorted(each.name for each in self._folder.iterdir() if not each.name.startswith("."))
@@ -101,11 +101,11 @@ class ObjectArchive:
                 f"The archive {url} is an object store, which needs obstore: pip install 'holdfast[archive]'."
             ) from None
         self.where, self._obstore = url, obstore
-        with _told("open", url, ""):
+        with _attempt("open", url, ""):
             self._store: Any = from_url(url, retry_config=RETRIES)
 
     def put(self, name: str, file: BinaryIO) -> None:
-        with _told("write", self.where, name):
+        with _attempt("write", self.where, name):
             try:
                 # Mode "create" never overwrites a file, also when two processes write at the same time.
                 self._obstore.put(self._store, name, file, mode="create")
@@ -113,13 +113,13 @@ class ObjectArchive:
                 return
 
     def read(self, name: str) -> Iterator[bytes]:
-        with _told("read", self.where, name):
+        with _attempt("read", self.where, name):
             for piece in self._obstore.get(self._store, name):
                 yield bytes(piece)
 
     def names(self) -> list[str]:
         found: list[str] = []
-        with _told("list", self.where, ""):
+        with _attempt("list", self.where, ""):
             for batch in self._obstore.list(self._store):
                 found += [each["path"] for each in batch]
                 if len(found) >= NAMES_MAX:
@@ -149,7 +149,7 @@ def scratch() -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _told(verb: str, where: str, name: str) -> Iterator[None]:
+def _attempt(verb: str, where: str, name: str) -> Iterator[None]:
     """Turn the archive's errors into ours. A provider's error may hold a whole response: its first line is kept."""
     try:
         yield

@@ -110,8 +110,8 @@ class Keys:
         try:
             return self.seal(new_id, new_type, self.open(id, type, text))
         except BodySealed as error:
-            told = "No copy of message %(message_id)s is made: %(error)s"
-            log.error("copy.unopened", told, message_id=id, type=type, error=error)
+            text = "No copy of message %(message_id)s is made: %(error)s"
+            log.error("copy.unopened", text, message_id=id, type=type, error=error)
             return None
 
     def _known(self, wanted: str | None = None) -> dict[str, bytes]:

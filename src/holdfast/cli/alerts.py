@@ -30,8 +30,8 @@ def list_(target: NamedTarget, limit: Limit = 20) -> None:
     with target.operations() as found:
         at, raised, news = found.now(), found.alerts.raised(), found.alerts.news(limit=limit)
     if target.json:
-        told = [{**show.fields(each), "alert": show.fields(each.alert)} for each in news]
-        show.document({"raised": raised, "news": told})
+        listed = [{**show.fields(each), "alert": show.fields(each.alert)} for each in news]
+        show.document({"raised": raised, "news": listed})
         return
     show.table(
         ("alert", "about", "since", "value", "highest"),
@@ -77,7 +77,7 @@ def check(
             return
         found.outages.look(now=True)
         found.alerts.look(now=True)
-        found.alerts.tell()
+        found.alerts.send()
         raised = found.alerts.raised()
     if json:
         show.document(raised)
@@ -99,7 +99,7 @@ def _watch(found: Operations) -> None:
             try:
                 found.outages.look()
                 found.alerts.look()
-                found.alerts.tell()
+                found.alerts.send()
             except HoldfastError as error:  # the database may come back
                 show.complain(error)
             time.sleep(every)

@@ -90,8 +90,8 @@ def changed(one: object, other: object) -> dict[str, object]:
 
 
 def brief(facts: object) -> str:
-    told = facts.items() if isinstance(facts, dict) else ()
-    return ", ".join(f"{name} {_value(name, value)}" for name, value in told)
+    pairs = facts.items() if isinstance(facts, dict) else ()
+    return ", ".join(f"{name} {_value(name, value)}" for name, value in pairs)
 
 
 def _value(name: str, value: object) -> str:

@@ -68,24 +68,24 @@ def open_(
 ) -> None:
     """Refuse every call from now on, and claim nothing that needs it."""
     with target.operations(change.by) as found:
-        told(found.breakers.trip(breaker, why=why, seconds=seconds), target.json)
+        show_state(found.breakers.trip(breaker, why=why, seconds=seconds), target.json)
 
 
 @command(app)
 def close(breaker: Name, change: Change, target: Target, why: Why = None) -> None:
     """Let every call through, even if calls fail, until it is reset."""
     with target.operations(change.by) as found:
-        told(found.breakers.force_closed(breaker, why=why), target.json)
+        show_state(found.breakers.force_closed(breaker, why=why), target.json)
 
 
 @command(app)
 def reset(breaker: Name, change: Change, target: Target, why: Why = None) -> None:
     """Close it, set its counters to 0, and let it decide by itself again."""
     with target.operations(change.by) as found:
-        told(found.breakers.reset(breaker, why=why), target.json)
+        show_state(found.breakers.reset(breaker, why=why), target.json)
 
 
-def told(state: BreakerState, json: bool) -> None:
+def show_state(state: BreakerState, json: bool) -> None:
     if json:
         show.document(state)
         return

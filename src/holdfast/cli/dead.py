@@ -100,7 +100,7 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
         show.document(
             [
                 with_content(each, content)
-                | {"failure": failure(each, content), "told": str(failure(each, content))}
+                | {"failure": failure(each, content), "failure_text": str(failure(each, content))}
                 for each, content in letters
             ]
         )
@@ -154,7 +154,7 @@ def redrive(
                 wanted, now=now, over=0.0 if over is None else seconds(over), canary=canary,
                 patience=seconds(patience), progress=progress,
             )  # fmt: skip
-    tell_redriven(done, target.json)
+    show_redriven(done, target.json)
     if (missing := len(set(messages)) - done.changed) > 0:
         show.complain(f"{missing} of them are not dead letters here, are held, or their id is pending.")
         raise typer.Exit(show.FAILED)
@@ -162,17 +162,17 @@ def redrive(
 
 def rehearse(found: Any, wanted: Any, json: bool) -> None:
     """What a redrive would do."""
-    told = found.dead.rehearse(wanted)
+    plan = found.dead.rehearse(wanted)
     if json:
-        show.document(told)
+        show.document(plan)
         return
-    held = f", {told.held} held and left alone" if told.held else ""
-    show.plain(f"{show.counted(told.count, 'dead letter')} would be redriven{held}")
-    if told.groups:
-        show_groups(told.groups, found.now())
+    held = f", {plan.held} held and left alone" if plan.held else ""
+    show.plain(f"{show.counted(plan.count, 'dead letter')} would be redriven{held}")
+    if plan.groups:
+        show_groups(plan.groups, found.now())
 
 
-def tell_redriven(done: Any, json: bool) -> None:
+def show_redriven(done: Any, json: bool) -> None:
     """What a redrive did; a failed canary makes it a failure."""
     bird = done.canary
     if json:
@@ -305,10 +305,10 @@ def import_(
                 raise UsageError(f"{file} cannot be read: {error.strerror}.") from None
             with source:
                 done = found.files.load(source, force=force, progress=progress)
-    tell_imported(done, target.json)
+    show_imported(done, target.json)
 
 
-def tell_imported(done: Any, json: bool) -> None:
+def show_imported(done: Any, json: bool) -> None:
     if json:
         show.document(done)
     else:
@@ -360,7 +360,7 @@ def restore(
     Except those that have ended since."""
     with target.operations(change.by) as found, show.counting("restoring", target.json) as progress:
         done = found.files.restore(file, force=force, progress=progress)
-    tell_imported(done, target.json)
+    show_imported(done, target.json)
 
 
 @command(app)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import show
-from .outages import EXTRA, told
+from .outages import EXTRA, rows_of
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -41,4 +41,4 @@ def drain(app: Holdfast, queues: Sequence[str] | None, json: bool) -> None:
         show.plain("Nothing is due.")
     if outage is not None:
         show.plain("")
-        show.pairs(told(outage))
+        show.pairs(rows_of(outage))

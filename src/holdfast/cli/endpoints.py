@@ -60,13 +60,13 @@ def commands(kind: Literal["destination", "inbox"], words: Words) -> typer.Typer
     def pause_endpoint(name: Name, change: Change, target: Target, why: PauseWhy = None) -> None:
         with target.operations(change.by) as found:
             of(found).pause(name, why)
-        _told(f"{kind} {name}", "paused", target.json)
+        _show_done(f"{kind} {name}", "paused", target.json)
 
     @command(group, "resume", help=words.resume)
     def resume_endpoint(name: Name, change: Change, target: Target, why: Why = None) -> None:
         with target.operations(change.by) as found:
             resumed = of(found).resume(name, why=why)
-        _told(f"{kind} {name}", "resumed" if resumed else "was not paused", target.json)
+        _show_done(f"{kind} {name}", "resumed" if resumed else "was not paused", target.json)
 
     return group
 
@@ -187,7 +187,7 @@ def _fields(each: EndpointState) -> dict[str, object]:
     return show.fields(each, "connected", "why")
 
 
-def _told(what: str, done: str, json: bool) -> None:
+def _show_done(what: str, done: str, json: bool) -> None:
     if json:
         show.document({"what": what, "done": done})
     else:

@@ -217,9 +217,12 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
 
 def numbered(each: object) -> list[tuple[str, Any]]:
     """Everything about a message except its error, with the number that distinguishes it from others with its id."""
-    told = show.fields(each)
-    told["attempts"] = getattr(each, "starts", told["attempts"])
-    return [("number", told["seq"]), *((n, value) for n, value in told.items() if n not in ("seq", "error"))]
+    fields = show.fields(each)
+    fields["attempts"] = getattr(each, "starts", fields["attempts"])
+    return [
+        ("number", fields["seq"]),
+        *((n, value) for n, value in fields.items() if n not in ("seq", "error")),
+    ]
 
 
 def readable(found: Operations, each: Any, content: Content, reveal: bool, json: bool) -> Content:
@@ -244,8 +247,8 @@ def readable(found: Operations, each: Any, content: Content, reveal: bool, json:
 
 def with_content(each: object, content: Content) -> dict[str, object]:
     """A message with its contents, for JSON."""
-    told = show.fields(content) | {"body": show.raw(content.body), "headers": show.raw(content.headers)}
-    return show.fields(each) | told
+    fields = show.fields(content) | {"body": show.raw(content.body), "headers": show.raw(content.headers)}
+    return show.fields(each) | fields
 
 
 def show_traceback(text: str | None) -> None:

@@ -240,7 +240,7 @@ def signal(
 ) -> None:
     """Send a signal. An instance that has not started yet gets it when it does."""
     with target.operations(change.by) as found:
-        told(found.orchestrations.signal(instance, name, body, why=why), target.json)
+        show_done(found.orchestrations.signal(instance, name, body, why=why), target.json)
 
 
 @command(app)
@@ -249,7 +249,7 @@ def cancel(instance: Instance, change: Change, target: Target, why: Why = None) 
     with target.operations(change.by) as found:
         id = found.orchestrations.named(instance)
         show.confirm(f"Cancel instance {id}?", change.yes)
-        told(found.orchestrations.cancel(id, why=why), target.json)
+        show_done(found.orchestrations.cancel(id, why=why), target.json)
 
 
 Because = Annotated[str, typer.Option("--why", help="Kept with the instance and in the audit.")]
@@ -259,14 +259,14 @@ Because = Annotated[str, typer.Option("--why", help="Kept with the instance and 
 def suspend(instance: Instance, why: Because, change: Change, target: Target) -> None:
     """Hold an instance until it is resumed. It loses nothing."""
     with target.operations(change.by) as found:
-        told(found.orchestrations.suspend(found.orchestrations.named(instance), why), target.json)
+        show_done(found.orchestrations.suspend(found.orchestrations.named(instance), why), target.json)
 
 
 @command(app)
 def resume(instance: Instance, change: Change, target: Target, why: Why = None) -> None:
     """Let a suspended or paused instance continue."""
     with target.operations(change.by) as found:
-        told(found.orchestrations.resume(found.orchestrations.named(instance), why=why), target.json)
+        show_done(found.orchestrations.resume(found.orchestrations.named(instance), why=why), target.json)
 
 
 @command(app)
@@ -275,7 +275,7 @@ def terminate(instance: Instance, why: Because, change: Change, target: Target) 
     with target.operations(change.by) as found:
         id = found.orchestrations.named(instance)
         show.confirm(f"Terminate instance {id}? Its code cannot undo anything.", change.yes)
-        told(found.orchestrations.terminate(id, why), target.json)
+        show_done(found.orchestrations.terminate(id, why), target.json)
 
 
 @command(app)
@@ -404,7 +404,7 @@ def print_check(answer: FlowCheck, limit: int) -> None:
         show.plain(f"and {len(answer.unfit) - limit:,} more: --limit shows them")
 
 
-def told(answer: Commanded, json: bool) -> None:
+def show_done(answer: Commanded, json: bool) -> None:
     if json:
         show.document(answer)
     else:

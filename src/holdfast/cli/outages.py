@@ -65,10 +65,10 @@ def show_(
     if target.json:
         show.document(show.fields(each, *EXTRA))
         return
-    show.pairs(told(each))
+    show.pairs(rows_of(each))
 
 
-def told(each: Outage) -> list[tuple[str, object]]:
+def rows_of(each: Outage) -> list[tuple[str, object]]:
     """The summary of an outage, for people."""
     causes = {"absent": "no worker ran while something was due", "late": "many messages were late"}
     rate = f"{each.per_second:.2f} a second, in {show.age(each.catch_up_seconds)}"

@@ -58,7 +58,7 @@ def pause(
     """Claim nothing from a queue; what runs is settled."""
     with target.operations(change.by) as found:
         found.queues.pause(queue, why)
-    told(target.json, queue, "paused")
+    show_done(target.json, queue, "paused")
 
 
 @command(app)
@@ -66,7 +66,7 @@ def resume(queue: QueueName, change: Change, target: Target, why: Why = None) ->
     """Claim from a queue again."""
     with target.operations(change.by) as found:
         resumed = found.queues.resume(queue, why=why)
-    told(target.json, queue, "resumed" if resumed else "was not paused")
+    show_done(target.json, queue, "resumed" if resumed else "was not paused")
 
 
 @command(app)
@@ -114,7 +114,7 @@ def emptied(done: Emptied, json: bool, what: str) -> None:
     show.sentence(f"queue {done.queue}: {what}")
 
 
-def told(json: bool, queue: str, what: str) -> None:
+def show_done(json: bool, queue: str, what: str) -> None:
     if json:
         show.document({"queue": queue, "what": what})
     else:

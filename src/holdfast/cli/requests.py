@@ -92,10 +92,10 @@ def show_(id: Id, target: Target, reveal: Reveal = False) -> None:
             | {"all_results": [show.fields(e) | {"body": show.raw(e.body)} for e in dossier.results]}
         )
         return
-    told = show.fields(dossier.request)
+    fields = show.fields(dossier.request)
     show.pairs(
         [
-            *told.items(),
+            *fields.items(),
             ("sent as", dossier.type),
             ("stream", dossier.stream),
             ("body", readable(dossier.body)),
@@ -145,7 +145,7 @@ def resolve(
         "late": f"request {request} has timed out: the result is kept as late",
         "duplicate": f"request {request} had ended: the result is kept, and changes nothing",
     }
-    told(line, said[standing.value], target.json, standing=standing.value)
+    show_done(line, said[standing.value], target.json, standing=standing.value)
 
 
 def read(text: str | None) -> Any:
@@ -172,7 +172,7 @@ def extend(
         request = meant(found, id)
         until = found.requests.extend(request, seconds(longer), why=why)
         line = found.requests.show(request).request
-    told(line, f"request {request} may be answered until {until:%Y-%m-%d %H:%M:%S} UTC", target.json)
+    show_done(line, f"request {request} may be answered until {until:%Y-%m-%d %H:%M:%S} UTC", target.json)
 
 
 @command(app)
@@ -194,7 +194,7 @@ def accept(
         show.confirm(f"Accept a late result of request {request} ({what})?", change.yes)
         accepted = found.requests.accept(request, chosen, why=why)
         line = found.requests.show(request).request
-    told(
+    show_done(
         line, f"request {request} is completed with its late result {accepted}", target.json, result=accepted
     )
 
@@ -218,7 +218,7 @@ def cancel(id: Id, why: Why, change: Change, target: Target) -> None:
         show.confirm(f"Cancel request {request} ({shown.kind}, {shown.subject or 'no subject'})?", change.yes)
         found.requests.cancel(request, why=why)
         line = found.requests.show(request).request
-    told(line, f"request {request} is cancelled", target.json)
+    show_done(line, f"request {request} is cancelled", target.json)
 
 
 def meant(found: Operations, id: str) -> UUID:
@@ -226,7 +226,7 @@ def meant(found: Operations, id: str) -> UUID:
     return found.requests.named(id)
 
 
-def told(line: RequestLine, said: str, json: bool, **more: object) -> None:
+def show_done(line: RequestLine, said: str, json: bool, **more: object) -> None:
     if json:
         show.document(show.fields(line) | more)
     else:

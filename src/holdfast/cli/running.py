@@ -108,10 +108,10 @@ def _migrate(target: NamedTarget) -> None:
     if target.json:
         show.document({"database": where, "steps": steps})
     else:
-        show.plain(f"{where}: {_told(steps)}")
+        show.plain(f"{where}: {_in_words(steps)}")
 
 
-def _told(steps: list[int]) -> str:
+def _in_words(steps: list[int]) -> str:
     if not steps:
         return "up to date"
     if steps == [-1]:

@@ -156,11 +156,11 @@ def why(
 
     With a key: what became of that occurrence."""
     with target.operations() as found:
-        told = found.schedules.why(name, key)
+        sentences = found.schedules.why(name, key)
     if target.json:
-        show.document({"name": name, "why": list(told)})
+        show.document({"name": name, "why": list(sentences)})
         return
-    for each in told:
+    for each in sentences:
         show.sentence(each)
 
 

@@ -138,9 +138,9 @@ def table(
 
 def pairs(rows: Iterable[tuple[str, object]]) -> None:
     """Names and values, those without a value left out."""
-    told = [(name, text) for name, value in rows if (text := clean(value))]
-    widest = max((len(name) for name, _ in told), default=0)
-    for name, text in told:
+    shown = [(name, text) for name, value in rows if (text := clean(value))]
+    widest = max((len(name) for name, _ in shown), default=0)
+    for name, text in shown:
         sentence(text, f"{name:<{widest}}  ")
 
 

@@ -145,7 +145,7 @@ def halt(
     """Hand out nothing of a stream until it is resumed."""
     with target.operations(change.by) as found:
         found.streams.halt(queue, stream, why)
-    told(target.json, queue, stream, "halted")
+    show_done(target.json, queue, stream, "halted")
 
 
 @command(app)
@@ -153,10 +153,10 @@ def resume(queue: QueueName, stream: StreamName, change: Change, target: Target,
     """Let a halted stream continue with the first message of its order."""
     with target.operations(change.by) as found:
         lifted = found.streams.resume(queue, stream, why=why)
-    told(target.json, queue, stream, "resumed" if lifted else "was not halted")
+    show_done(target.json, queue, stream, "resumed" if lifted else "was not halted")
 
 
-def told(json: bool, queue: str, stream: str, what: str) -> None:
+def show_done(json: bool, queue: str, stream: str, what: str) -> None:
     if json:
         show.document({"queue": queue, "stream": stream, "what": what})
     else:

@@ -114,10 +114,10 @@ def configured_target() -> tuple[str | None, str | None]:
     """What a configuration file names: the application, else the database."""
     from ..facade import configured
 
-    told = configured.find()
-    if told is None:
+    configuration = configured.find()
+    if configuration is None:
         return None, None
-    return (told.app, None) if told.app is not None else (None, told.url)
+    return (configuration.app, None) if configuration.app is not None else (None, configuration.url)
 
 
 def has_password(url: str) -> bool:

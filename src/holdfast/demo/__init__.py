@@ -39,7 +39,7 @@ def run(
     """
     seed = int(SystemClock().roll() * 1_000_000) if seed is None else seed
     stage = Stage(
-        story.tell(seed), Path(tempfile.mkdtemp(prefix="holdfast-demo-")), seconds, processes, target
+        story.drawn(seed), Path(tempfile.mkdtemp(prefix="holdfast-demo-")), seconds, processes, target
     )
     console.print(f"[bold]Holdfast demo[/], seed {seed}, database {stage.database}", soft_wrap=True)
     console.print(

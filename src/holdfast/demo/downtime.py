@@ -310,9 +310,9 @@ def bounded_rate(e: Evidence) -> Row:
     seconds = Counter(int(each.at - first) for each in e.late)
     found = [seconds[second] for second in range(max(seconds, default=0) + 1)]
     bounds = [int(2 * CATCH_UP_PER_SECOND * 2 ** ((n + 1) / CATCH_UP_DOUBLES)) for n in range(len(found))]
-    told = ", ".join(f"{count} (at most {bound})" for count, bound in zip(found, bounds, strict=True))
+    counts = ", ".join(f"{count} (at most {bound})" for count, bound in zip(found, bounds, strict=True))
     kept = all(count <= bound for count, bound in zip(found, bounds, strict=True)) and len(found) > 1
-    return Row("at a bounded, rising rate", f"begun in each second: {told}", kept)
+    return Row("at a bounded, rising rate", f"begun in each second: {counts}", kept)
 
 
 def one_outage(e: Evidence) -> Row:

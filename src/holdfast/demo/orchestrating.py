@@ -168,9 +168,9 @@ def all_ended(play: Play) -> Row:
     ((waiting,),) = play.read("select count(*) from holdfast_message where queue <> 'holdfast/timer'")
     bad = len(failing(play))
     kept = states == Counter(completed=play.orders - bad, failed=bad) and not int(waiting)
-    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    ends = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     return Row(
-        "Every orchestration ended as it must", f"{told} of {play.orders}; {waiting} messages wait", kept
+        "Every orchestration ended as it must", f"{ends} of {play.orders}; {waiting} messages wait", kept
     )
 
 

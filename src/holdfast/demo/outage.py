@@ -334,11 +334,11 @@ def drained_at_a_bounded_rate(e: Evidence) -> Row:
     last = max(seconds, default=0)
     found = [seconds[second] for second in range(last + 1)]
     bounds = [allowed(second) for second in range(last + 1)]
-    told = ", ".join(
+    counts = ", ".join(
         f"{count} (at most {bound})" for count, bound in list(zip(found, bounds, strict=True))[:5]
     )
     kept = all(count <= bound for count, bound in zip(found, bounds, strict=True))
-    return Row("the backlog drained at a bounded rate", f"calls a second: {told}", kept and sum(found) > 0)
+    return Row("the backlog drained at a bounded rate", f"calls a second: {counts}", kept and sum(found) > 0)
 
 
 def allowed(second: int) -> int:

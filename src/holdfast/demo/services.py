@@ -184,18 +184,18 @@ async def play(day: Day, console: Console, limit: float) -> None:
 
 async def away(day: Day, console: Console) -> None:
     day.kills += 1
-    await told(day.broker, day.broker.kill)
+    await do(day.broker, day.broker.kill)
     console.print(f"the broker is killed ({day.kills}); customers keep ordering", highlight=False)
     await asyncio.sleep(AWAY)
-    await told(day.broker, day.broker.start)
+    await do(day.broker, day.broker.start)
     console.print("the broker is back", highlight=False)
 
 
-async def told(broker: Killable, order: Callable[[], None]) -> None:
+async def do(broker: Killable, action: Callable[[], None]) -> None:
     if isinstance(broker, InMemory):
-        order()  # it belongs to this loop
+        action()  # it belongs to this loop
     else:
-        await asyncio.to_thread(order)
+        await asyncio.to_thread(action)
 
 
 def place(day: Day, batch: int) -> None:

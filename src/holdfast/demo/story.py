@@ -58,10 +58,10 @@ class Story:
         return [change for change in self.changes if change.till == till]
 
 
-def tell(seed: int) -> Story:
+def drawn(seed: int) -> Story:
     """The story of this seed.
 
-    >>> tell(7) == tell(7), tell(7) == tell(8)
+    >>> drawn(7) == drawn(7), drawn(7) == drawn(8)
     (True, False)
     """
     dice = random.Random(seed)

@@ -153,7 +153,7 @@ def _read(path: Path) -> Configured | None:
             content = file.read(FILE_BYTES + 1)
         if len(content) > FILE_BYTES:
             raise InvalidSettings(f"{path.name} has more than {FILE_BYTES} bytes.")
-        told: Any = tomllib.loads(content.decode())
+        found: Any = tomllib.loads(content.decode())
     except OSError as error:
         raise InvalidSettings(f"{path} cannot be read: {error.strerror or type(error).__name__}.") from None
     except UnicodeDecodeError:
@@ -164,28 +164,28 @@ def _read(path: Path) -> Configured | None:
             f"{path.name} is not TOML {place[0] if place else ''}.".replace(" .", ".")
         ) from None
     where = path.name
-    if path.name != FILE and "tool" in told:
-        told, where = told.get("tool", {}).get("holdfast"), f"{path.name}: {TABLE}"
+    if path.name != FILE and "tool" in found:
+        found, where = found.get("tool", {}).get("holdfast"), f"{path.name}: {TABLE}"
     elif path.name == PROJECT:
         return None
-    return None if told is None else read(told, where if where != FILE else f"{FILE}: holdfast")
+    return None if found is None else read(found, where if where != FILE else f"{FILE}: holdfast")
 
 
-def read(told: object, where: str) -> Configured:
+def read(found: object, where: str) -> Configured:
     """The content of a table, checked; or InvalidSettings with the key that is wrong."""
-    if not isinstance(told, Mapping):
+    if not isinstance(found, Mapping):
         raise InvalidSettings(f"{where} must be a table.")
     known = {"app", "url", "settings", "brokers", "destinations", "inboxes"}
-    if unknown := sorted(set(told) - known):
+    if unknown := sorted(set(found) - known):
         raise InvalidSettings(f"{where}.{unknown[0]} is not known; there are: {', '.join(sorted(known))}.")
     made = Configured(
         where=where,
-        app=_typed(str | None, told.get("app"), f"{where}.app"),
-        url=_typed(str | None, told.get("url"), f"{where}.url"),
-        settings=_settings(told.get("settings", {}), f"{where}.settings"),
-        brokers=_tables(BrokerTable, told.get("brokers", {}), f"{where}.brokers"),
-        destinations=_tables(DestinationTable, told.get("destinations", {}), f"{where}.destinations"),
-        inboxes=_tables(InboxTable, told.get("inboxes", {}), f"{where}.inboxes"),
+        app=_typed(str | None, found.get("app"), f"{where}.app"),
+        url=_typed(str | None, found.get("url"), f"{where}.url"),
+        settings=_settings(found.get("settings", {}), f"{where}.settings"),
+        brokers=_tables(BrokerTable, found.get("brokers", {}), f"{where}.brokers"),
+        destinations=_tables(DestinationTable, found.get("destinations", {}), f"{where}.destinations"),
+        inboxes=_tables(InboxTable, found.get("inboxes", {}), f"{where}.inboxes"),
     )
     for group, tables in (("destinations", made.destinations), ("inboxes", made.inboxes)):
         for name, each in tables.items():
@@ -197,10 +197,10 @@ def read(told: object, where: str) -> Configured:
     return made
 
 
-def _tables(kind: type[T], told: object, where: str) -> dict[str, T]:
-    if not isinstance(told, Mapping):
+def _tables(kind: type[T], found: object, where: str) -> dict[str, T]:
+    if not isinstance(found, Mapping):
         raise InvalidSettings(f"{where} must be a table.")
-    return {name: _typed(kind, each, f"{where}.{name}") for name, each in told.items()}
+    return {name: _typed(kind, each, f"{where}.{name}") for name, each in found.items()}
 
 
 def _typed(kind: Any, value: object, where: str) -> Any:
@@ -233,15 +233,15 @@ def _allowed(kind: Any, place: str) -> str:
     return f": {', '.join(found)}" if found else ""
 
 
-def _settings(told: object, where: str) -> dict[str, Any]:
-    if not isinstance(told, Mapping):
+def _settings(found: object, where: str) -> dict[str, Any]:
+    if not isinstance(found, Mapping):
         raise InvalidSettings(f"{where} must be a table.")
-    for name, value in told.items():
+    for name, value in found.items():
         try:
             Settings().but(**{name: value})
         except (InvalidSettings, TypeError) as error:
             raise InvalidSettings(f"{where}.{name}: {error}") from None
-    return dict(told)
+    return dict(found)
 
 
 # --- Secrets and brokers --------------------------------------------------------------------------------------------

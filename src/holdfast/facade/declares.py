@@ -119,8 +119,8 @@ class Declares(Publishes, Protocol):
         options: HandlerOptions,
         renamed_from: str | None,
     ) -> AnyHandler:
-        tells = replace(options.after_death, tell=aftermath.HOOK_QUEUE in self.handlers)
-        handler = declare(self, function, types, replace(options, after_death=tells))
+        after_death = replace(options.after_death, has_hook=aftermath.HOOK_QUEUE in self.handlers)
+        handler = declare(self, function, types, replace(options, after_death=after_death))
         if is_declared_again(self.handlers.get(handler.queue), handler):
             self.handlers.put(handler)
             self.publishing.forget_subscriptions()
@@ -169,8 +169,8 @@ class Declares(Publishes, Protocol):
         came through an inbox. `batch`: messages in one call at most. The other options are those of `handler`; a
         breaker has the destination's name unless another is given (docs/relay.md).
         """
-        tells = aftermath.HOOK_QUEUE in self.handlers
-        made = declare_destination(self, name, connector, types, options, self.recovery, tells)
+        has_hook = aftermath.HOOK_QUEUE in self.handlers
+        made = declare_destination(self, name, connector, types, options, self.recovery, has_hook)
         self.handlers.add(made)
         return made
 
@@ -180,7 +180,7 @@ class Declares(Publishes, Protocol):
         It receives a `DeadLetter` and is retried like any handler; a typical use is to open a ticket.
         """
         handler = hook(self, function, lambda: self.operations)
-        self.handlers.tell_deaths()
+        self.handlers.report_deaths()
         self.handlers.add(handler)
         return function
 
@@ -224,7 +224,7 @@ class Declares(Publishes, Protocol):
         made = declared(name, broker, queue=queue, **options)
         if name in self.inboxes:
             raise InvalidSettings(f"There is already an inbox named {name!r}: give one of them another name.")
-        tells = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in self.handlers)
+        after_death = aftermath.AfterDeath(has_hook=aftermath.HOOK_QUEUE in self.handlers)
         reader = Reader(made, self.settings, self.keys)
         if made.resolves is not None and self.requests.kinds.get(made.resolves.name) is not made.resolves:
             raise InvalidSettings(f"Inbox {name!r}: resolves= is a kind of request of another application.")
@@ -235,20 +235,20 @@ class Declares(Publishes, Protocol):
             else:
                 self.publishing.store_with(lambda: received([message], self.requests.pen), db)
 
-        self.handlers.add(returning(self, made, reader, tells, receive))
+        self.handlers.add(returning(self, made, reader, after_death, receive))
         self.inboxes[name] = made
         return made
 
-    def configure(self, told: Configured) -> None:
+    def configure(self, found: Configured) -> None:
         """Declare the destinations and inboxes of a configuration file. `from_config` calls it."""
-        brokers = told.connectors()
-        for name, sends in told.destinations.items():
-            with _named(f"{told.where}.destinations.{name}"):
+        brokers = found.connectors()
+        for name, sends in found.destinations.items():
+            with _named(f"{found.where}.destinations.{name}"):
                 self.destination(
                     name, brokers[sends.broker], types=sends.types, **options(sends, "broker", "types")
                 )
-        for name, receives in told.inboxes.items():
-            with _named(f"{told.where}.inboxes.{name}"):
+        for name, receives in found.inboxes.items():
+            with _named(f"{found.where}.inboxes.{name}"):
                 self.inbox(
                     name,
                     brokers[receives.broker],

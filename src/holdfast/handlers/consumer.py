@@ -188,7 +188,7 @@ def _ends_more(kind: type[Consumer]) -> bool:
 
 
 @runtime_checkable
-class TellsProgress(Consumer, Protocol):
+class ReportsProgress(Consumer, Protocol):
     """A consumer whose function may report its progress: an activity."""
 
     def progress_text(self, message: UUID, progress: Progress) -> str:

@@ -337,7 +337,7 @@ def _key_reader(
         except Exception as error:  # a body that cannot be read fails later, when the handler is called
             log.warning(
                 "key.unknown",
-                "The key of message %(message_id)s in %(queue)s cannot be told: %(error)s",
+                "The key of message %(message_id)s in %(queue)s cannot be computed: %(error)s",
                 message_id=leased.message.id,
                 type=leased.message.type,
                 queue=queue,

@@ -64,11 +64,11 @@ class Handlers:
         self._families.pop(consumer.queue, None)
         self.add(consumer)
 
-    def tell_deaths(self) -> None:
+    def report_deaths(self) -> None:
         """From now on the deaths of these handlers' messages are reported to the application's hook."""
         for name, each in self._by_name.items():
-            told = replace(each.policy.after_death, tell=True)
-            self._by_name[name] = changed = each.but(replace(each.policy, after_death=told))
+            after_death = replace(each.policy.after_death, has_hook=True)
+            self._by_name[name] = changed = each.but(replace(each.policy, after_death=after_death))
             if changed.is_family:
                 self._families[name] = changed
 

@@ -112,7 +112,7 @@ class Intake:
                 try:
                     await self._connected()
                 except TransportBroken as error:
-                    self._tell_broken(error)
+                    self._log_broken(error)
                 except Exception as error:  # nothing was acknowledged: it begins again
                     log.error(
                         "inbox.failed",
@@ -137,7 +137,7 @@ class Intake:
                 return
             await self._sleep(LOOKS_AGAIN if now >= try_at else min(LOOKS_AGAIN, try_at - now))
 
-    def _tell_broken(self, error: TransportBroken) -> None:
+    def _log_broken(self, error: TransportBroken) -> None:
         if self._state == "open" and self.clock.monotonic() - self._since >= STEADY:
             self._failures = 0
         self._become("broken", error.why)
@@ -159,11 +159,11 @@ class Intake:
             self._failed_at = None if error.everyone else self.clock.monotonic()
             if error.everyone:
                 self._attempts.reached(self.clock.monotonic())
-            self._tell_connected(is_open=False)
+            self._log_connected(is_open=False)
             raise
         self._failed_at = None
         self._attempts.reached(self.clock.monotonic())
-        self._tell_connected(is_open=True)
+        self._log_connected(is_open=True)
         self._become("open")
         ahead: Sequence[Read] = ()  # what arrived while the batch before it was stored
         while not self._stopping.is_set():
@@ -177,7 +177,7 @@ class Intake:
                 with suppress(Away):
                     ahead = await self._keep(batch)
 
-    def _tell_connected(self, *, is_open: bool) -> None:
+    def _log_connected(self, *, is_open: bool) -> None:
         if self.watch is not None:
             self.watch.connected("inbox", self.inbox.name, is_open=is_open)
 
@@ -268,10 +268,10 @@ class Intake:
         self._stored += len(batch)
         self._stored_at = self.clock.monotonic()
         if self.watch is not None:
-            self.watch.received(self._told([made.headers for _, made in batch], self._stored_at - began))
+            self.watch.received(self._received([made.headers for _, made in batch], self._stored_at - began))
         return ahead
 
-    def _told(self, headers: Sequence[str | None], began: float) -> ReceivedBatch:
+    def _received(self, headers: Sequence[str | None], began: float) -> ReceivedBatch:
         stored = len(headers) - self._duplicates - self._refused.total()
         name, of, queue = self.inbox.name, self.inbox.connector.name, self.inbox.source.queue
         return ReceivedBatch(name, of, queue, stored, self._duplicates, self._refused, began, headers)
@@ -321,7 +321,7 @@ class Intake:
             try:
                 if letters:
                     born = await self.store.arun(bear(letters))
-                    self._tell(born)
+                    self._log_stillborn(born)
                     self._refused.update(reason_name(each.reason) for each in born)
                     self._duplicates += len(letters) - len(born)
                     letters = []
@@ -371,7 +371,7 @@ class Intake:
             await self.receiver.start()
             self._become("open")
 
-    def _tell(self, stored: Sequence[Stillborn]) -> None:
+    def _log_stillborn(self, stored: Sequence[Stillborn]) -> None:
         for each in stored:
             log.error(
                 "inbox.dead_letter",
@@ -398,11 +398,11 @@ def bear(letters: Sequence[Stillborn]) -> Plan[list[Stillborn]]:
 
 
 def _news(letter: Stillborn, at: str) -> NewMessage:
-    told = {
+    facts = {
         name: getattr(letter, name)
         for name in ("queue", "type", "body", "headers", "subject", "error", "fingerprint")
     }
-    told |= {
+    facts |= {
         "id": str(letter.id),
         "stream": None,
         "position": None,
@@ -410,8 +410,8 @@ def _news(letter: Stillborn, at: str) -> NewMessage:
         "created_at": at,
         "died_at": at,
     }
-    told |= {"reason": int(letter.reason), "last_reason": None}
-    return news(letter.id, f"{letter.queue}/0/{at}", told)
+    facts |= {"reason": int(letter.reason), "last_reason": None}
+    return news(letter.id, f"{letter.queue}/0/{at}", facts)
 
 
 def _sender_id(letter: Stillborn) -> str:

@@ -48,7 +48,7 @@ from .declared import Inbox
 
 INBOX, SOURCE, SENDER_ID = names.RECEIVED
 OURS = "holdfast-"  # begins headers that mean something here: a stranger's would be obeyed
-TOLD = frozenset({*SCHEDULED, ORIGINAL_ID, DIED_IN})  # of ours, those that only tell something
+INFORMING = frozenset({*SCHEDULED, ORIGINAL_ID, DIED_IN})  # of ours, those that only inform
 UNREADABLE = "unreadable"  # the type of a dead letter that has none
 NAME_MAX = 300
 DEEPEST = 20  # tables in each other of which a dead letter keeps what is inside
@@ -195,7 +195,11 @@ class Reader:
             if name.startswith(prefixes):
                 continue
             low = name.lower()
-            if low not in known and (not low.startswith(OURS) or low in TOLD) and _can_be_stored(name, value):
+            if (
+                low not in known
+                and (not low.startswith(OURS) or low in INFORMING)
+                and _can_be_stored(name, value)
+            ):
                 known[low] = name
                 found[name] = value  # type: ignore[assignment]  # it was looked at
         for name, text in (event.extensions if event is not None else {}).items():
@@ -205,7 +209,7 @@ class Reader:
                 del found[known.pop(name)]
             if _can_be_stored(name, text):
                 found[name] = text
-        found.update(_told_of(self.inbox.name, origin.source))
+        found.update(_origin_headers(self.inbox.name, origin.source))
         if origin.id is not None and _can_be_stored(SENDER_ID, origin.id):
             found[SENDER_ID] = origin.id
         return found
@@ -239,7 +243,7 @@ class Reader:
         kind = _legal_type(incoming.type or incoming.key if event is None else event.type)
         number = _ids_of(origin.source).id(id)
         why = names.CONTROL.sub("?", refused.why)[: self.settings.error_chars]
-        told = {INBOX: self.inbox.name, SOURCE: _short(origin.source), SENDER_ID: _short(id)}
+        headers = {INBOX: self.inbox.name, SOURCE: _short(origin.source), SENDER_ID: _short(id)}
         subject = None if event is None else event.subject
         body = written(incoming)
         return Stillborn(
@@ -252,7 +256,7 @@ class Reader:
             error=why,
             fingerprint=fingerprint(why, refused.reason),
             subject=subject if subject is not None and len(subject) <= NAME_MAX else None,
-            headers=codec.encode_headers(told, self.settings),
+            headers=codec.encode_headers(headers, self.settings),
             kept=self.inbox.window,
         )
 
@@ -276,21 +280,21 @@ def written(incoming: Incoming) -> str:
     )
 
 
-def read_again(told: Mapping[str, Any]) -> Incoming:
+def read_again(kept: Mapping[str, Any]) -> Incoming:
     """What a dead letter holds, as it arrived, or as an operator has edited it."""
     try:
-        time = told.get("time")
+        time = kept.get("time")
         return Incoming(
-            base64.b64decode(told[codec.BASE64], validate=True),
-            {str(name): value for name, value in (told.get("headers") or {}).items()},
+            base64.b64decode(kept[codec.BASE64], validate=True),
+            {str(name): value for name, value in (kept.get("headers") or {}).items()},
             receipt=None,
             time=None if time is None else datetime.fromisoformat(time),
-            id=told.get("id"),
-            type=told.get("type"),
-            content_type=told.get("content_type"),
-            to=told.get("to") or "",
-            key=told.get("key") or "",
-            death=told.get("death"),
+            id=kept.get("id"),
+            type=kept.get("type"),
+            content_type=kept.get("content_type"),
+            to=kept.get("to") or "",
+            key=kept.get("key") or "",
+            death=kept.get("death"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Refused(
@@ -345,10 +349,10 @@ def _scope_of(source: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _told_of(inbox: str, source: str) -> dict[str, str]:
+def _origin_headers(inbox: str, source: str) -> dict[str, str]:
     """The headers that all messages of a source get."""
-    told = {INBOX: inbox, SOURCE: source}
-    return {name: text for name, text in told.items() if _can_be_stored(name, text)}
+    headers = {INBOX: inbox, SOURCE: source}
+    return {name: text for name, text in headers.items() if _can_be_stored(name, text)}
 
 
 @lru_cache(maxsize=256)
@@ -373,6 +377,8 @@ def _can_be_stored(name: str, value: object) -> bool:
 
 def _deaths(headers: Mapping[str, object]) -> int:
     """How often the broker has given it up."""
-    told = headers.get("x-death")
-    counts = [each.get("count") for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    deaths = headers.get("x-death")
+    counts = (
+        [each.get("count") for each in deaths if isinstance(each, dict)] if isinstance(deaths, list) else []
+    )
     return sum(each for each in counts if isinstance(each, int))

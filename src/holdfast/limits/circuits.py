@@ -114,7 +114,7 @@ class Circuits:
         else:
             change = self.migrated(self.store.run, _noted, name, on_row, note)
         if change.before.state != change.after.state:
-            self._tell(change)
+            self._report(change)
         return change
 
     def migrated(
@@ -133,17 +133,20 @@ class Circuits:
             self.store.migrate()
             return run(verb(*args, **options))
 
-    def _tell(self, change: Change) -> None:
+    def _report(self, change: Change) -> None:
         row = change.after
-        told = BreakerChanged(row.name, State(change.before.state), State(row.state), change.now, row.why)
-        level = logging.WARNING if told.after is State.OPEN else logging.INFO
+        event = BreakerChanged(row.name, State(change.before.state), State(row.state), change.now, row.why)
+        level = logging.WARNING if event.after is State.OPEN else logging.INFO
         fields = {
-            "breaker": told.name, "state": told.after, "before": told.before, "why": redact(told.why or "no reason"),
-        }  # fmt: skip
+            "breaker": event.name,
+            "state": event.after,
+            "before": event.before,
+            "why": redact(event.why or "no reason"),
+        }
         log.log(level, "breaker.changed", "Breaker %(breaker)s is %(state)s, was %(before)s: %(why)s", fields)
         for listener in self.listeners:
             try:
-                listener(told)
+                listener(event)
             except Exception as error:
                 log.error(
                     "breaker.listener_failed",

@@ -30,7 +30,7 @@ class Standing:
     last_age: float | None = None  # since a message was last confirmed by the broker, or stored
 
     @property
-    def told(self) -> tuple[object, ...]:
+    def reported(self) -> tuple[object, ...]:
         """The part that is reported to operators at once when it changes."""
         return self.state, self.why, self.tries > 0
 

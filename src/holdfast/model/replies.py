@@ -47,8 +47,8 @@ def reply_of(text: str | None) -> Reply | None:
 
 def address_of(headers: str | None) -> Reply | None:
     """Who waits for the message with these headers; None: nobody."""
-    told = _read(headers).get(HEADER)
-    return reply_of(told) if isinstance(told, str) else None
+    text = _read(headers).get(HEADER)
+    return reply_of(text) if isinstance(text, str) else None
 
 
 def waits_for_letter(headers: str | None) -> bool:

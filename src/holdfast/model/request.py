@@ -27,7 +27,7 @@ class Standing(StrEnum):
 
 
 class Happening(StrEnum):
-    """What an application can be told about a request, each once. Each is a hook of its kind."""
+    """What an application can be informed of about a request, each once. Each is a hook of its kind."""
 
     COMPLETED = "completed"
     FAILED = "failed"

@@ -144,7 +144,7 @@ class Step(NamedTuple):
     zones: str | None
     fires: tuple[Fired, ...] = ()
     notes: tuple[Note, ...] = ()
-    told: tuple[str, ...] = ()  # the ranges left out, in sentences: for the log
+    left_out: tuple[str, ...] = ()  # the ranges left out, in sentences: for the log
     error: str | None = None
 
 

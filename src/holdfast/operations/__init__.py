@@ -328,8 +328,8 @@ class Operations:
 
         The message that was sent with a request has the request's id.
         """
-        if (told := why_instance(self._desk, str(id))) is not None:
-            return told
+        if (sentences := why_instance(self._desk, str(id))) is not None:
+            return sentences
         about = why_request(self._desk, as_id(id))
         messages = why(self._desk, as_id(id))
         return about + [each for each in messages if not about or not each.startswith("Unknown: ")]

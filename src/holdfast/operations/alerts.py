@@ -116,14 +116,14 @@ class Alerts:
 
     # -- sending
 
-    def tell(self) -> int:
+    def send(self) -> int:
         """Send the stored news, at least once to each sink. Returns how many need no more sending."""
         desk, ended = self._desk, 0
         for _ in range(TOLD_AT_ONCE):
             row = desk.command("News of alerts", alerts.take, TAKEN_SECONDS)
             if row is None:
                 break
-            ended += self._tell(row)
+            ended += self._send(row)
         return ended
 
     def try_sinks(self) -> dict[str, str | None]:
@@ -140,7 +140,7 @@ class Alerts:
                 answers[sink.name] = describe(error, ERROR_CHARS)
         return answers
 
-    def _tell(self, row: Mapping[str, Any]) -> bool:
+    def _send(self, row: Mapping[str, Any]) -> bool:
         alert, told, errors = _alert(row), list(row["told"]), []
         for sink in (LogSink(), *self.sinks):
             if sink.name in told:
@@ -152,7 +152,7 @@ class Alerts:
                 errors.append(f"{sink.name}: {describe(error, ERROR_CHARS)}")
         failed = storable("; ".join(errors), ERROR_CHARS) or None
         pause = None if failed is None else self._put_off(alert, failed, row["tries"])
-        verb, tries = alerts.told, row["tries"]
+        verb, tries = alerts.sent, row["tries"]
         self._desk.command("News of alerts", verb, alert.number, tries, told, failed, pause)
         return pause is None
 
@@ -161,7 +161,7 @@ class Alerts:
         now = desk.ask(moment())
         if (now - alert.at).total_seconds() > rules.GIVE_UP:
             log.error(
-                "alert.untold",
+                "alert.unsent",
                 "%(alert)s was not sent after %(tries)d tries and is given up: %(error)s",
                 alert=alert.name,
                 tries=tries,

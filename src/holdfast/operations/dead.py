@@ -301,8 +301,8 @@ class DeadLetters:
             raise Refused(
                 f"Dead letter {id} of queue {letter.queue} was changed in the meantime: look at it again."
             )
-        told = "edited dead letter %(message_id)s of queue %(queue)s"
-        log.info("dead.edited", told, message_id=id, queue=letter.queue)
+        text = "edited dead letter %(message_id)s of queue %(queue)s"
+        log.info("dead.edited", text, message_id=id, queue=letter.queue)
         return [Changed(id, letter.queue, "edited and redriven" if redrive else "edited")]
 
     def _edit(self, letter: Letter, text: str, redrive: bool, out: bool) -> Plan[bool]:

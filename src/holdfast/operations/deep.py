@@ -67,9 +67,9 @@ class Seen:
 
 def examine(desk: Desk) -> Iterator[Finding]:
     """All findings, each kind once, with a few examples."""
-    yield from _told("messages", MESSAGES, _flaws(_pieces(desk, verify.messages)), "message")
-    yield from _told("dead letters", MESSAGES, _flaws(_pieces(desk, verify.letters)), "letter")
-    yield from _told("leases", LEASES, _broken(_pieces(desk, verify.leases)), "lease")
+    yield from _findings("messages", MESSAGES, _flaws(_pieces(desk, verify.messages)), "message")
+    yield from _findings("dead letters", MESSAGES, _flaws(_pieces(desk, verify.letters)), "letter")
+    yield from _findings("leases", LEASES, _broken(_pieces(desk, verify.leases)), "lease")
     yield from _streams(_pieces(desk, verify.streams))
     yield from _functions(*desk.ask(verify.functions()))
 
@@ -114,7 +114,7 @@ def is_readable(body: object, headers: object) -> bool:
     return True
 
 
-def _told(
+def _findings(
     what: str, kinds: dict[str, tuple[str, str, str]], flaws: Iterable[tuple[str, str]], prefix: str
 ) -> Iterator[Finding]:
     seen: dict[str, Seen] = {}

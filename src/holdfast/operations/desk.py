@@ -87,7 +87,7 @@ class Desk:
         id: UUID,
         queue: str | None,
         verb: Callable[[int], Runnable[T]],
-        tell: Callable[[T], str],
+        in_words: Callable[[T], str],
         *,
         action: str,
         why: str | None = None,
@@ -112,7 +112,7 @@ class Desk:
             for seq, name in [(row["seq"], row["queue"]) for row in left]:
                 try:
                     entry = Entry(action, name, str(id), why=why)
-                    done[seq] = Changed(id, name, self._once(verb, seq, tell, entry, tally))
+                    done[seq] = Changed(id, name, self._once(verb, seq, in_words, entry, tally))
                     log.info(
                         "message.ordered",
                         "message %(message_id)s in queue %(queue)s: %(what)s",
@@ -139,22 +139,22 @@ class Desk:
         self,
         verb: Callable[[int], Runnable[T]],
         seq: int,
-        tell: Callable[[T], str],
+        in_words: Callable[[T], str],
         entry: Entry,
         tally: Tally | None,
     ) -> str:
         if tally is None:
-            return self.store.run(self._noted(verb, seq, tell, entry))
+            return self.store.run(self._noted(verb, seq, in_words, entry))
         counted = [str(entry.target)]
-        return tell(tally.run(self.store.run, lambda _: (1, counted), None, verb, seq))
+        return in_words(tally.run(self.store.run, lambda _: (1, counted), None, verb, seq))
 
     def _noted(
-        self, verb: Callable[[int], Runnable[T]], seq: int, tell: Callable[[T], str], entry: Entry
+        self, verb: Callable[[int], Runnable[T]], seq: int, in_words: Callable[[T], str], entry: Entry
     ) -> Plan[str]:
         # The row is locked before it is read, so the command finds it as it was read.
         yield from hold(seq, leased=True)
         before = yield from audit.message_facts(seq)
-        result = tell((yield from verb(seq)))
+        result = in_words((yield from verb(seq)))
         after = yield from audit.message_facts(seq)
         yield from self.note(replace(entry, after={"what": result}), before, after)
         return result

@@ -309,7 +309,7 @@ def _news(desk: Desk) -> Iterator[Finding]:
         fate = "is sent again" if row["ended_at"] is None else "was given up"
         yield Finding(
             "warning",
-            "alert-untold",
+            "alert-unsent",
             f"Alert {row['name']} of {row['at']:%Y-%m-%d %H:%M:%S} UTC {fate} after {row['tries']} tries: "
             f"{row['error']}",
             "Repair the sink; `holdfast alerts test MODULE:APP` tries it, `holdfast alerts list` shows who has it.",

@@ -23,7 +23,7 @@ class Keeper:
 
     def __init__(self, operations: Callable[[], Operations]) -> None:
         self._operations = operations
-        self._telling: threading.Thread | None = None
+        self._sending: threading.Thread | None = None
         self._cleaning = Cleaning()
         self._stretches = 0  # of cleaning alone, since the last complete round
 
@@ -59,15 +59,15 @@ class Keeper:
 
     def _look_for_alerts(self, operations: Operations) -> None:
         operations.alerts.look()
-        if self._telling is None or not self._telling.is_alive():
-            self._telling = threading.Thread(
-                target=_tell, args=(operations,), name="holdfast-alerts", daemon=True
+        if self._sending is None or not self._sending.is_alive():
+            self._sending = threading.Thread(
+                target=_send, args=(operations,), name="holdfast-alerts", daemon=True
             )
-            self._telling.start()
+            self._sending.start()
 
 
-def _tell(operations: Operations) -> None:
+def _send(operations: Operations) -> None:
     try:
-        operations.alerts.tell()
+        operations.alerts.send()
     except Exception as error:  # the next housekeeping tries again
-        log.warning("alerts.untold", "Alerts could not be sent: %(error)s", error=error)
+        log.warning("alerts.unsent", "Alerts could not be sent: %(error)s", error=error)

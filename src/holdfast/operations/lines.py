@@ -87,14 +87,14 @@ _ERROR = ("at", "reason", "text")
 
 def write_line(row: dict[str, Any], deaths: list[dict[str, Any]]) -> bytes:
     """One letter and all its deaths, with the line's end."""
-    told = {"holdfast": VERSION} | {name: _plain(row[name]) for name in _FIELDS}
-    if told["errors"] is not None:  # each database keeps the keys in its own order
-        told["errors"] = [
+    line = {"holdfast": VERSION} | {name: _plain(row[name]) for name in _FIELDS}
+    if line["errors"] is not None:  # each database keeps the keys in its own order
+        line["errors"] = [
             {key: each[key] for key in (*_ERROR, *sorted(each.keys() - {*_ERROR})) if key in each}
-            for each in told["errors"]
+            for each in line["errors"]
         ]
-    told["deaths"] = [{name: _plain(each[name]) for name in _DEATH} for each in deaths]
-    return _writer.encode(told) + b"\n"
+    line["deaths"] = [{name: _plain(each[name]) for name in _DEATH} for each in deaths]
+    return _writer.encode(line) + b"\n"
 
 
 def read_line(line: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:

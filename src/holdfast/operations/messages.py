@@ -11,7 +11,7 @@ from uuid import UUID
 from ..bodies.drafts import when_due
 from ..errors import HoldfastError, NotFound, UsageError
 from ..model.message import Reason
-from ..rules.aftermath import HOOK_QUEUE, TOLD, news
+from ..rules.aftermath import FACTS, HOOK_QUEUE, news
 from ..rules.fingerprint import fingerprint
 from ..store.plans import engine, moving, operator, queries
 from ..store.plans.audit import Entry
@@ -265,9 +265,9 @@ def _bury(seq: int, why: str) -> Plan[None]:
             (each for each in dead if each["queue"] == held.queue),
             key=lambda each: (each["seq"] == seq, each["died_at"]),
         )
-        told = {**{field: row[field] for field in TOLD}, "id": str(held.id), "error": why}
-        told |= {field: row[field].isoformat() for field in ("created_at", "died_at")}
-        yield from engine.append([news(held.id, f"{row['queue']}/{seq}/{told['died_at']}", told)])
+        facts = {**{field: row[field] for field in FACTS}, "id": str(held.id), "error": why}
+        facts |= {field: row[field].isoformat() for field in ("created_at", "died_at")}
+        yield from engine.append([news(held.id, f"{row['queue']}/{seq}/{facts['died_at']}", facts)])
 
 
 def _checked(filter: Filter) -> Filter:

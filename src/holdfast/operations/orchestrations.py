@@ -302,10 +302,10 @@ class Orchestrations:
                 for number, command in waited.items()
                 if isinstance(command, Child)
             ]
-            told = children_cancelled(pen, children, id)
+            messages = children_cancelled(pen, children, id)
             if reply is not None:
-                told.append(pen.into(reply, None, failure))
-            yield from instance_commands.tell(told)
+                messages.append(pen.into(reply, None, failure))
+            yield from instance_commands.send_all(messages)
             entry = Entry("orchestrations.terminate", target=id, why=text)
             yield from self._desk.note(entry, {"state": shown.state}, {"state": "terminated"})
 
@@ -349,7 +349,7 @@ class Orchestrations:
         return said(why, self._desk.settings.error_chars)
 
     def _done(self, id: str, what: str, state: str | None) -> Commanded:
-        log.info("orchestration.told", "instance %(instance)s: %(what)s", instance=id, what=what)
+        log.info("orchestration.commanded", "instance %(instance)s: %(what)s", instance=id, what=what)
         return Commanded(id, what, state)
 
     def _open(self, id: str, state: str, what: str) -> None:

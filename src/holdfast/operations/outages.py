@@ -114,9 +114,9 @@ class Outages:
         verdict = desk.command("Outages", outages.look, settings.late, settings.lease, judge, served)
         match verdict:
             case Began():
-                told = self.current()
-                if told is not None:
-                    log_began(told)
+                begun = self.current()
+                if begun is not None:
+                    log_began(begun)
             case Ended(outage):
                 log_ended(self.show(outage.number))
         return verdict

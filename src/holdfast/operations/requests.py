@@ -157,9 +157,9 @@ class RequestsDesk:
     ) -> Standing:
         """Give a result by hand. It is decided like any other."""
         desk, own, pen = self._desk, new_id(), self._pen
-        told = None if failed is None else failure(failed, desk.settings.error_chars)
+        failed_as = None if failed is None else failure(failed, desk.settings.error_chars)
         body = pen.sealed(own, RESULT, codec.encode(result, desk.settings))
-        arrival = verbs.Arrival(own, request_id(id), told, body)
+        arrival = verbs.Arrival(own, request_id(id), failed_as, body)
 
         def verb() -> Plan[Standing]:
             (found,) = yield from verbs.resolve([arrival], pen)
@@ -176,8 +176,8 @@ class RequestsDesk:
 
     def cancel(self, id: UUID | str, *, why: str) -> None:
         """End an open request. Refused if its deadline has passed."""
-        told = needed(why, self._chars)
-        self._noted("cancel", request_id(id), told, lambda: verbs.cancel(request_id(id), told, self._pen))
+        text = needed(why, self._chars)
+        self._noted("cancel", request_id(id), text, lambda: verbs.cancel(request_id(id), text, self._pen))
 
     def accept(self, id: UUID | str, result: UUID | str | None = None, *, why: str) -> UUID:
         """Complete a request that has timed out with a late result: the first good one, unless another one is given.

@@ -97,7 +97,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter. `seq` is its number, which tells it from others with its id in its queue.
+    """A dead letter. `seq` is its number, which differs from that of others with its id in its queue.
 
     `halts`: its stream is halted until it is redriven or the stream is resumed.
     """

@@ -25,7 +25,7 @@ from ..store.statement import Plan
 from .desk import Desk
 from .instances import read_rows
 
-TOLD = ("completed", "failed", "cancelled", "terminated")
+ENDED = ("completed", "failed", "cancelled", "terminated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def rewind(desk: Desk, id: str, point: RewindPoint, why: str | None) -> RewoundI
         if why is None:
             return planned
         yield from instance_commands.rewind(_order(pen, shown, found))
-        yield from instance_commands.tell(_messages(pen, shown, found))
+        yield from instance_commands.send_all(_messages(pen, shown, found))
         before = {"state": shown.state, "execution": shown.execution, "turn": shown.turn}
         after = {"state": "running", "execution": shown.execution + 1, "point": planned.point}
         yield from desk.note(Entry("orchestrations.rewind", target=id, why=why), before, after)

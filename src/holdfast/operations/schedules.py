@@ -15,7 +15,7 @@ from ..rules.patterns import Rule
 from ..rules.timeline import Occurrence
 from ..rules.wording import describe, upcoming
 from ..schedules import setting, zones
-from ..schedules.firing import messages, tell, triggered
+from ..schedules.firing import labelled, messages, triggered
 from ..schedules.setting import timeline_of
 from ..store.plans import operator, queries, schedules
 from ..store.plans.audit import Entry
@@ -222,7 +222,7 @@ class Schedules:
                 now = yield from setting.found(name)
                 timeline = timeline_of(now)
                 fires: tuple[Fired, ...] = messages(
-                    now, [tell(timeline, each) for each in part], self._desk.keys
+                    now, [labelled(timeline, each) for each in part], self._desk.keys
                 )
                 left, _ = yield from schedules.fire(fires)
                 if is_first:

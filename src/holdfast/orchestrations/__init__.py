@@ -33,8 +33,8 @@ these know no store. The engine on top of them: `declaring`, `turns`, `inline`, 
       `Fired`. `Child`: a start of `command.name` (`name@version`) with `command.id`, whose end is an `Answered` here.
       `Start`: the same, unanswered. `ask.options` say how (retry, timeout, queue, deadline, inline) and are not in
       the journal.
-    - `withdrawn`: numbers of earlier asks of this execution: cancel their messages if they wait, tell the worker if
-      they run, cancel the child. What still answers is late.
+    - `withdrawn`: numbers of earlier asks of this execution: cancel their messages if they wait, stop their calls
+      if they run, cancel the child. What still answers is late.
     - `status`: JSON to store with the instance, if not None.
     - `end`: `completed` with `result`, `failed` with `failure`, `cancelled`, or `continued` with `end.begin`: row 0
       of the next execution, to be stored in the same commit with a message `Woken` into the same stream. `unread` are

@@ -170,15 +170,15 @@ def _arguments(error: BaseException) -> str | None:
 
 
 def _causes(error: BaseException) -> tuple[str, ...]:
-    told: list[str] = []
+    chain: list[str] = []
     seen = {id(error)}
     current: BaseException | None = error
-    while current is not None and len(told) < CHAIN:
+    while current is not None and len(chain) < CHAIN:
         members = getattr(current, "exceptions", ()) if isinstance(current, BaseExceptionGroup) else ()
-        told += [f"{_name(each)}: {_text(each)}"[:300] for each in members[: CHAIN - len(told)]]
+        chain += [f"{_name(each)}: {_text(each)}"[:300] for each in members[: CHAIN - len(chain)]]
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
         if current is None or id(current) in seen:
             break
         seen.add(id(current))
-        told.append(f"{_name(current)}: {_text(current)}"[:300])
-    return tuple(told[:CHAIN])
+        chain.append(f"{_name(current)}: {_text(current)}"[:300])
+    return tuple(chain[:CHAIN])

@@ -152,8 +152,8 @@ class Pen:
 
 def signal_message(pen: Pen, id: str, name: str, body: str | None, deadline: datetime) -> NewMessage:
     """A signal for an instance. Its queue is that of early signals until somebody knows the instance's own."""
-    told = SignalBody(names.text(name, "The signal's name", 200), body)
-    made = pen.message(SIGNAL, written(told), queue=EARLY, stream=names.stream_name(id))
+    signal = SignalBody(names.text(name, "The signal's name", 200), body)
+    made = pen.message(SIGNAL, written(signal), queue=EARLY, stream=names.stream_name(id))
     return msgspec.structs.replace(made, deadline=deadline)
 
 

@@ -195,7 +195,7 @@ class Orchestrations:
 
     def _sent(self, id: str, what: str, state: str | None, *, early: bool = True) -> None:
         if state is None and not early:
-            raise NotFound(f"There is no instance {id!r} that could be told to {what}.")
+            raise NotFound(f"There is no instance {id!r} to {what}.")
         if state is not None and state not in instances.OPEN:
             raise UsageError(f"Nothing was stored: instance {id!r} is {state}, so {what} would reach nobody.")
 

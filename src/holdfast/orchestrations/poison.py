@@ -124,7 +124,7 @@ def _delta(message: Message, stand: Stand, failure: Failure, pen: Pen, found: La
     started = None
     if (stand.execution, stand.turn, part) == (0, 0, 0):
         started = _started(message, stand.start, pen)
-    told = msgspec.structs.replace(failure, poison=None)  # the whole message is in the result, once
+    bare = msgspec.structs.replace(failure, poison=None)  # the whole message is in the result, once
     at = micros(message.created_at)
     row = Row(
         id=id,
@@ -132,7 +132,7 @@ def _delta(message: Message, stand: Stand, failure: Failure, pen: Pen, found: La
         turn=turn,
         part=part,
         at=at,
-        poison=Poisoned(str(message.id), at, told, started),
+        poison=Poisoned(str(message.id), at, bare, started),
     )
     result = msgspec.json.encode(Result(None, failure)).decode()
     ours = {

@@ -188,7 +188,7 @@ class Instance:
         return self.take(arrivals) or self.part(now, final=not more)
 
     def take(self, arrivals: Sequence[Arrival]) -> CodeChanged | Overrun | None:
-        """Give new arrivals to the code; `part` tells what came of it. Not None: close the instance."""
+        """Give new arrivals to the code; `part` holds what came of it. Not None: close the instance."""
         if self._rows or self._halfway:
             raise UsageError(
                 f"Instance {self.id!r} has a journal that is not replayed yet: call catch_up first."

@@ -96,19 +96,19 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
     )
     announced: list[asyncio.Task[None]] = []
 
-    def told_to_stop() -> None:
+    def asked_to_stop() -> None:
         if not announced:  # a second signal changes nothing: the supervisor kills the process
             worker.stop()
             announced.append(loop.create_task(worker.announce_stop()))
 
-    loop.add_signal_handler(signal.SIGTERM, told_to_stop)
+    loop.add_signal_handler(signal.SIGTERM, asked_to_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the supervisor passes it on
     orphaned = threading.Thread(
-        target=_watch_supervisor, args=(task.alive, loop, told_to_stop, app.settings.grace), daemon=True
+        target=_watch_supervisor, args=(task.alive, loop, asked_to_stop, app.settings.grace), daemon=True
     )
     orphaned.start()
-    await tell_deaths(app, task.deaths, lambda: bool(announced))
-    board.tell()
+    await report_deaths(app, task.deaths, lambda: bool(announced))
+    board.deaths_reported()
     if any(death.running for death in task.deaths):
         board.suspects_wait(True)
         os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor checks at once
@@ -126,30 +126,30 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
     return 0
 
 
-async def tell_deaths(app: Holdfast, deaths: Sequence[WorkerDeath], hurry: Callable[[], bool]) -> None:
+async def report_deaths(app: Holdfast, deaths: Sequence[WorkerDeath], hurry: Callable[[], bool]) -> None:
     """Report what dead workers had begun, without waiting for their leases to expire."""
     pause = PAUSE_MIN
     waiting = list(deaths)
     while waiting and not hurry():
         try:
-            await app.store.arun(_tell(waiting[0]))
+            await app.store.arun(_reported(waiting[0]))
             waiting.pop(0)
         except StoreUnavailable as error:
-            log.warning("death.untold", "A death could not be reported yet: %(error)s", error=error)
+            log.warning("death.unreported", "A death could not be reported yet: %(error)s", error=error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX)
 
 
-def _tell(death: WorkerDeath) -> Plan[None]:
+def _reported(death: WorkerDeath) -> Plan[None]:
     yield from engine.recover(worker=death.worker, running=death.running, ended=death.ended)
     yield from outages.leave(death.worker, died=True)
 
 
 def _watch_supervisor(
-    alive: int, loop: asyncio.AbstractEventLoop, told_to_stop: Callable[[], None], grace: float
+    alive: int, loop: asyncio.AbstractEventLoop, asked_to_stop: Callable[[], None], grace: float
 ) -> None:
     os.read(alive, 1)  # nothing is ever written: it returns when the supervisor is gone
-    loop.call_soon_threadsafe(told_to_stop)
+    loop.call_soon_threadsafe(asked_to_stop)
     threading.Event().wait(grace + ORPHAN_SECONDS)
     os._exit(1)  # no other thread is left to end a process whose loop hangs
 

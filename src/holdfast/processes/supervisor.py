@@ -32,7 +32,7 @@ from ..telemetry.logs import Log, announce
 from ..telemetry.sheet import Sheet
 from ..worker.board import Board
 from ..worker.exchanges import PAUSE_MAX, PAUSE_MIN
-from .child import Task, WorkerDeath, run, tell_deaths
+from .child import Task, WorkerDeath, report_deaths, run
 from .exporter import listen, serve, token
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ KILL_AFTER = 1.5  # seconds beyond the grace after which children that have not 
 SAME_WORD = (
     0.5  # seconds: `timeout` and some process managers send a signal twice, to the process and to its group
 )
-TELL_SECONDS = 1.0  # for the last reports
+REPORT_SECONDS = 1.0  # for the last reports
 FORK_LOOKS = 50
 
 
@@ -92,7 +92,7 @@ class Child:
     died_at: float = 0.0
     pause: float = 0.0  # before it is started again
     deaths: list[WorkerDeath] = field(default_factory=list)
-    told: int = 0  # how often it was asked to stop
+    asked: int = 0  # how often it was asked to stop
 
 
 @dataclass
@@ -180,22 +180,22 @@ class Supervisor:
                 os.close(each)
             if self.exporter is not None:
                 self.exporter.stop()
-            self._tell_last_deaths()
+            self._report_last_deaths()
             for child in self.children:
                 child.board.close()
         return 0
 
     def _prepare(self) -> None:
         """Wait for the database: after a reboot the workers may start before it."""
-        pause, told = PAUSE_MIN, ""
+        pause, logged = PAUSE_MIN, ""
         while not self.stops:
             try:
                 self.app.prepare()
                 break
             except StoreUnavailable as error:
-                if str(error) != told:  # each error is logged once
+                if str(error) != logged:  # each error is logged once
                     log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
-                told = str(error)
+                logged = str(error)
                 threading.Event().wait(pause)
                 pause = min(pause * 2, PAUSE_MAX)
         _ = self.app.operations  # imported here, so that no child needs to
@@ -207,7 +207,7 @@ class Supervisor:
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._told_to_stop)
+            signal.signal(number, self._asked_to_stop)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # it only wakes this process
         return read
 
@@ -237,7 +237,7 @@ class Supervisor:
             board.fileno, board.capacity, alive, child.quarantine, self.queues, tuple(child.deaths), sheet
         )
         child.process = self._fork(child, task) if can_fork() else self._spawn(task)
-        child.started_at, child.told = now, 0
+        child.started_at, child.asked = now, 0
 
     def _fork(self, child: Child, task: Task) -> Process:
         pid = fork()
@@ -257,7 +257,7 @@ class Supervisor:
         if process is None or code is None:
             return
         child.process, child.died_at = None, now
-        if child.board.told:
+        if child.board.has_reported_deaths:
             child.deaths.clear()
         worker, running, ended, frail = child.board.read()
         if code == 0 and not worker:
@@ -307,7 +307,7 @@ class Supervisor:
 
     # -- the end
 
-    def _told_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+    def _asked_to_stop(self, _number: int, _frame: FrameType | None) -> None:
         now = self.app.clock.monotonic()
         if self.stops and now - self._stop_at < SAME_WORD:
             return
@@ -317,20 +317,20 @@ class Supervisor:
     def _pass_on(self, child: Child) -> None:
         """The first signal asks a child to stop, the second kills it."""
         assert child.process is not None
-        if child.told < self.stops:
-            child.told = self.stops
+        if child.asked < self.stops:
+            child.asked = self.stops
             child.process.send_signal(signal.SIGTERM if self.stops == 1 else signal.SIGKILL)
 
-    def _tell_last_deaths(self) -> None:
+    def _report_last_deaths(self) -> None:
         """Report the last deaths from this process: no child is left to do it."""
         deaths = [death for child in self.children for death in child.deaths]
         if not deaths:
             return
-        telling = threading.Thread(
-            target=lambda: asyncio.run(tell_deaths(self.app, deaths, lambda: False)), daemon=True
+        reporting = threading.Thread(
+            target=lambda: asyncio.run(report_deaths(self.app, deaths, lambda: False)), daemon=True
         )
-        telling.start()
-        telling.join(TELL_SECONDS)
+        reporting.start()
+        reporting.join(REPORT_SECONDS)
 
 
 def can_fork() -> bool:

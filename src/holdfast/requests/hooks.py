@@ -31,7 +31,7 @@ from .kinds import HookKeywords, Request, RequestKind
 BODY, RESULT = "holdfast/request", "holdfast/request.result"  # what a sealed body is bound to, beside its id
 
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+class HookBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of the message for a hook."""
 
     request: UUID
@@ -55,23 +55,23 @@ class News:
     """That something happened to a request."""
 
     happening: Happening
-    told: Told
+    body: HookBody
 
     @property
     def queue(self) -> str:
-        return hook_queue(self.told.kind, self.happening)
+        return hook_queue(self.body.kind, self.happening)
 
 
 def news(happening: Happening, held: Held, facts: dict[str, Any]) -> News:
     result = facts.get("result")
-    told = Told(
+    body = HookBody(
         request=held.id, kind=held.kind, state=str(held.state), created_at=held.created_at, deadline=held.deadline,
         variant=held.variant, subject=held.subject, reason=held.reason, ended_at=held.ended_at,
         timed_out_at=held.timed_out_at, result=None if result is None else UUID(str(result)),
         received_at=facts.get("received_at"), accepted_at=facts.get("accepted_at"),
         accepted_by=facts.get("accepted_by"),
     )  # fmt: skip
-    return News(happening, told)
+    return News(happening, body)
 
 
 def hook_id(request: UUID, created_at: datetime, happening: Happening) -> UUID:
@@ -89,9 +89,9 @@ class Pen:
 
         The time of the request belongs to it: an id of the user's may be used again when the first request is gone.
         """
-        text = msgspec.json.encode(each.told).decode()
-        id, type = hook_id(each.told.request, each.told.created_at, each.happening), hook_type(each.happening)
-        return NewMessage(id, type, self.sealed(id, type, text), subject=each.told.subject, queue=each.queue)
+        text = msgspec.json.encode(each.body).decode()
+        id, type = hook_id(each.body.request, each.body.created_at, each.happening), hook_type(each.happening)
+        return NewMessage(id, type, self.sealed(id, type, text), subject=each.body.subject, queue=each.queue)
 
     def sealed(self, id: UUID, type: str, text: str) -> str:
         return text if self.keys is None else self.keys.seal(id, type, text)
@@ -122,14 +122,14 @@ def hook(
     if not takes.takes_body:
         raise InvalidSettings(f"Hook {queue!r} takes the request: def graded(request: Request) -> None.")
 
-    def whole(told: Told) -> Request[Any, Any]:
-        return _request(told, kind, store().read(_bodies(told)), pen)
+    def whole(body: HookBody) -> Request[Any, Any]:
+        return _request(body, kind, store().read(_bodies(body)), pen)
 
-    def blocking(told: Told, **context: Any) -> Any:
-        return function(whole(told), **context)
+    def blocking(body: HookBody, **context: Any) -> Any:
+        return function(whole(body), **context)
 
-    async def awaited(told: Told, **context: Any) -> Any:
-        return await function(await asyncio.to_thread(whole, told), **context)
+    async def awaited(body: HookBody, **context: Any) -> Any:
+        return await function(await asyncio.to_thread(whole, body), **context)
 
     run = awaited if takes.is_async else blocking
     if (breaker := made.own.limits.breaker) is not None:
@@ -137,32 +137,32 @@ def hook(
     return replace(made, signature=replace(takes, decode=_read), own=replace(made.own, run=run))
 
 
-def _read(text: str) -> Told:
-    return msgspec.json.decode(text, type=Told)
+def _read(text: str) -> HookBody:
+    return msgspec.json.decode(text, type=HookBody)
 
 
-def _bodies(told: Told) -> Plan[tuple[requests.Whole | None, requests.Result | None]]:
-    whole = yield from requests.show(told.request)
-    result = None if told.result is None else (yield from requests.result(told.result))
+def _bodies(body: HookBody) -> Plan[tuple[requests.Whole | None, requests.Result | None]]:
+    whole = yield from requests.show(body.request)
+    result = None if body.result is None else (yield from requests.result(body.result))
     return whole, result
 
 
 def _request(
-    told: Told,
+    body: HookBody,
     kind: RequestKind[Any, Any],
     found: tuple[requests.Whole | None, requests.Result | None],
     pen: Pen,
 ) -> Request[Any, Any]:
     """The request as it was when the hook was called."""
     whole, result = found
-    if whole is None or (told.result is not None and result is None):
-        raise Dead(f"Request {told.request} has been removed: it ended longer ago than requests are kept.")
+    if whole is None or (body.result is not None and result is None):
+        raise Dead(f"Request {body.request} has been removed: it ended longer ago than requests are kept.")
     return Request(
-        told.request, told.kind, told.variant, told.subject, RequestState(told.state), told.reason,
-        kind.takes(pen.opened(told.request, BODY, whole.body)),
+        body.request, body.kind, body.variant, body.subject, RequestState(body.state), body.reason,
+        kind.takes(pen.opened(body.request, BODY, whole.body)),
         None if result is None else kind.gives(pen.opened(result.id, RESULT, result.body)),
-        told.created_at, told.deadline, told.ended_at, told.timed_out_at, told.received_at, told.accepted_at,
-        told.accepted_by, whole.results, whole.late,
+        body.created_at, body.deadline, body.ended_at, body.timed_out_at, body.received_at, body.accepted_at,
+        body.accepted_by, whole.results, whole.late,
     )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ class Requests:
         options: HookKeywords,
     ) -> None:
         handlers = self._app.handlers
-        after = aftermath.AfterDeath(tell=aftermath.HOOK_QUEUE in handlers)
+        after = aftermath.AfterDeath(has_hook=aftermath.HOOK_QUEUE in handlers)
         made = hook(self._app, kind, happening, function, options, after, self._store, self.pen)
         if is_declared_again(handlers.get(made.queue), made):
             handlers.put(made)
@@ -201,9 +201,9 @@ class Requests:
     ) -> Arrival:
         """A result that came in, checked and sealed."""
         own = new_id()
-        told = None if failed is None else failure(failed, self.settings.error_chars)
+        failed_as = None if failed is None else failure(failed, self.settings.error_chars)
         body = self.pen.sealed(own, RESULT, codec.encode(result, self.settings))
-        return Arrival(own, request_id(id), told, body, source, kind)
+        return Arrival(own, request_id(id), failed_as, body, source, kind)
 
     # -- the rest of its life
 

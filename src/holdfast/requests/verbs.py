@@ -227,14 +227,14 @@ def sweep(pen: Pen, count: int = SWEPT_MAX) -> Plan[Swept]:
         due = rules.due(row.deadline, row.soft_at, row.told_at, at)
         if due.times_out:
             changes.time_out(row, at)
-        elif due.tells_delay:
+        elif due.reports_delay:
             delayed.append(row.id)
             changes.news.append((Happening.DELAYED, row, {}))
         elif due.next_at is not None:
             # Stored by hand with another time: it is looked at when there is something to do.
             yield from requests.extend(row.id, row.deadline, row.soft_at, due.next_at)
     if delayed:
-        yield from requests.told(delayed, at)
+        yield from requests.delay_reported(delayed, at)
     queues = yield from _write(changes, pen)
     return Swept(len(changes.rows), len(delayed), queues)
 
@@ -327,9 +327,9 @@ def _write(changes: _Changes, pen: Pen) -> Plan[frozenset[str]]:
         yield from requests.settle(list(changes.rows.values()))
     if not changes.news:
         return frozenset()
-    told = [news(happening, held, facts) for happening, held, facts in changes.news]
-    there = yield from requests.hooks(each.queue for each in told)
-    messages: Iterable[NewMessage] = [pen.message(each) for each in told if each.queue in there]
+    news_left = [news(happening, held, facts) for happening, held, facts in changes.news]
+    there = yield from requests.hooks(each.queue for each in news_left)
+    messages: Iterable[NewMessage] = [pen.message(each) for each in news_left if each.queue in there]
     if messages:
         yield from engine.append(list(messages))
     return frozenset(there)

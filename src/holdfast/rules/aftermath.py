@@ -24,7 +24,7 @@ T = TypeVar("T", dict[str, Any], list[Any])
 
 HOOK_QUEUE = "holdfast/dead-letters"
 HOOK_TYPE = "holdfast.dead"
-TOLD = (
+FACTS = (
     "id", "queue", "type", "body", "headers", "stream", "position", "subject", "attempts", "created_at", "died_at",
     "reason", "last_reason", "error", "fingerprint",
 )  # fmt: skip
@@ -45,7 +45,7 @@ class AfterDeath:
 
     alert: bool = False
     copy: CopyTo | None = None
-    tell: bool = False  # the application has a hook
+    has_hook: bool = False  # the application has a hook
 
 
 HOLD = AfterDeath()
@@ -80,9 +80,9 @@ def aftermath(
     copied = None if wish.copy is None else _copy(leased, wish.copy, death)
     if copied is not None:
         left.append(copied)
-    if wish.tell:
+    if wish.has_hook:
         message = leased.message
-        told = {
+        facts = {
             "id": str(message.id),
             "queue": message.queue,
             "type": message.type,
@@ -99,7 +99,7 @@ def aftermath(
             "error": error,
             "fingerprint": fingerprint,
         }
-        left.append(news(message.id, death, told))
+        left.append(news(message.id, death, facts))
     if not replies.waits_for_letter(leased.message.headers):
         answer = replies.failed(leased.message.id, leased.message.headers, death, error, last_reason, poison)
         if answer is not None:
@@ -107,10 +107,10 @@ def aftermath(
     return None if copied is None else copied.id, tuple(left)
 
 
-def news(id: UUID, death: str, told: dict[str, Any]) -> NewMessage:
+def news(id: UUID, death: str, facts: dict[str, Any]) -> NewMessage:
     """The message that calls the application's hook. `death` identifies this death among those of the message."""
     return NewMessage(
-        uuid5(id, f"{death}/told"), HOOK_TYPE, json.dumps(told, ensure_ascii=False), queue=HOOK_QUEUE
+        uuid5(id, f"{death}/told"), HOOK_TYPE, json.dumps(facts, ensure_ascii=False), queue=HOOK_QUEUE
     )
 
 

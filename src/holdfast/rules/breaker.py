@@ -189,8 +189,8 @@ class Switch:
         seen, failed = len(switch.calls), switch.failures
         is_judged = BAD in calls and not self.forced and seen >= self.policy.calls_min
         if is_judged and failed / seen > self.policy.opens_above:
-            told = f"{failed} of the last {seen} calls failed"
-            return switch._open(now, self._later(now), f"{told}: {why}" if why else told)
+            counted = f"{failed} of the last {seen} calls failed"
+            return switch._open(now, self._later(now), f"{counted}: {why}" if why else counted)
         return switch
 
     def _after_one(self, call: str, now: datetime, era: int, why: str | None) -> Switch:

@@ -49,7 +49,7 @@ class Due:
     """What an open request needs now. `next_at` is when to look at it again; None: it has ended."""
 
     times_out: bool
-    tells_delay: bool
+    reports_delay: bool
     next_at: datetime | None
 
 
@@ -57,8 +57,8 @@ def due(deadline: datetime, soft_at: datetime | None, told_at: datetime | None, 
     """What the clock does to an open request. If it has timed out, its delay is not reported any more."""
     if now > deadline:
         return Due(True, False, None)
-    waits_to_tell = soft_at is not None and told_at is None
-    if waits_to_tell and soft_at is not None and now > soft_at:
+    delay_is_ahead = soft_at is not None and told_at is None
+    if delay_is_ahead and soft_at is not None and now > soft_at:
         return Due(False, True, deadline)
     return Due(False, False, next_look(deadline, soft_at, told_at))
 

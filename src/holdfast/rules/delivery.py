@@ -240,8 +240,8 @@ def conclude(
     match ending:
         case Lost() | Raised(LeaseLost()):
             return None
-        case Raised(error, flags, ran, text, _, told):
-            failure = judge.classify(error) if told is None else Failure(told)
+        case Raised(error, flags, ran, text, _, given):
+            failure = judge.classify(error) if given is None else Failure(given)
             return judge.failed(failure, text or describe(error, chars), flags, ran)
         case TimedOut(limit, flags, ran):
             text = f"TimedOut: the handler ran longer than {limit:g} s."

@@ -179,9 +179,9 @@ class Judge:
         error = self.kept(error)
         name, wish = fingerprint(error, last_reason, self.place), self.policy.after_death
         why: dict[str, Reason] = {"reason": reason, "last_reason": last_reason}
-        told = self._poison(reason, last_reason) if poison else None
+        answer = self._poison(reason, last_reason) if poison else None
         copy, emits = aftermath(
-            self.leased, wish, self.now, **why, error=error, fingerprint=name, poison=told
+            self.leased, wish, self.now, **why, error=error, fingerprint=name, poison=answer
         )
         return Settlement(
             self.leased,

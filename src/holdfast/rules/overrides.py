@@ -54,8 +54,8 @@ def _read(headers: str | None) -> CallOptions | None:
     if not isinstance(headers, str) or HEADER not in headers:
         return None
     try:
-        told = msgspec.json.decode(headers)
-        found = told.get(HEADER) if isinstance(told, dict) else None
+        decoded = msgspec.json.decode(headers)
+        found = decoded.get(HEADER) if isinstance(decoded, dict) else None
         return _reader.decode(found) if isinstance(found, str) else None
     except (msgspec.DecodeError, UnicodeError):
         return None

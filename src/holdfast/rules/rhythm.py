@@ -47,7 +47,7 @@ class Rhythm:
             return False
         return None
 
-    def told(self, asleep: bool | None) -> None:
+    def stored(self, asleep: bool | None) -> None:
         if asleep is not None:
             # A message may have been published before the flag was set: look again soon.
             self.asleep, self.pause = asleep, self.poll_min

@@ -211,7 +211,7 @@ def _linked(error: BaseException, name: str) -> BaseException | None:
 
 
 @dataclass(slots=True)
-class Told:
+class LoggedCauses:
     """Which causes were logged with a whole traceback, and when: each once a minute. The oldest are removed."""
 
     at: OrderedDict[str, float] = field(default_factory=OrderedDict)

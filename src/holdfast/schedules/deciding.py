@@ -17,7 +17,7 @@ from ..rules.classify import storable
 from ..rules.tick import LIMIT, Last, Misfire, Tick
 from ..rules.timeline import Timeline
 from ..telemetry.logs import Log
-from .firing import Told, messages, tell
+from .firing import Labelled, labelled, messages
 from .setting import data_of, note_of, notes_of, timeline_of
 
 log = Log("holdfast.schedules")
@@ -37,9 +37,9 @@ class Part:
     next_at: datetime | None
     last_key: str | None
     zones: str | None
-    fires: tuple[Told, ...]
+    fires: tuple[Labelled, ...]
     notes: tuple[Note, ...]
-    told: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Decision:
                 found.look_at,
                 found.last_key,
                 data_of(self.timeline.rule),
-                tuple(tell(self.timeline, each) for each in found.fires),
+                tuple(labelled(self.timeline, each) for each in found.fires),
                 notes_of(found),
                 tuple(each.sentence for each in found.left_out),
             )
@@ -198,7 +198,7 @@ def _step_of(row: Due, part: Part, fires: tuple[Fired, ...] = ()) -> Step:
         part.zones,
         fires,
         part.notes,
-        part.told,
+        part.left_out,
     )
 
 

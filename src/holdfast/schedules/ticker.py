@@ -28,7 +28,7 @@ log = Log("holdfast.schedules")
 
 AT_ONCE = 500  # schedules and occurrences
 BYTES = 8 * 1024 * 1024  # of bodies
-TELLS_EVERY = 30.0  # seconds between two notes that this process runs, and with which zone data
+NOTES_EVERY = 30.0  # seconds between two notes that this process runs, and with which zone data
 ALL_MIN, ALL_MAX = 0.05, 5.0  # seconds between two looks at everything
 ALL_SHARE = 50  # a look at everything rests so many times what it took
 LIVE = 120.0  # seconds for which such a note counts
@@ -48,7 +48,7 @@ class Ticker:
     ) -> None:
         self.store, self.clock, self.keys, self.mine = store, clock, keys, mine
         self.hear = hear  # called with each message that was fired; for tests
-        self._told_at = float("-inf")
+        self._noted_at = float("-inf")
         self._refused: dict[str, int] = {}  # how often the database refused to fire a schedule
         self._zoned = True  # whether this process may fire rules that depend on a zone
         self._since = FIRST  # where the next look begins
@@ -57,14 +57,14 @@ class Ticker:
         self._stale = False  # whether times may have been computed with older zone data
 
     def __call__(self) -> Ticked:
-        self._tell()
+        self._note_this_process()
         if self._stale:
             self._renew()
         first, now = self._look()
         if first is None or first.at > now:
             return Ticked(0, now, first and first.at)
         done = self._tick()
-        for name, what in done.told:
+        for name, what in done.left_out:
             log.warning("schedule.left_out", "Schedule %(schedule)s: %(what)s", schedule=name, what=what)
         if self.hear is not None:
             for each in done.fires:
@@ -145,7 +145,7 @@ class Ticker:
                 (*done.fires, *one.fires),
                 done.moved + one.moved,
                 (*done.queues, *one.queues),
-                (*done.told, *one.told),
+                (*done.left_out, *one.left_out),
             )
         return done
 
@@ -172,13 +172,13 @@ class Ticker:
 
     # -- zone data
 
-    def _tell(self) -> None:
+    def _note_this_process(self) -> None:
         """Note that this process runs. It may fire rules of zones unless a process with newer zone data runs."""
         now = self.clock.monotonic()
-        if now - self._told_at < TELLS_EVERY:
+        if now - self._noted_at < NOTES_EVERY:
             return
         ours = zones.version()
-        live, ever = self.store.run(schedules.tell_zones(ours, list(self.mine()), LIVE))
+        live, ever = self.store.run(schedules.note_zones(ours, list(self.mine()), LIVE))
         may = live is None or live <= ours
         if may is not self._zoned:
             log.warning(
@@ -189,7 +189,7 @@ class Ticker:
                 what="it fires rules of zones again" if may else "it leaves rules of zones to the other",
             )
             self._looks_at_all_at = float("-inf")  # what was left to the other may be due
-        self._zoned, self._stale, self._told_at = may, ever is None or ever <= ours, now
+        self._zoned, self._stale, self._noted_at = may, ever is None or ever <= ours, now
 
     def _renew(self) -> None:
         """Compute the next times again that were computed with older zone data, a part at a time."""

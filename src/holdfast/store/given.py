@@ -83,11 +83,13 @@ def taken(error: BaseException, schema: str | None = None) -> tuple[UUID | None,
             return None, None
         code = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
         if code == UNIQUE_VIOLATION:
-            told: Any = getattr(seen, "diag", None) or seen
-            names = tuple(getattr(told, f"{name}_name", None) for name in ("table", "constraint"))
-            ours = schema in (None, getattr(told, "schema_name", None))
+            diagnosis: Any = getattr(seen, "diag", None) or seen
+            names = tuple(getattr(diagnosis, f"{name}_name", None) for name in ("table", "constraint"))
+            ours = schema in (None, getattr(diagnosis, "schema_name", None))
             if ours and names in POSTGRES_TAKEN:
-                detail = getattr(told, "message_detail", None) or getattr(told, "detail", None) or ""
+                detail = (
+                    getattr(diagnosis, "message_detail", None) or getattr(diagnosis, "detail", None) or ""
+                )
                 found = KEY.search(detail)
                 return (UUID(found[1]), found[2]) if found else (None, None)
         seen = getattr(seen, "orig", None) or seen.__cause__

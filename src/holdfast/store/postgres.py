@@ -43,7 +43,7 @@ from .handed_postgres import AsyncHandedOut, HandedOut, is_open
 from .migrate import drop_schema, migrate
 from .plans import doctor, guards
 from .plans.engine_postgres import PostgresEngine
-from .refusals import POOLER, STALE, Told, as_ours, cut_off
+from .refusals import POOLER, STALE, AsOurs, as_ours, cut_off
 from .statement import Bound, Plan, Runnable, Statement, adrive, bound, drive, stands_alone
 from .text import DEFAULT_SCHEMA
 
@@ -126,7 +126,7 @@ class PostgresStore:
         return self.engine.bind(guards.set_limits(self._lease), self.now())
 
     @contextmanager
-    def _connection(self, told: Told | None = None) -> Iterator[HandedOut]:
+    def _connection(self, translate: AsOurs | None = None) -> Iterator[HandedOut]:
         connection = self._take()
         try:
             if connection is None:
@@ -138,7 +138,7 @@ class PostgresStore:
         except psycopg.Error as error:
             if connection is not None and error.sqlstate in STALE:
                 connection.close()
-            raise (told or as_ours)(error, self.schema) from error
+            raise (translate or as_ours)(error, self.schema) from error
         finally:
             if connection is not None:
                 with self._lock:
@@ -158,7 +158,7 @@ class PostgresStore:
             return None
 
     @asynccontextmanager
-    async def _aconnection(self, told: Told | None = None) -> AsyncIterator[AsyncHandedOut]:
+    async def _aconnection(self, translate: AsOurs | None = None) -> AsyncIterator[AsyncHandedOut]:
         # Async connections belong to the loop in which they were made.
         loop = id(asyncio.get_running_loop())
         with self._lock:
@@ -178,7 +178,7 @@ class PostgresStore:
         except psycopg.Error as error:
             if connection is not None and error.sqlstate in STALE:
                 await connection.close()
-            raise (told or as_ours)(error, self.schema) from error
+            raise (translate or as_ours)(error, self.schema) from error
         finally:
             if connection is not None:
                 # After `close` its list is another one, and nothing would close the connection.

@@ -16,7 +16,7 @@ from ..errors import (
 )
 from .moments import moment
 
-Told = Callable[[psycopg.Error, str], Exception]
+AsOurs = Callable[[psycopg.Error, str], Exception]
 
 MISSING = (
     psycopg.errors.UndefinedTable,

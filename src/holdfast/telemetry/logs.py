@@ -41,7 +41,7 @@ class Log:
 
     def __init__(self, name: str) -> None:
         self.logger = logging.getLogger(name)
-        self.tells = self.logger.isEnabledFor  # whether a level is enabled: called once for each message
+        self.is_enabled = self.logger.isEnabledFor  # whether a level is enabled: called once for each message
 
     def info(self, event: str, text: str, /, **fields: Any) -> None:
         self.log(logging.INFO, event, text, fields)
@@ -68,12 +68,12 @@ class Log:
     ) -> None:
         """`traceback`: as text, already masked. Formatters show it where they show those of exceptions."""
         if self.logger.isEnabledFor(level):
-            told = {name: _plain(value) for name, value in fields.items() if value is not None}
+            known = {name: _plain(value) for name, value in fields.items() if value is not None}
             # A name in the text without a field is shown as None.
-            filled = {**dict.fromkeys(fields), **{name: _shown(value) for name, value in told.items()}}
+            filled = {**dict.fromkeys(fields), **{name: _shown(value) for name, value in known.items()}}
             # Logging would count an empty mapping as an argument too many.
             arguments = (filled,) if filled else ()
-            extra = {"event": event, **told}
+            extra = {"event": event, **known}
             if traceback is None:
                 self.logger.log(level, text, *arguments, extra=extra, stacklevel=3, exc_info=exc_info)
                 return

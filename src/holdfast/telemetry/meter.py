@@ -154,10 +154,10 @@ class Meter:
     def received(self, batch: ReceivedBatch) -> None:
         place = self.sheet.place
         refused = sum(batch.refused.values())
-        told = {"stored": batch.stored, "duplicate": batch.duplicates, "refused": refused}
+        counts = {"stored": batch.stored, "duplicate": batch.duplicates, "refused": refused}
         changes: list[Change] = [
             (place("holdfast_received_total", batch.inbox, result), float(count))
-            for result, count in told.items()
+            for result, count in counts.items()
             if count
         ]
         changes += [

@@ -101,7 +101,7 @@ class Tracing:
         """The span and the metrics of storing messages. An error is passed on."""
         types = {each.type for each in messages}
         attributes = _about("send", "send", types.pop() if len(types) == 1 else None)
-        told = (
+        facts = (
             {**attributes, "messaging.batch.message_count": len(messages)}
             if len(messages) > 1
             else attributes
@@ -111,7 +111,7 @@ class Tracing:
         with self._tracer.start_as_current_span(
             name,
             kind=self._trace.SpanKind.CLIENT,
-            attributes=told,
+            attributes=facts,
             links=self._links([each.headers for each in messages]),
             record_exception=False,
             set_status_on_exception=False,
@@ -161,7 +161,7 @@ class Tracing:
             error = "LeaseLost"
         elif settlement.error is not None:
             error = settlement.error.partition(":")[0][:100]
-            self._tell_exception(leased, settlement, error)
+            self._add_exception(leased, settlement, error)
         self._ended(leased, settlement, error, 0.0 if settlement is None else settlement.ran)
 
     def completed(self, leased: Leased, ran: float) -> None:
@@ -203,12 +203,12 @@ class Tracing:
         attributes = _wire("publish", "send", batch.transport, batch.address)
         bad = {fate: count for fate, count in batch.fates.items() if fate != "confirmed"}
         error = next(iter(bad), None)
-        told = {
+        facts = {
             **attributes,
             "holdfast.queue": batch.destination,
             "messaging.batch.message_count": batch.count,
         }
-        self._told(f"publish {batch.address}", told, batch.headers, batch.began, error)
+        self._record(f"publish {batch.address}", facts, batch.headers, batch.began, error)
         for fate, count in batch.fates.items():
             failed = {} if fate == "confirmed" else {"error.type": fate}
             self._sent.add(count, {**attributes, **failed})
@@ -217,16 +217,16 @@ class Tracing:
     def received(self, batch: ReceivedBatch) -> None:
         """The span of a batch that came from a broker: from when it was there until it was committed."""
         attributes = _wire("receive", "receive", batch.transport, batch.queue)
-        told = {**attributes, "holdfast.inbox": batch.inbox, "messaging.batch.message_count": batch.count}
+        facts = {**attributes, "holdfast.inbox": batch.inbox, "messaging.batch.message_count": batch.count}
         error = next(iter(batch.refused), None)
-        self._told(f"receive {batch.queue}", told, batch.headers, batch.began, error)
+        self._record(f"receive {batch.queue}", facts, batch.headers, batch.began, error)
         self._consumed.add(batch.count, attributes)
         self._operation.record(batch.began, attributes)
 
     def connected(self, kind: EndpointKind, name: str, *, is_open: bool) -> None:
         """Connections are no spans: the metrics of the sheet count them."""
 
-    def _told(
+    def _record(
         self,
         name: str,
         attributes: Attributes,
@@ -260,13 +260,13 @@ class Tracing:
         span.set_attribute("error.type", error)
         span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, error))
 
-    def _tell_exception(self, leased: Leased, settlement: Settlement, error: str) -> None:
+    def _add_exception(self, leased: Leased, settlement: Settlement, error: str) -> None:
         """The event that the conventions ask for. Its texts are masked, as those of the log are."""
         running = self._running.get(leased.token)
         if running is None or settlement.traceback is None:
             return
-        told = {"exception.type": error, "exception.stacktrace": settlement.traceback}
-        running.span.add_event("exception", told)
+        facts = {"exception.type": error, "exception.stacktrace": settlement.traceback}
+        running.span.add_event("exception", facts)
 
     def _links(self, headers: Sequence[str | None]) -> list[Any]:
         links = []

@@ -118,7 +118,7 @@ class Drained:
 
         Then raise an ExceptionGroup of the messages that died or wait for a retry. A message that failed and was
         handled by a later attempt of the same drain is fine, and so are Snooze and Dead, which a handler asks for
-        itself. `raises=False`: the summary tells how many there are.
+        itself. `raises=False`: the summary counts them.
         """
         try:
             asyncio.get_running_loop()

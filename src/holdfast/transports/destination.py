@@ -222,11 +222,11 @@ def declare_destination(
     types: Sequence[str],
     options: DestinationKeywords,
     recovery: Mapping[Reason, Recovery],
-    tells: bool,
+    has_hook: bool,
 ) -> Destination:
     """Check a declaration and make a destination of it. Every mistake is reported here, before anything runs.
 
-    `recovery` is the application's own; `tells`: deaths are reported to its hook.
+    `recovery` is the application's own; `has_hook`: deaths are reported to its hook.
     """
     queue, settings = names.queue_name(name), app.settings
     _check(queue, types, options)
@@ -252,7 +252,7 @@ def declare_destination(
             refunds_max=settings.refunds,
             error_chars=settings.error_chars,
             redact=app.redact.known,
-            after_death=replace(wish, tell=tells),
+            after_death=replace(wish, has_hook=has_hook),
             recovery={**recovery, **(options.get("recovery") or {})},
         ),
         source=options.get("source", SOURCE),

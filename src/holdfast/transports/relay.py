@@ -74,7 +74,7 @@ class Relay:
         # For messages that have failed before: they may cost others their channel.
         self._aside = destination.sender()
         self._aside_turn = asyncio.Lock()
-        self._told_at = float("-inf")  # when the breaker was last informed of an outage
+        self._reported_at = float("-inf")  # when the breaker was last informed of an outage
         self.tried = asyncio.Event()
         self.watch: Watch | None = None
 
@@ -154,9 +154,9 @@ class Relay:
             if is_alone:
                 await self._send_aside(batch)
             else:
-                await self._line.send(batch.outgoing, batch.tell)
+                await self._line.send(batch.outgoing, batch.report)
         if self.watch is not None:
-            self.watch.sent(batch.told(runs))
+            self.watch.sent(batch.summary(runs))
         broken = self._line.sender.broken()
         if broken is None:
             return batch.endings("the broker has not answered", UNANSWERED)
@@ -173,7 +173,7 @@ class Relay:
                     await self._aside.open()
                 except TransportBroken:
                     return
-            await self._aside.send(batch.outgoing, batch.tell)
+            await self._aside.send(batch.outgoing, batch.report)
 
     # -- the connection
 
@@ -184,7 +184,7 @@ class Relay:
                 try:
                     if (is_open := await self._line.mend(changed)) is not None and self.watch is not None:
                         self.watch.connected("destination", self.queue, is_open=is_open)
-                    self._tell_breaker(self._line.trouble())
+                    self._inform_breaker(self._line.trouble())
                 except Exception as error:  # ours, or the transport's: it is tried again soon
                     log.error(
                         "relay.failed",
@@ -198,17 +198,17 @@ class Relay:
             await self._line.sender.close()
             await self._aside.close()
 
-    def _tell_breaker(self, trouble: Broken | None) -> None:
+    def _inform_breaker(self, trouble: Broken | None) -> None:
         breaker = self._of.bounds.breaker
         if not isinstance(breaker, Breaker):
             return
         circuit, now = breaker.circuit, self._clock.monotonic()
         if trouble is not None and trouble.everyone:
-            if now - self._told_at >= OUTAGE / 3:
-                self._told_at = now
+            if now - self._reported_at >= OUTAGE / 3:
+                self._reported_at = now
                 circuit.outage(OUTAGE, f"{OPENED_FOR}{trouble.why}"[:200])
         elif trouble is None:
-            self._told_at = float("-inf")
+            self._reported_at = float("-inf")
             known = circuit.known
             is_ours = not known.forced and (known.why or "").startswith(OPENED_FOR)
             if known.state is not State.CLOSED and is_ours:
@@ -243,14 +243,14 @@ class _Line:
 
     # -- sending
 
-    async def send(self, batch: Sequence[Outgoing], tell: Callable[[int, Fate], None]) -> None:
+    async def send(self, batch: Sequence[Outgoing], report: Callable[[int, Fate], None]) -> None:
         is_confirmed = False
 
-        def told(index: int, fate: Fate) -> None:
+        def noted(index: int, fate: Fate) -> None:
             nonlocal is_confirmed
             if isinstance(fate, Confirmed):
                 self._failures, is_confirmed = 0, True
-            tell(index, fate)
+            report(index, fate)
 
         self._sending += 1
         size = 0
@@ -260,7 +260,7 @@ class _Line:
                 await self._answered.wait()
             size = len(batch)
             self._under_way += size
-            await self.sender.send(batch, told)
+            await self.sender.send(batch, noted)
         finally:
             self._sending -= 1
             self._under_way -= size
@@ -396,7 +396,7 @@ class _Batch:
             if isinstance(made, Sealed) or (isinstance(made, Died) and self._of.policy.on_dead == "halt"):
                 break
 
-    def tell(self, index: int, fate: Fate) -> None:
+    def report(self, index: int, fate: Fate) -> None:
         run, place = self._places[index]
         ran = self._ran()  # since the call began: the history keeps how long the confirm took
         self._endings[run][place] = ending_of(fate, ran)
@@ -405,7 +405,7 @@ class _Batch:
             if isinstance(fate, Confirmed):
                 self._confirmed.append(ran)
 
-    def told(self, runs: Sequence[Sequence[Leased]]) -> SentBatch:
+    def summary(self, runs: Sequence[Sequence[Leased]]) -> SentBatch:
         """For watches: messages without a fate are unanswered."""
         unanswered = len(self.outgoing) - sum(self._fates.values())
         fates = dict(self._fates)

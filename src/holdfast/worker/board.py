@@ -83,7 +83,7 @@ class Board:
     def suspects_wait(self, waiting: bool) -> None:
         STATE.pack_into(self._memory, 16, waiting)
 
-    def tell(self) -> None:
+    def deaths_reported(self) -> None:
         """The deaths that this worker had to report are stored."""
         STATE.pack_into(self._memory, 24, 1)
 
@@ -100,7 +100,7 @@ class Board:
         return bool(STATE.unpack_from(self._memory, 16)[0])
 
     @property
-    def told(self) -> bool:
+    def has_reported_deaths(self) -> bool:
         return bool(STATE.unpack_from(self._memory, 24)[0])
 
     def read(self) -> Begun:

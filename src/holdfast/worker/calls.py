@@ -74,7 +74,7 @@ class Calls:
 
     def start(self) -> None:
         """Start a runner for every lane that may begin."""
-        self.endings.is_telling = log.tells(logging.INFO)
+        self.endings.is_logging = log.is_enabled(logging.INFO)
         self.unpack()
         batches: dict[str, list[Lane]] = {}
         for lane in self.pacing.starts(self.clock.monotonic()):

@@ -98,7 +98,7 @@ class Running:
                     raise
                 pause = pause_before_restart(pause, self._clock.monotonic() - begun)
                 self._is("restarting")
-                _tell(error, pause)
+                _log_end(error, pause)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
@@ -128,7 +128,7 @@ class Running:
         self._state, self._since = state, wall_clock()
 
 
-def _tell(error: Exception, pause: float) -> None:
+def _log_end(error: Exception, pause: float) -> None:
     """Log the end of an embedded worker at once, not when the application stops."""
     log.critical(
         "worker.ended",

@@ -51,7 +51,7 @@ from ..rules.overrides import policy_of, timeout_of
 from ..rules.pacing import Pacing
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import ROOM, Masking, looked_at
-from ..rules.traces import Place, Told
+from ..rules.traces import LoggedCauses, Place
 from ..telemetry import Watch
 from ..telemetry.logs import Log
 from .board import Board
@@ -80,12 +80,12 @@ class Endings:
     ) -> None:
         self.consumers, self.pacing, self.completions = consumers, pacing, completions
         self.clock, self.time, self.board, self.watch = clock, time, board, watch
-        self.traces, self.told = Traces(), Told()
+        self.traces, self.logged = Traces(), LoggedCauses()
         self.hear: Heard | None = None  # in tests of applications
         # Called when a message ended: in its handler's transaction; without being done; as a failure.
         self.completed = self.others = self.failures = 0
         self.lateness = Lateness(time)
-        self.is_telling = False  # whether each start and end is logged; asked before each round of calls
+        self.is_logging = False  # whether each start and end is logged; asked before each round of calls
         self._starts: dict[
             str, int
         ] = {}  # by the consumer's name: the smallest limit of attempts of any failure
@@ -102,8 +102,8 @@ class Endings:
         if lane.stop is Stop.CANCELLED:
             return Cancelled()
         if (message.due_raw or message.created_raw) < self.lateness.before_raw:
-            self.lateness.tell(leased)
-        if self.is_telling:
+            self.lateness.log_late(leased)
+        if self.is_logging:
             log.info(
                 "message.started",
                 "Handling message %(message_id)s of type %(type)s in %(queue)s",
@@ -169,7 +169,7 @@ class Endings:
                 )  # fmt: skip
             self.forget([leased.message.seq])
             self.completed += 1
-            if self.is_telling:
+            if self.is_logging:
                 self._log_done(lane, leased)
             if self.watch is not None:
                 self.watch.completed(leased, lane.ran(self.clock.monotonic()))
@@ -190,7 +190,7 @@ class Endings:
         if left is not None:
             settlement = with_left(settlement, left)
         if is_done:
-            if self.is_telling:
+            if self.is_logging:
                 self._log_done(lane, leased)
         elif settlement is not None:
             self.others += 1
@@ -237,13 +237,13 @@ class Endings:
 
     def _log_failure(self, leased: Leased, ending: Ending, settlement: Settlement, error: str) -> None:
         """One line with the place; the whole traceback once for each cause and minute."""
-        if not log.tells(logging.ERROR if settlement.outcome is Outcome.DEAD else logging.WARNING):
+        if not log.is_enabled(logging.ERROR if settlement.outcome is Outcome.DEAD else logging.WARNING):
             return
         place, trace = place_of(ending), None
         if settlement.traceback is not None:
             where = None if place is None else place.name
             cause = settlement.fingerprint or fingerprint(error, _reason(settlement), where)
-            if self.told.is_due(cause, self.clock.monotonic()):
+            if self.logged.is_due(cause, self.clock.monotonic()):
                 trace = self._shown(leased, ending)
         log_failure(leased, settlement, error.partition(":")[0], place, trace)
 
@@ -362,26 +362,26 @@ def sealed(settlement: Settlement, keys: Keys) -> Settlement:
 def log_poison(leased: Leased, attempts_max: int) -> None:
     """Log that it was started as often as allowed; for an activity, with its instance."""
     kind = kind_of(leased.message.type, leased.message.headers)
-    told: dict[str, Any] = {**named(leased), "attempts_max": attempts_max}
+    facts: dict[str, Any] = {**named(leased), "attempts_max": attempts_max}
     what = "Message %(message_id)s of type %(type)s"
     if isinstance(kind, PoisonedActivity):
         what += ", activity %(activity)s#%(activity_id)d of instance %(instance)s,"
-        told |= {"instance": kind.instance, "activity": kind.activity_name, "activity_id": kind.activity_id}
+        facts |= {"instance": kind.instance, "activity": kind.activity_name, "activity_id": kind.activity_id}
     text = f"{what} is poison in %(queue)s: its %(attempts_max)d attempts are used up"
-    log.warning("message.poison", text, **told)
+    log.warning("message.poison", text, **facts)
 
 
 def log_failure(
     leased: Leased, settlement: Settlement, kind: str, place: Place | None, trace: str | None
 ) -> None:
-    told = {**named(leased), "error": kind, "outcome": settlement.outcome}
+    facts = {**named(leased), "error": kind, "outcome": settlement.outcome}
     at, where = ("", None) if place is None else (" at %(place)s", str(place))
     if settlement.outcome is Outcome.DEAD:
         log.error(
             "message.died",
             "Message %(message_id)s of type %(type)s is a dead letter in %(queue)s after attempt %(attempt)d: "
             f"%(error)s{at} (reason %(died_of)d, last failure %(reason)d, cause %(fingerprint)s)",
-            **told, reason=_reason(settlement), died_of=settlement.reason, fingerprint=settlement.fingerprint,
+            **facts, reason=_reason(settlement), died_of=settlement.reason, fingerprint=settlement.fingerprint,
             place=where, traceback=trace,
         )  # fmt: skip
     else:
@@ -389,7 +389,7 @@ def log_failure(
             "message.failed",
             "Message %(message_id)s of type %(type)s failed in %(queue)s at attempt %(attempt)d: "
             f"%(error)s{at}, %(outcome)s (reason %(reason)d)",
-            **told, reason=_reason(settlement), place=where, traceback=trace,
+            **facts, reason=_reason(settlement), place=where, traceback=trace,
         )  # fmt: skip
 
 

@@ -262,7 +262,7 @@ class Refusal:
         assert refusal is not None
         if isinstance(refusal, StoreTooSlow):
             raise refusal
-        self._told(members[0], refusal)
+        self._log_refusal(members[0], refusal)
         again = [
             await self._failed(each, delivery.BatchFailed(delivery.Raised(refusal, each.flags, each.ran)))
             for each in members
@@ -281,7 +281,7 @@ class Refusal:
         assert found is not None
         return found
 
-    def _told(self, member: Settlement, refusal: Exception) -> None:
+    def _log_refusal(self, member: Settlement, refusal: Exception) -> None:
         log.error(
             "settlement.refused",
             "The database refused to settle message %(message_id)s: %(error)s",
@@ -301,7 +301,7 @@ class Refusal:
     ) -> bool:
         """Settle the message as failed. False: its stream stops here, and what ran behind it runs again."""
         failed = await self._failed(member, delivery.Raised(refusal, member.flags, member.ran))
-        self._told(member, refusal)
+        self._log_refusal(member, refusal)
         if rest_of_run(failed) == "continue" and await self._refused(stamped(fence, [failed]), moves) is None:
             return True
         again = [self._concluded(each, delivery.Interrupted(each.flags, each.ran)) for each in rest]

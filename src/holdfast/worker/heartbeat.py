@@ -20,7 +20,7 @@ from .trouble import Trouble
 log = Log("holdfast.worker")
 
 Asked = list[tuple[Lane, tuple[Fence, ...]]]
-Tell = Callable[[Asked, set[int], set[int], float], None]
+OnRenewed = Callable[[Asked, set[int], set[int], float], None]
 
 
 class Heartbeat(threading.Thread):
@@ -33,14 +33,14 @@ class Heartbeat(threading.Thread):
         settings: Settings,
         clock: Clock,
         worker: int,
-        tell: Tell,
+        on_renewed: OnRenewed,
         trouble: Trouble,
         progress: ProgressNotes,
     ) -> None:
         super().__init__(name="holdfast-heartbeat", daemon=True)
         self.store, self.pacing, self.clock = store, pacing, clock
         self.seconds, self.lease = settings.heartbeat, settings.lease
-        self.worker, self.tell, self.trouble, self.progress = worker, tell, trouble, progress
+        self.worker, self.on_renewed, self.trouble, self.progress = worker, on_renewed, trouble, progress
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -72,5 +72,5 @@ class Heartbeat(threading.Thread):
             return False
         self.trouble.over("heartbeat")
         if not self._over.is_set():
-            self.tell(asked, lost, cancelled, asked_at)
+            self.on_renewed(asked, lost, cancelled, asked_at)
         return True

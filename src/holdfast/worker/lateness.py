@@ -41,7 +41,7 @@ class Lateness:
         if self.warn < float("inf"):
             self.before_raw = micros(now) - MOVED_RAW - int(self.warn * 1_000_000)
 
-    def tell(self, leased: Leased) -> None:
+    def log_late(self, leased: Leased) -> None:
         """Log a message that begins late. Only its first start: later ones were put off by its handler or a failure."""
         message = leased.message
         if leased.attempt > 1 or leased.epoch > message.refunds + 1:

@@ -42,7 +42,7 @@ from .heartbeat import Asked, Heartbeat
 from .periodic import every, keeping, until
 from .role import Duties, Role
 from .serving import Serving, served_by
-from .standings import telling, watched
+from .standings import reporting, watched
 from .suspects import Suspects
 from .ticking import Ticking
 from .transactions import Completions
@@ -126,7 +126,7 @@ class Worker:
         self.completions.loop = asyncio.get_running_loop()
         await self._register()
         heartbeat = Heartbeat(
-            self.store, self.pacing, self.settings, self.clock, self.number, self._tell_renewed, self.trouble,
+            self.store, self.pacing, self.settings, self.clock, self.number, self._on_renewed, self.trouble,
             self.completions.progress,
         )  # fmt: skip
         heartbeat.start()
@@ -154,7 +154,7 @@ class Worker:
                     await self.attendance.leave(self.number)
 
     async def _register(self) -> None:
-        pause, is_told = PAUSE_MIN, False
+        pause, is_logged = PAUSE_MIN, False
         queues = self.serving.names
         while True:
             try:
@@ -166,9 +166,9 @@ class Worker:
             except StoreUnavailable as error:
                 if self.pacing.stopping:
                     raise
-                if not is_told:
+                if not is_logged:
                     log.warning("store.absent", "The database is not there yet: %(error)s", error=error)
-                is_told, self.trouble.error = True, str(error)
+                is_logged, self.trouble.error = True, str(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, PAUSE_MAX)
         if self.board is not None:
@@ -190,7 +190,7 @@ class Worker:
         return bool(self.calls.stuck)
 
     async def announce_stop(self) -> None:
-        """Tell the store that this worker stops: its messages do not become suspects, however it ends."""
+        """Record that this worker stops: its messages do not become suspects, however it ends."""
         with suppress(StoreUnavailable):
             await self.store.arun(engine.announce_stop(self.number))
 
@@ -293,15 +293,15 @@ class Worker:
     def _report(self, now: float) -> Report | None:
         """What to hand in and ask for; None if there is neither, and the last exchange was not long ago."""
         claim = self.suspects.may_claim(now, self._asked_at)
-        told = None if self.role.quarantine else self._rhythm.new_asleep
+        asleep = None if self.role.quarantine else self._rhythm.new_asleep
         last = self.role.until_idle and self.pacing.idle  # the last exchange, if no work comes
         peek = self.role.until_idle or (self.pacing.idle and self._rhythm.peeks)
-        report = self.pacing.report(self.number, now, claim=claim, anew=last, peek=peek, asleep=told)
+        report = self.pacing.report(self.number, now, claim=claim, anew=last, peek=peek, asleep=asleep)
         if (
             not report.settlements
             and not report.want
             and not report.looks
-            and told is None
+            and asleep is None
             and not last  # a step of the tick did something in the last turn: check again for work
             and now - self._asked_at < ASKS_EVERY
         ):
@@ -320,7 +320,7 @@ class Worker:
             self.gate.heard_paused(batch.paused)
         if self.watch is not None:
             self.watch.exchanged(report, batch, answered_at - asked_at)
-        self._rhythm.told(report.asleep)
+        self._rhythm.stored(report.asleep)
         self.suspects.exchanged(report, batch)
         if self._begins_at_once(batch):
             self.calls.start()
@@ -370,7 +370,7 @@ class Worker:
 
     # -- leases
 
-    def _tell_renewed(self, *news: Any) -> None:
+    def _on_renewed(self, *news: Any) -> None:
         loop = self.completions.loop
         with suppress(RuntimeError):  # the loop may have ended in the meantime
             assert loop is not None
@@ -392,7 +392,9 @@ class Worker:
         beside += [each.attend(self._changed) for each in self._attended]
         beside += [each.run(self._stopped) for each in self.duties.companions]
         if not (self.role.quarantine or self.role.until_idle):
-            beside += telling(self.store, self.clock, self.number, (*self._attended, *self.duties.companions))
+            beside += reporting(
+                self.store, self.clock, self.number, (*self._attended, *self.duties.companions)
+            )
         if not self.role.quarantine:  # the quarantine lives only briefly, and asks all the time
             beside.append(self.store.listen(self._changed, self._due))
             beside.append(every(ASKS_EVERY, self._look_for_lapses, self.trouble))
@@ -435,7 +437,7 @@ class Worker:
         self.suspects.wait = await self.store.arun(engine.suspects_wait(served.own, list(served.families)))
         if self.board is not None:
             self.board.suspects_wait(self.suspects.wait)
-        if (trouble := self.trouble.untold()) is not None:
+        if (trouble := self.trouble.unreported()) is not None:
             await self.store.arun(engine.note_trouble(self.number, *trouble))
             await self.attendance.back(served.names, self.trouble.waited())
         # A rest of 50 times the duration: this stays a small part of the time.

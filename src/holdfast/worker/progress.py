@@ -17,7 +17,7 @@ class ProgressNotes:
         self._notes: dict[Fence, Text] = {}
         self._lock = threading.Lock()
 
-    def tell(self, fence: Fence, text: Text) -> None:
+    def report(self, fence: Fence, text: Text) -> None:
         with self._lock:
             self._notes[fence] = text
 

@@ -18,7 +18,7 @@ from ..store.plans import endpoints
 from ..telemetry import Watch
 
 LOOKS_EVERY = 1.0
-TELLS_EVERY = 10.0
+REPORTS_EVERY = 10.0
 LAST_WORDS = 0.4  # seconds
 
 
@@ -42,7 +42,7 @@ def watched(things: Iterable[object], watch: Watch | None) -> None:
             each.watch = watch
 
 
-def telling(
+def reporting(
     store: Store, clock: Clock, number: int, things: Iterable[object]
 ) -> list[Coroutine[Any, Any, None]]:
     """A reporter for those of them that are connections; none, if there is none."""
@@ -55,7 +55,7 @@ class Standings:
 
     def __init__(self, store: Store, clock: Clock, connections: Sequence[Connection]) -> None:
         self._store, self._clock, self._connections = store, clock, connections
-        self._told: dict[str, tuple[float, tuple[object, ...]]] = {}
+        self._reported: dict[str, tuple[float, tuple[object, ...]]] = {}
         self._is_met = False
 
     async def run(self, number: int) -> None:
@@ -63,14 +63,14 @@ class Standings:
         try:
             while True:
                 with suppress(Exception):  # whatever it is, work continues, and the next report comes soon
-                    await self.tell(number)
+                    await self.report(number)
                 await asyncio.sleep(LOOKS_EVERY)
         finally:
             with suppress(Exception):
                 async with asyncio.timeout(LAST_WORDS):
                     await self._store.arun(endpoints.leave(number))
 
-    async def tell(self, number: int) -> None:
+    async def report(self, number: int) -> None:
         """What has changed since the last report, or was reported long ago."""
         if not self._is_met:
             await self._store.arun(endpoints.meet([each.endpoint for each in self._connections]))
@@ -78,14 +78,14 @@ class Standings:
         now = self._clock.monotonic()
         news = self._news(now)
         if news:
-            await self._store.arun(endpoints.tell(number, list(news.items())))
-            self._told.update((queue, (now, each.told)) for queue, each in news.items())
+            await self._store.arun(endpoints.report(number, list(news.items())))
+            self._reported.update((queue, (now, each.reported)) for queue, each in news.items())
 
     def _news(self, now: float) -> dict[str, Standing]:
         found = {}
         for each in self._connections:
             queue, standing = each.endpoint.queue, each.standing()
-            at, told = self._told.get(queue, (float("-inf"), ()))
-            if told != standing.told or now - at >= TELLS_EVERY:
+            at, reported = self._reported.get(queue, (float("-inf"), ()))
+            if reported != standing.reported or now - at >= REPORTS_EVERY:
                 found[queue] = standing
         return found

@@ -109,11 +109,11 @@ class Traces:
             return self.text(error, type(error).__name__, None)
         return self.text(error, kept(describe(error, ROOM * chars), chars, masking), masking)
 
-    def text(self, error: BaseException, told: str, masking: Masking | None) -> str | None:
-        """The traceback of `error`. `told` is its text as it is stored, masked. None: it has no traceback."""
+    def text(self, error: BaseException, stored: str, masking: Masking | None) -> str | None:
+        """The traceback of `error`. `stored` is its text as it is stored, masked. None: it has no traceback."""
         sections = []
         for link in traces.chain(error):
-            said = told if link.error is error else _said(link.error, masking)
+            said = stored if link.error is error else _said(link.error, masking)
             frames = self._frames(self._walk(link.error))
             lines = [traces.safe_lines(said), *_notes(link.error, masking)]
             if isinstance(link.error, BaseExceptionGroup):
@@ -147,9 +147,9 @@ class Traces:
 
 def _line(frame: Frame) -> str:
     file = frame.file if len(frame.file) <= PATH_CHARS else f"...{frame.file[-PATH_CHARS:]}"
-    told = visible(f'  File "{file}", line {frame.line}, in {frame.name[:PATH_CHARS]}')
+    text = visible(f'  File "{file}", line {frame.line}, in {frame.name[:PATH_CHARS]}')
     source = visible(_source(frame)[:SOURCE_CHARS])
-    return f"{told}\n    {source}" if source else told
+    return f"{text}\n    {source}" if source else text
 
 
 def _source(frame: Frame) -> str:

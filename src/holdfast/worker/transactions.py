@@ -26,7 +26,7 @@ from typing import Any, Never, TypeVar
 from ..bodies.drafts import Draft
 from ..clock import Clock, DatabaseTime
 from ..errors import CommitRefused, HoldfastError, LeaseLost, StoreUnavailable, UsageError
-from ..handlers.consumer import Consumer, TellsProgress
+from ..handlers.consumer import Consumer, ReportsProgress
 from ..handlers.context import Context, Transaction
 from ..model.progress import Progress
 from ..rules import delivery
@@ -83,9 +83,9 @@ class Completions:
 
     def progressed(self, ctx: Context, progress: Progress) -> None:
         consumer, message = self.consumers[ctx.queue], ctx.leased.message
-        if not isinstance(consumer, TellsProgress):
+        if not isinstance(consumer, ReportsProgress):
             raise UsageError(f"Handler {ctx.queue!r} is not an activity: nobody would see its progress.")
-        self.progress.tell(
+        self.progress.report(
             (message.seq, ctx.leased.epoch), lambda: consumer.progress_text(message.id, progress)
         )
 
@@ -173,10 +173,10 @@ class Completions:
         if isinstance(error, StoreUnavailable) and not settled and is_lapsed:
             # This process was stopped for longer than its lease, and the server has ended its transaction.
             raise _lease_lost(ctx) from error
-        told = _in_our_words(ctx, note, error)
-        if told is error:
+        ours = _in_our_words(ctx, note, error)
+        if ours is error:
             raise error
-        raise told from error
+        raise ours from error
 
     @contextmanager
     def _waiting(self, ctx: Context) -> Iterator[None]:

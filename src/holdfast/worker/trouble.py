@@ -70,7 +70,7 @@ class Trouble:
             waited, self._waited = self._waited, 0.0
         return waited
 
-    def untold(self) -> tuple[str, int] | None:
+    def unreported(self) -> tuple[str, int] | None:
         """What is not stored for operators yet: the last outage that is over, and the number of timeouts."""
         if self._story is None and not self.timeouts:
             return None

@@ -385,9 +385,9 @@ def alert_take(h: Hands) -> None:
     needs(h.run(alerts.take(60.0)), "news")
 
 
-def alert_told(h: Hands) -> None:
+def alert_sent(h: Hands) -> None:
     number = h.contents.news
-    told = h.run(alerts.told(number, 1, ["log"], None, None))
+    told = h.run(alerts.sent(number, 1, ["log"], None, None))
     needs(told, "news that was taken once")
 
 
@@ -461,9 +461,9 @@ def set_in_transaction(h: Hands) -> None:
 ORDERS = Endpoint("destination", "orders", "rabbitmq", "shop.events, key {type}")
 
 
-def connection_tell(h: Hands) -> None:
+def connection_report(h: Hands) -> None:
     h.run(
-        endpoints.tell(h.contents.workers["one"], [("orders", Standing("broken", 1.0, "no route", 3, 2.0))])
+        endpoints.report(h.contents.workers["one"], [("orders", Standing("broken", 1.0, "no route", 3, 2.0))])
     )
 
 
@@ -612,7 +612,7 @@ def verbs() -> dict[str, Verb]:
         "queue_forget": lambda h: h.run(q.forget("nobody")),
         "repair": repair,
         "endpoint_meet": lambda h: h.run(endpoints.meet([ORDERS])),
-        "connection_tell": connection_tell,
+        "connection_report": connection_report,
         "connection_leave": lambda h: h.run(endpoints.leave(h.contents.workers["one"])),
         "prune_history": prune("history"),
         "prune_dedupe": prune("dedupe"),
@@ -638,7 +638,7 @@ def verbs() -> dict[str, Verb]:
         "request_early": request("waits", lambda id: asking.decide_early([id], PEN)),
         "alert_decide": alert_decide,
         "alert_take": alert_take,
-        "alert_told": alert_told,
+        "alert_sent": alert_sent,
         "turn_take": take_turn,
         "turn_put_off": lambda h: h.run(alerts.put_off("alerts", 60.0)),
         "breaker": trip,
@@ -659,7 +659,7 @@ def verbs() -> dict[str, Verb]:
         "schedule_fail": lambda h: h.run(schedules.fail("k1", 0, "why")),
         "schedule_resume": lambda h: h.run(setting.resume("k4")),
         "schedule_skip": lambda h: h.run(setting.skip("k1")),
-        "zones_seen": lambda h: h.run(schedules.tell_zones("2026a", ["c1"], 60.0)),
+        "zones_seen": lambda h: h.run(schedules.note_zones("2026a", ["c1"], 60.0)),
     }
 
 

@@ -102,15 +102,15 @@ def episodes() -> Plan[list[Episode]]:
 def decide(judge: DecideEpisodes) -> Plan[list[AlertRaised | AlertOver]]:
     """Store what `judge` decides about the episodes, unless another process was faster. Returns the news to send."""
     now = yield from moment()
-    told: list[AlertRaised | AlertOver] = []
+    news: list[AlertRaised | AlertOver] = []
     for verdict in judge((yield from episodes()), now):
         match verdict:
             case AlertRaised():
                 if (yield from _begin(verdict)):
-                    told.append(verdict)
+                    news.append(verdict)
             case AlertOver():
                 if (yield from _end(verdict, now)):
-                    told.append(verdict)
+                    news.append(verdict)
             case AlertChanged(before, after):
                 yield sql(
                     "alert_change",
@@ -119,7 +119,7 @@ def decide(judge: DecideEpisodes) -> Plan[list[AlertRaised | AlertOver]]:
                     peak=after.peak,
                     calm_since=after.calm_since,
                 )
-    return told
+    return news
 
 
 def _begin(verdict: AlertRaised) -> Plan[bool]:
@@ -176,11 +176,11 @@ def take(seconds: float) -> Plan[Row | None]:
     return _news(NEWS, rows)[0] if rows else None
 
 
-def told(number: int, tries: int, sinks: list[str], error: str | None, pause: float | None) -> Plan[bool]:
+def sent(number: int, tries: int, sinks: list[str], error: str | None, pause: float | None) -> Plan[bool]:
     """Store which sinks have the news. `pause`: seconds until it is tried again; None: it needs no more sending."""
     until = yield from ago(-(pause or 0.0))
     rows = yield sql(
-        "alert_told",
+        "alert_sent",
         number=number,
         tries=tries,
         told=_json(sinks),

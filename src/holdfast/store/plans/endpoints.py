@@ -34,13 +34,13 @@ def meet(endpoints: Sequence[Endpoint]) -> Plan[None]:
         )
 
 
-def tell(worker: int, standings: Sequence[tuple[str, Standing]]) -> Plan[None]:
+def report(worker: int, standings: Sequence[tuple[str, Standing]]) -> Plan[None]:
     """The state of a worker's connections, by queue. Nothing is stored for a worker that was removed."""
     now = yield from moment()
     for queue, standing in sorted(standings, key=lambda each: each[0]):
         last = None if standing.last_age is None else now - timedelta(seconds=standing.last_age)
         yield sql(
-            "connection_tell",
+            "connection_report",
             queue=queue,
             worker=worker,
             state=standing.state,

@@ -384,10 +384,10 @@ def _emit(by: MessageFence, m: NewMessage) -> dict[str, object]:
 
 def _shares(text: str) -> tuple[dict[str, Share], dict[str, Mark]]:
     """What each queue got, and the position of its last head, as `claim` returns it: no row needs to be decoded."""
-    told = msgspec.json.decode(text)
+    listed = msgspec.json.decode(text)
     return (
-        {queue: Share(*share) for queue, *share, _, _ in told},
-        {queue: (datetime.fromisoformat(at), seq) for queue, *_, at, seq in told},
+        {queue: Share(*share) for queue, *share, _, _ in listed},
+        {queue: (datetime.fromisoformat(at), seq) for queue, *_, at, seq in listed},
     )
 
 

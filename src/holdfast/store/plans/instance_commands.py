@@ -136,13 +136,13 @@ def withdrawn(calls: Sequence[UUID], why: str) -> Plan[list[UUID]]:
     seqs = [seq for seq, _ in rows]
     running = {seq for (seq,) in (yield sql("instance_ask", seqs=seqs))}
     ended = [seq for seq in seqs if seq not in running]
-    told = [seq for seq, is_call in rows if is_call and seq not in running]
-    yield operator.sql("op_ended", seqs=told, outcome="cancelled", why=f"withdrawn: {why}")
+    waiting = [seq for seq, is_call in rows if is_call and seq not in running]
+    yield operator.sql("op_ended", seqs=waiting, outcome="cancelled", why=f"withdrawn: {why}")
     yield operator.sql("op_delete", seqs=ended)
-    return [as_id(id) for (id,) in (yield sql("instance_untold", ids=list(calls)))]
+    return [as_id(id) for (id,) in (yield sql("instance_unasked", ids=list(calls)))]
 
 
-def tell(messages: Sequence[NewMessage]) -> Plan[None]:
+def send_all(messages: Sequence[NewMessage]) -> Plan[None]:
     """Messages to other instances, in the same transaction."""
     if messages:
         yield from engine.append(list(messages))

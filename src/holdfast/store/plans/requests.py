@@ -80,8 +80,8 @@ def open_(
         "request_open", id=id, kind=kind, variant=variant, type=type, stream=stream, subject=subject, body=body,
         created_at=created_at, deadline=deadline, soft_at=soft_at, next_at=next_at,
     )  # fmt: skip
-    told = int(rows[0][0]) if rows else 0
-    return told > 0, told > 1
+    taken = int(rows[0][0]) if rows else 0
+    return taken > 0, taken > 1
 
 
 def hold(ids: Iterable[UUID]) -> Verb[dict[UUID, Held]]:
@@ -143,9 +143,9 @@ def put_off(seconds: float) -> Plan[str | None]:
     return str(rows[0][0]) if rows else None
 
 
-def told(ids: Sequence[UUID], at: datetime) -> Plan[None]:
+def delay_reported(ids: Sequence[UUID], at: datetime) -> Plan[None]:
     """The delay of these was reported."""
-    yield sql("request_told", ids=list(ids), at=at)
+    yield sql("request_delay_reported", ids=list(ids), at=at)
 
 
 def early(ids: Sequence[UUID]) -> Plan[list[Early]]:

@@ -102,7 +102,7 @@ class Fire(NamedTuple):
     fires: tuple[Fired, ...] = ()
     moved: int = 0
     queues: tuple[str, ...] = ()
-    told: tuple[tuple[str, str], ...] = ()  # which schedule left out which occurrences
+    left_out: tuple[tuple[str, str], ...] = ()  # which schedule left out which occurrences
     lost: bool = False  # all of them had been changed since they were read
 
 
@@ -114,8 +114,8 @@ def apply(steps: Sequence[Step]) -> Plan[Fire]:
     left, queues = yield from fire(fires)
     notes = [(step.name, note) for step in taken for note in step.notes]
     yield from note(notes + left)
-    told = tuple((step.name, text) for step in taken for text in step.told)
-    return Fire(tuple(fires), len(taken), queues, told, lost=not taken)
+    left_out = tuple((step.name, text) for step in taken for text in step.left_out)
+    return Fire(tuple(fires), len(taken), queues, left_out, lost=not taken)
 
 
 @single
@@ -163,7 +163,7 @@ def note(notes: Sequence[tuple[str, Note]]) -> Plan[None]:
 # -- zone data
 
 
-def tell_zones(version: str, names: Sequence[str], seconds: float) -> Plan[tuple[str | None, str | None]]:
+def note_zones(version: str, names: Sequence[str], seconds: float) -> Plan[tuple[str | None, str | None]]:
     """Record that a process with this zone data and these schedules in its code is running.
 
     Returns the newest zone data that a process had within so many seconds, and the newest that any ever had.

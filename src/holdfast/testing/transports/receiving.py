@@ -198,7 +198,7 @@ class ReceivingConformance(Harness):
                 await task
 
     @conformance("cut")
-    async def test_a_cut_connection_is_told_and_nothing_is_lost(self, setting: Setting) -> None:
+    async def test_a_cut_connection_is_reported_and_nothing_is_lost(self, setting: Setting) -> None:
         ids = await self.fill(setting, 20)
         async with listening(setting) as receiver:
             found = await receive(receiver, 20)

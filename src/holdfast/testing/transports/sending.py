@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ...transports import cloudevents
 from ...transports.contract import (
     CONFIRMED,
+    Fate,
     Outgoing,
     Rejected,
     Sender,
@@ -22,9 +23,9 @@ from ...transports.contract import (
     Unroutable,
 )
 from .setting import (
+    Fates,
     Harness,
     Setting,
-    Told,
     conformance,
     listening,
     opened,
@@ -93,8 +94,8 @@ class SendingConformance(Harness):
         batches = [setting.messages(100) for _ in range(6)]
         async with opened(setting.connector.sender()) as sender:
             for first, second in zip(batches[::2], batches[1::2], strict=True):
-                told = await asyncio.gather(send(sender, first), send(sender, second))
-                assert [len(each.confirmed) for each in told] == [100, 100]
+                fates = await asyncio.gather(send(sender, first), send(sender, second))
+                assert [len(each.confirmed) for each in fates] == [100, 100]
         assert [each.id for each in await read_all(setting)] == [
             each.id for batch in batches for each in batch
         ]
@@ -103,10 +104,12 @@ class SendingConformance(Harness):
     async def test_two_senders_do_not_disturb_each_other(self, setting: Setting) -> None:
         first, second = setting.connector.sender(), setting.connector.sender()
         async with opened(first), opened(second):
-            told = await asyncio.gather(send(first, setting.messages(50)), send(second, setting.messages(50)))
+            fates = await asyncio.gather(
+                send(first, setting.messages(50)), send(second, setting.messages(50))
+            )
             await first.close()
             assert len((await send(second, setting.messages(5))).confirmed) == 5
-        assert [len(each.confirmed) for each in told] == [50, 50]
+        assert [len(each.confirmed) for each in fates] == [50, 50]
         assert len(await read_all(setting)) == 105
 
     # Fates.
@@ -117,9 +120,9 @@ class SendingConformance(Harness):
             for place in range(5):
                 batch = setting.messages(5)
                 batch[place] = replace(batch[place], key=setting.nowhere)
-                told = await send(sender, batch)
-                assert isinstance(told[place], Unroutable)
-                assert told.confirmed == [each for each in range(5) if each != place]
+                fates = await send(sender, batch)
+                assert isinstance(fates[place], Unroutable)
+                assert fates.confirmed == [each for each in range(5) if each != place]
             assert sender.broken() is None
         assert len(await read_all(setting)) == 20
 
@@ -129,9 +132,9 @@ class SendingConformance(Harness):
         lost = replace(message, key=setting.nowhere)
         async with opened(setting.connector.sender()) as sender:
             for batch in ([lost, message, message], [message, lost, message], [message, message, lost]) * 3:
-                told = await send(sender, batch)
-                assert told.confirmed == [index for index, each in enumerate(batch) if each is message]
-                assert isinstance(told[batch.index(lost)], Unroutable)
+                fates = await send(sender, batch)
+                assert fates.confirmed == [index for index, each in enumerate(batch) if each is message]
+                assert isinstance(fates[batch.index(lost)], Unroutable)
         assert len(await read_all(setting)) == 18
 
     @conformance()
@@ -148,18 +151,18 @@ class SendingConformance(Harness):
             for place in range(3):
                 batch = setting.messages(3)
                 batch[place] = replace(batch[place], body=large)
-                told = await send(sender, batch)
-                assert isinstance(told[place], TooLarge)
-                assert told.confirmed == [each for each in range(3) if each != place]
+                fates = await send(sender, batch)
+                assert isinstance(fates[place], TooLarge)
+                assert fates.confirmed == [each for each in range(3) if each != place]
             assert sender.broken() is None
 
     @conformance()
     async def test_headers_beyond_the_limit_are_too_large(self, setting: Setting) -> None:
         async with opened(setting.connector.sender()) as sender:
             value = "x" * (sender.limits.header_bytes + 1)
-            told = await send(sender, [setting.message(headers={"a": value}), setting.message()])
-            assert isinstance(told[0], TooLarge)
-            assert told[1] == CONFIRMED
+            fates = await send(sender, [setting.message(headers={"a": value}), setting.message()])
+            assert isinstance(fates[0], TooLarge)
+            assert fates[1] == CONFIRMED
 
     @conformance()
     async def test_headers_up_to_the_limit_arrive(self, setting: Setting) -> None:
@@ -209,9 +212,9 @@ class SendingConformance(Harness):
     async def test_a_lone_surrogate_is_refused(self, setting: Setting) -> None:
         batch = [setting.message(headers={"a": "\ud800"}), setting.message()]
         async with opened(setting.connector.sender()) as sender:
-            told = await send(sender, batch)
-        assert isinstance(told[0], Rejected)
-        assert told[1] == CONFIRMED
+            fates = await send(sender, batch)
+        assert isinstance(fates[0], Rejected)
+        assert fates[1] == CONFIRMED
 
     @conformance()
     async def test_hostile_keys_arrive_equal_or_are_refused(self, setting: Setting) -> None:
@@ -279,20 +282,20 @@ class SendingConformance(Harness):
             assert await send(sender, setting.messages(1)) == {}
 
     @conformance()
-    async def test_a_send_that_is_cancelled_tells_nothing_afterwards(self, setting: Setting) -> None:
+    async def test_a_send_that_is_cancelled_reports_nothing_afterwards(self, setting: Setting) -> None:
         batch = setting.messages(300)
-        told = Told(len(batch))
+        fates = Fates(len(batch))
         async with opened(setting.connector.sender()) as sender:
-            task = asyncio.ensure_future(sender.send(batch, told))
+            task = asyncio.ensure_future(sender.send(batch, fates))
             await asyncio.sleep(0)
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-            told.is_over = True
-            fates = await send_until_answered(sender, setting.messages(10))
-            assert list(fates.values()) == [CONFIRMED] * 10
+            fates.is_over = True
+            others = await send_until_answered(sender, setting.messages(10))
+            assert list(others.values()) == [CONFIRMED] * 10
         arrived = {each.id for each in await read_all(setting)}
-        assert {batch[index].id for index in told.confirmed} <= arrived
+        assert {batch[index].id for index in fates.confirmed} <= arrived
 
     @conformance("cut")
     async def test_a_cut_connection_loses_no_confirmed_message(self, setting: Setting) -> None:
@@ -301,11 +304,12 @@ class SendingConformance(Harness):
             task = asyncio.ensure_future(send(sender, batch))
             await asyncio.sleep(0.002)
             await self.cut()
-            told = await task
+            fates: dict[int, Fate] = {**await task}
             await until(lambda: sender.broken() is not None)
-            assert sender.broken().everyone is False  # type: ignore[union-attr]
-            fates = {**told}
-            left = [index for index in range(200) if index not in told]
+            broken = sender.broken()
+            assert broken is not None
+            assert not broken.everyone
+            left = [index for index in range(200) if index not in fates]
             again = await send_until_answered(sender, [batch[index] for index in left])
             fates |= {left[index]: fate for index, fate in again.items()}
         assert fates == dict.fromkeys(range(200), CONFIRMED)
@@ -341,12 +345,15 @@ class SendingConformance(Harness):
         assert [each.body for each in await read_all(setting)] == [b"before", b"after"]
 
     @conformance("block")
-    async def test_a_blocked_broker_is_told_and_everything_goes_on_afterwards(self, setting: Setting) -> None:
+    async def test_a_blocked_broker_is_reported_and_everything_goes_on_afterwards(
+        self, setting: Setting
+    ) -> None:
         async with opened(setting.connector.sender()) as sender:
             assert await send(sender, [setting.message()]) == {0: CONFIRMED}
             await self.block()
             try:
-                first = asyncio.ensure_future(send(sender, [setting.message()]))  # RabbitMQ tells who sends
+                # RabbitMQ informs only a connection that publishes.
+                first = asyncio.ensure_future(send(sender, [setting.message()]))
                 await until(lambda: (found := sender.broken()) is not None and found.everyone)
                 assert await send(sender, setting.messages(3)) == {}
             finally:

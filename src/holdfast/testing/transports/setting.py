@@ -47,7 +47,7 @@ class Setting:
         return [self.message(b'{"n":%d}' % number) for number in range(count)]
 
 
-class Told(dict[int, Fate]):
+class Fates(dict[int, Fate]):
     """The fates of one send. A fate that comes twice, or after the send has returned, fails the test."""
 
     def __init__(self, count: int) -> None:
@@ -55,9 +55,9 @@ class Told(dict[int, Fate]):
         self._count, self.is_over = count, False
 
     def __call__(self, index: int, fate: Fate) -> None:
-        assert not self.is_over, f"the fate of {index} was told after send had returned: {fate}"
-        assert index not in self, f"the fate of {index} was told twice: {self[index]}, then {fate}"
-        assert 0 <= index < self._count, f"a fate was told for {index}, and the batch had {self._count}"
+        assert not self.is_over, f"the fate of {index} was reported after send had returned: {fate}"
+        assert index not in self, f"the fate of {index} was reported twice: {self[index]}, then {fate}"
+        assert 0 <= index < self._count, f"a fate was reported for {index}, and the batch had {self._count}"
         self[index] = fate
 
     @property
@@ -65,12 +65,12 @@ class Told(dict[int, Fate]):
         return sorted(index for index, fate in self.items() if fate == CONFIRMED)
 
 
-async def send(sender: Sender, batch: Sequence[Outgoing]) -> Told:
-    told = Told(len(batch))
+async def send(sender: Sender, batch: Sequence[Outgoing]) -> Fates:
+    fates = Fates(len(batch))
     async with asyncio.timeout(PATIENCE):
-        await sender.send(batch, told)
-    told.is_over = True
-    return told
+        await sender.send(batch, fates)
+    fates.is_over = True
+    return fates
 
 
 async def send_until_answered(sender: Sender, batch: Sequence[Outgoing], rounds: int = 20) -> dict[int, Fate]:
@@ -83,8 +83,8 @@ async def send_until_answered(sender: Sender, batch: Sequence[Outgoing], rounds:
         if sender.broken() is not None:
             with suppress(TransportBroken):
                 await sender.open()
-        told = await send(sender, [batch[index] for index in left])
-        fates |= {left[index]: fate for index, fate in told.items()}
+        answered = await send(sender, [batch[index] for index in left])
+        fates |= {left[index]: fate for index, fate in answered.items()}
     raise AssertionError(f"after {rounds} rounds {len(batch) - len(fates)} messages are still unknown")
 
 

@@ -94,14 +94,14 @@ def queue_remarks(seen: SeenQueue, server: tuple[int, ...], *, ordered: bool = F
 
 def _drops(seen: SeenQueue, server: tuple[int, ...]) -> Iterator[Remark]:
     """Ways in which a queue gives messages up. With a dead letter exchange they go there."""
-    name, told = f"Queue {seen.name!r}", seen.arguments
+    name, arguments = f"Queue {seen.name!r}", seen.arguments
     ways = []
-    if "x-message-ttl" in told:
-        ways.append(f"after {told['x-message-ttl']} ms")
-    limited = [each for each in ("x-max-length", "x-max-length-bytes") if each in told]
-    if limited and told.get("x-overflow", "drop-head") == "drop-head":
-        ways.append(f"the oldest beyond {' and '.join(f'{each}={told[each]}' for each in limited)}")
-    limit = told.get("x-delivery-limit")
+    if "x-message-ttl" in arguments:
+        ways.append(f"after {arguments['x-message-ttl']} ms")
+    limited = [each for each in ("x-max-length", "x-max-length-bytes") if each in arguments]
+    if limited and arguments.get("x-overflow", "drop-head") == "drop-head":
+        ways.append(f"the oldest beyond {' and '.join(f'{each}={arguments[each]}' for each in limited)}")
+    limit = arguments.get("x-delivery-limit")
     if seen.kind == "quorum" and seen.is_whole:
         if limit is None and server >= (4,):
             limit = DEFAULT_LIMIT
