@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ..clock import SystemClock
 from . import proof, story
-from .picture import Picture, show_commands, show_proof
+from .picture import Picture, show_commands
+from .playing import Failed, played
 from .stage import Stage
 
 if TYPE_CHECKING:
@@ -47,16 +48,15 @@ def run(
         f"for {processes} worker processes, in about {seconds:g} s.\n",
         soft_wrap=True,
     )
-    try:
+
+    def all_of_it() -> list[proof.Row]:
         failure = stage.play(Picture(console, stage.story.messages), limit)
-    except KeyboardInterrupt:
-        console.print("Stopped before the end; nothing is proved.")
-        return 130
-    if failure is not None:
-        console.print(f"FAILED: {failure}\n{stage.last_words()}", style="red", markup=False, soft_wrap=True)
-        return 1
-    rows = proof.prove(stage.evidence())
-    show_proof(console, rows)
-    again = f"demo --seed {seed} --seconds {seconds:g} --processes {processes}"
-    show_commands(console, stage.database, again, stage.cursed)
-    return 0 if all(row.kept for row in rows) else 1
+        if failure is not None:
+            raise Failed(failure)
+        return proof.prove(stage.evidence())
+
+    def afterwards() -> None:
+        again = f"demo --seed {seed} --seconds {seconds:g} --processes {processes}"
+        show_commands(console, stage.database, again, stage.cursed)
+
+    return played(console, stage.folder, all_of_it, afterwards)

@@ -28,8 +28,9 @@ from ..clock import SystemClock, wall_clock
 from ..model.outage import Outage
 from . import till
 from .greeter import AHEAD, CATCH_UP_DOUBLES, CATCH_UP_PER_SECOND, ClockAhead
-from .outage import STEP, Failed, last_words
-from .picture import Counts, Picture, show_proof
+from .outage import STEP
+from .picture import Counts, Picture
+from .playing import Failed, played
 from .proof import Row
 from .stage import workers
 from .story import DATABASE, diary_of
@@ -83,22 +84,15 @@ def run(console: Console, *, processes: int = 2, limit: float = 60.0, target: st
     day = Day(Path(tempfile.mkdtemp(prefix="holdfast-demo-")))
     console.print(f"[bold]Holdfast demo, a day of downtime[/], database {day.database}", soft_wrap=True)
     till.open_shop(day.database)
-    try:
+
+    def play() -> list[Row]:
         with Picture(console, GREETINGS + int(DAY / QUARTER) + len(ZONES)) as picture:
             Play(day, picture, processes, target, SystemClock().monotonic() + limit).all()
-    except KeyboardInterrupt:
-        console.print("Stopped before the end; nothing is proved.")
-        return 130
-    except Failed as failure:
-        console.print(
-            f"FAILED: {failure}\n{last_words(day.folder)}", style="red", markup=False, soft_wrap=True
-        )
-        return 1
-    evidence = gather(day)
-    show_outage(console, evidence.outages)
-    rows = prove(evidence)
-    show_proof(console, rows)
-    return 0 if all(row.kept for row in rows) else 1
+        evidence = gather(day)
+        show_outage(console, evidence.outages)
+        return prove(evidence)
+
+    return played(console, day.folder, play)
 
 
 @dataclass

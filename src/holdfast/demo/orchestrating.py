@@ -24,8 +24,8 @@ from ..orchestrations.checking import replayed
 from ..orchestrations.declared import Program
 from ..orchestrations.journal import JournalUnreadable, decode
 from . import flows, till
-from .outage import last_words
-from .picture import Counts, Picture, show_proof
+from .picture import Counts, Picture
+from .playing import Failed, played
 from .proof import Row
 from .stage import workers
 from .story import DATABASE
@@ -70,33 +70,30 @@ def run(
         db.commit()
     app = flows.make(play.database)
     app.prepare()
-    try:
+
+    def all_of_it() -> list[Row]:
         with closing(app), Picture(console, orders) as picture:
-            failure = _play(play, app, picture, processes, target, limit)
-            if failure is not None:
-                console.print(f"FAILED: {failure}\n{last_words(play.folder)}", style="red", markup=False)
-                return 1
-            rows = prove(play, app.orchestrations.declared["fulfil@1"].program)
-    except KeyboardInterrupt:
-        console.print("Stopped before the end; nothing is proved.")
-        return 130
-    show_proof(console, rows)
-    console.print("\nThe database is still there. Look into it:")
-    for line in ("orchestrations list", "orchestrations show order-10", "orchestrations journal order-7"):
-        console.print(f"  holdfast {line} --url sqlite:///{play.database}", highlight=False, soft_wrap=True)
-    return 0 if all(row.kept for row in rows) else 1
+            _play(play, app, picture, processes, target, limit)
+            return prove(play, app.orchestrations.declared["fulfil@1"].program)
+
+    def afterwards() -> None:
+        console.print("\nThe database is still there. Look into it:")
+        for line in ("orchestrations list", "orchestrations show order-10", "orchestrations journal order-7"):
+            console.print(
+                f"  holdfast {line} --url sqlite:///{play.database}", highlight=False, soft_wrap=True
+            )
+
+    return played(console, play.folder, all_of_it, afterwards)
 
 
-def _play(
-    play: Play, app: Holdfast, picture: Picture, processes: int, target: str, limit: float
-) -> str | None:
-    """Run until the last instance has ended; returns the problem, if it could not be run."""
+def _play(play: Play, app: Holdfast, picture: Picture, processes: int, target: str, limit: float) -> None:
+    """Run until the last instance has ended."""
     pause, clock = threading.Event(), SystemClock()
     with workers(play.folder, target, processes, {DATABASE: play.database}) as process:
         end = clock.monotonic() + limit
         while till.workers_seen(play.database) < processes:
             if process.poll() is not None or clock.monotonic() > end:
-                return "the worker processes did not start"
+                raise Failed("the worker processes did not start")
             pause.wait(STEP)
         fulfil = app.orchestrations.declared["fulfil@1"]
         for order in range(1, play.orders + 1):
@@ -111,11 +108,11 @@ def _play(
             ended = _ended(play)
             picture.update(Counts(play.orders, ended), f"{play.killed} worker processes were killed")
             if ended == play.orders and not asked:
-                return None
+                return
             if process.poll() is not None:
-                return f"the worker's parent process ended with {process.returncode}"
+                raise Failed(f"the worker's parent process ended with {process.returncode}")
             if clock.monotonic() > end:
-                return None  # the proof will show what is missing
+                return  # the proof will show what is missing
             pause.wait(STEP)
 
 

@@ -22,7 +22,8 @@ from .. import Holdfast
 from ..clock import SystemClock, wall_clock
 from ..operations.results import Filter, Redriven
 from . import bank, till
-from .picture import Counts, Picture, show_proof
+from .picture import Counts, Picture
+from .playing import Failed, played
 from .proof import Row
 from .stage import workers
 from .story import DATABASE, diary_of
@@ -70,10 +71,6 @@ class Day:
         return str(self.folder / "bank.db")
 
 
-class Failed(Exception):
-    """The day could not be played to its end."""
-
-
 def run(console: Console, *, processes: int = 2, limit: float = 100.0, target: str = TARGET) -> int:
     """Play the day: 0 if every promise was kept, 1 if one was not."""
     day = Day(Path(tempfile.mkdtemp(prefix="holdfast-demo-")))
@@ -82,20 +79,13 @@ def run(console: Console, *, processes: int = 2, limit: float = 100.0, target: s
     till.open_shop(day.database)
     app = Holdfast(f"sqlite:///{day.database}")
     app.prepare()
-    try:
+
+    def play() -> list[Row]:
         with closing(app), Picture(console, total) as picture:
             Play(day, app, picture, processes, target, SystemClock().monotonic() + limit).all()
-    except KeyboardInterrupt:
-        console.print("Stopped before the end; nothing is proved.")
-        return 130
-    except Failed as failure:
-        console.print(
-            f"FAILED: {failure}\n{last_words(day.folder)}", style="red", markup=False, soft_wrap=True
-        )
-        return 1
-    rows = prove(gather(day))
-    show_proof(console, rows)
-    return 0 if all(row.kept for row in rows) else 1
+        return prove(gather(day))
+
+    return played(console, day.folder, play)
 
 
 @dataclass
@@ -370,9 +360,3 @@ def effects_once(e: Evidence) -> Row:
     twice = sum(count > 1 for count in e.ledger.values())
     numbers = f"{len(e.ledger)} invoices written, {twice} of them twice"
     return Row("effects once", numbers, len(e.ledger) == INVOICES and twice == 0)
-
-
-def last_words(folder: Path) -> str:
-    log = folder / "workers.log"
-    lines = log.read_text().splitlines() if log.exists() else []
-    return "\n".join(lines[-20:])

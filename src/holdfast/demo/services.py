@@ -25,7 +25,7 @@ from .. import Context, Holdfast
 from ..telemetry.logs import hushed
 from ..transports import Exchange, MemoryBroker, Queue, RabbitMQ
 from ..transports.contract import Connector
-from .picture import show_proof
+from .playing import played
 from .proof import Row
 
 if TYPE_CHECKING:
@@ -90,18 +90,17 @@ def run(console: Console, broker: Killable | None = None, *, limit: float = 45.0
     console.print(f"Databases in {day.folder}", soft_wrap=True, highlight=False)
     console.print(f"Broker: {day.broker.name}", soft_wrap=True, highlight=False)
     declare(day)
-    try:
+
+    def all_of_it() -> list[Row]:
         # Lost connections are part of the story, which reports them itself.
         with hushed("holdfast", logging.ERROR), hushed("pika", logging.CRITICAL):
             asyncio.run(play(day, console, limit))
-    except KeyboardInterrupt:
-        console.print("Stopped before the end; nothing is proved.")
-        return 130
-    rows = prove(day)
-    show_proof(console, rows)
+        return prove(day)
+
+    code = played(console, day.folder, all_of_it)
     for app in day.apps.values():
         app.close()
-    return 0 if all(row.kept for row in rows) else 1
+    return code
 
 
 # --- The services -----------------------------------------------------------------------------------------------------

@@ -152,11 +152,6 @@ class Stage:
             killed=self.killed,
         )
 
-    def last_words(self) -> str:
-        log = self.folder / "workers.log"
-        lines = log.read_text().splitlines() if log.exists() else []
-        return "\n".join(lines[-20:])
-
 
 @contextmanager
 def workers(
