@@ -10,7 +10,7 @@ import random
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -39,6 +39,18 @@ class SystemClock:
         return None
 
 
+class Duration(TypedDict, total=False):
+    """The keywords of a timedelta."""
+
+    weeks: float
+    days: float
+    hours: float
+    minutes: float
+    seconds: float
+    milliseconds: float
+    microseconds: float
+
+
 @dataclass
 class MovableClock:
     """A clock for tests: time stands still until it is moved, and chance is seeded."""
@@ -55,22 +67,9 @@ class MovableClock:
     def roll(self) -> float:
         return self.dice.random()
 
-    def advance(
-        self,
-        *,
-        weeks: float = 0,
-        days: float = 0,
-        hours: float = 0,
-        minutes: float = 0,
-        seconds: float = 0,
-        milliseconds: float = 0,
-        microseconds: float = 0,
-    ) -> None:
+    def advance(self, **by: Unpack[Duration]) -> None:
         """Move time forward: `clock.advance(minutes=5)`."""
-        self.instant += timedelta(
-            days=days, seconds=seconds, microseconds=microseconds, milliseconds=milliseconds,
-            minutes=minutes, hours=hours, weeks=weeks,
-        )  # fmt: skip
+        self.instant += timedelta(**by)
 
 
 class DatabaseTime:

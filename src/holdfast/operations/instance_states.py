@@ -13,7 +13,6 @@ from ..errors import BodySealed
 from ..model.progress import Progress
 from ..orchestrations.messages import Pen
 from ..orchestrations.steps import Fan, Step
-from ..store.plans.instance_queries import Listed
 from ..store.plans.instances import Shown
 
 STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
@@ -69,7 +68,7 @@ class Commanded:
     state: str | None = None
 
 
-def state_of(row: Listed, pen: Pen) -> InstanceState:
+def state_of(row: Shown, pen: Pen) -> InstanceState:
     name, _, version = row.queue.rpartition("@")
     status, is_sealed = None, False
     if row.status is not None:
@@ -82,13 +81,6 @@ def state_of(row: Listed, pen: Pen) -> InstanceState:
         row.id, name, version, row.state, row.execution, row.turn, status, row.trouble,
         attributes if isinstance(attributes, dict) else {"?": str(attributes)},
         row.entries, row.size, row.started_at, row.turned_at, row.ended_at, is_sealed,
-    )  # fmt: skip
-
-
-def listed(shown: Shown) -> Listed:
-    return Listed(
-        shown.id, shown.queue, shown.state, shown.execution, shown.turn, shown.status, shown.trouble, shown.attributes,
-        shown.entries, shown.size, shown.started_at, shown.turned_at, shown.ended_at,
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ from ..store.plans.operator import moment
 from ..store.statement import Plan
 from .desk import Desk, log, needed, said
 from .flow_check import FlowCheck, check
-from .instance_states import STATES, Commanded, InstanceDossier, InstanceState, listed, state_of
+from .instance_states import STATES, Commanded, InstanceDossier, InstanceState, state_of
 from .instances import journal_rows, progress_of, read_rows, why_instance
 from .rewind import RewindPoint, RewoundInstance, rewind
 
@@ -111,7 +111,7 @@ class Orchestrations:
                 progress = {labels[number]: each for number, each in said.items()}
         except BodySealed as error:
             unread = str(error)
-        state = state_of(listed(shown), self._pen)
+        state = state_of(shown, self._pen)
         return InstanceDossier(
             state, tuple(found), tuple(fans(found, FAN)), tuple(why_instance(self._desk, shown.id) or ()),
             tuple(kept), unread, progress,

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol
+from typing import Any, ParamSpec, Protocol, Unpack
 from uuid import uuid4
 
 from ..bodies import codec
-from ..clock import Clock, MovableClock
+from ..clock import Clock, Duration, MovableClock
 from ..errors import UsageError
 from ..handlers.registry import Handlers
 from ..model import names
@@ -136,22 +136,9 @@ class Drained:
             raise ExceptionGroup(outcomes.headline(), errors)
         return outcomes.summary()
 
-    def advance(
-        self,
-        *,
-        weeks: float = 0,
-        days: float = 0,
-        hours: float = 0,
-        minutes: float = 0,
-        seconds: float = 0,
-        milliseconds: float = 0,
-        microseconds: float = 0,
-    ) -> None:
+    def advance(self, **by: Unpack[Duration]) -> None:
         """Move the clock forward: `t.advance(minutes=5)`."""
-        self.clock.advance(
-            weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds,
-            milliseconds=milliseconds, microseconds=microseconds,
-        )  # fmt: skip
+        self.clock.advance(**by)
 
     @property
     def dead(self) -> Sequence[Letter]:

@@ -8,29 +8,12 @@ from typing import NamedTuple
 
 from ..statement import Plan, single, statements
 from ..values import encode, instant
+from .instances import Shown, shown
 
 sql = statements("instances")
 
 LAST = "\U0010ffff"  # sorts after every character that a name may have
 NEXT = "\x01"  # sorts before every character that a name may have
-
-
-class Listed(NamedTuple):
-    """A row of `instance`, as lists show it. `status` is JSON and may be sealed, `attributes` is JSON."""
-
-    id: str
-    queue: str
-    state: str
-    execution: int
-    turn: int
-    status: str | None
-    trouble: str | None
-    attributes: str | None
-    entries: int
-    size: int
-    started_at: datetime
-    turned_at: datetime | None
-    ended_at: datetime | None
 
 
 @single
@@ -43,7 +26,7 @@ def find(
     is_troubled: bool | None = None,
     attributes: Mapping[str, str] | None = None,
     limit: int,
-) -> Plan[list[Listed]]:
+) -> Plan[list[Shown]]:
     """Instances, those that moved last first. Arguments that are None do not filter."""
     queue = None if name is None else f"{name}@"
     if name is not None and version is not None:
@@ -59,13 +42,7 @@ def find(
         wanted=encode(dict(attributes)) if attributes else None,
         limit=limit,
     )
-    return [_listed(Listed(*row)) for row in rows]
-
-
-def _listed(row: Listed) -> Listed:
-    return row._replace(
-        started_at=instant(row.started_at), turned_at=instant(row.turned_at), ended_at=instant(row.ended_at)
-    )
+    return [shown(row) for row in rows]
 
 
 @single

@@ -66,7 +66,6 @@ class Shown(NamedTuple):
     state: str
     execution: int
     turn: int
-    result: str | None
     status: str | None
     trouble: str | None
     attributes: str | None
@@ -75,6 +74,17 @@ class Shown(NamedTuple):
     started_at: datetime
     turned_at: datetime | None
     ended_at: datetime | None
+    result: str | None = None  # not in lists
+
+
+def shown(row: Sequence[Any]) -> Shown:
+    """A row of the database as a value."""
+    made = Shown(*row)
+    return made._replace(
+        started_at=instant(made.started_at),
+        turned_at=instant(made.turned_at),
+        ended_at=instant(made.ended_at),
+    )
 
 
 def begin(message: NewMessage, attributes: str | None = None) -> Plan[bool]:
@@ -203,11 +213,4 @@ def poisoned(queue: str, id: str, poison: UUID) -> Plan[bool]:
 @single
 def show(id: str) -> Plan[Shown | None]:
     rows = yield sql("instance_show", id=id)
-    if not rows:
-        return None
-    shown = Shown(*rows[0])
-    return shown._replace(
-        started_at=instant(shown.started_at),
-        turned_at=instant(shown.turned_at),
-        ended_at=instant(shown.ended_at),
-    )
+    return shown(rows[0]) if rows else None
