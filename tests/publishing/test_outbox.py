@@ -80,7 +80,7 @@ class Outbox:
             assert stored(target) == ([], [])
         assert stored(target) == ([1], both(1))
 
-    @pytest.mark.covers("V1", "W105", "V2")
+    @pytest.mark.covers("V1", "W105")
     async def test_both_are_rolled_back(self, kind: Kind) -> None:
         opener, target, app = kind
         async with opener(target) as subject:

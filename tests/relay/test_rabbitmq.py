@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections import Counter
 from typing import Any
 
@@ -137,6 +139,38 @@ async def test_relay_processes_that_are_killed_lose_nothing(lab: Lab, rabbitmq: 
     await auntil(lab.is_empty, lab.describe, seconds=60)
     in_order(await read_all(given), 300)
     assert lab.rows("dead") == []
+
+
+@pytest.mark.faults("storms")
+@pytest.mark.covers("X23")
+@pytest.mark.timeout(300)
+async def test_a_relay_that_stands_still_past_its_lease(lab: Lab, rabbitmq: str) -> None:
+    """Another one takes over. What the first one still sends has the same ids, and no result of it counts."""
+    given = setting(rabbitmq)
+    await made(given)
+    writer = lab.app()
+    writer.destination("orders", given.connector, types=["order.*"], to=given.to, key="key")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("LAB_BROKER_URL", rabbitmq)
+        process = lab.start(target="tests.relay.shop:app", exchange=given.to)
+        publish(writer, 300)
+        await auntil(lambda: lab.rows("lease") and len(lab.rows("history")) > 200, lab.describe)
+        stopped = [process.pid, *process.children()]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        held = {row.seq for row in lab.rows("lease")}
+        try:
+            lab.start(target="tests.relay.shop:app", exchange=given.to)
+            await auntil(lab.is_empty, lab.describe, seconds=60)
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+        publish(writer, 10, start=300)  # the first one has been at its work again when these are sent
+        await auntil(lab.is_empty, lab.describe, seconds=60)
+    again = in_order(await read_all(given), 310)
+    assert len(lab.rows("history")) == 3100
+    assert lab.rows("dead") == []
+    print(f"held {len(held)} runs; {again} came twice")
 
 
 @pytest.mark.faults("storms")

@@ -14,8 +14,8 @@ from holdfast import Holdfast, RetryPolicy, inboxes
 from holdfast.errors import InvalidMessage, InvalidSettings
 from holdfast.model.message import Flag, Reason
 from holdfast.rules import reconnect
-from holdfast.transports import CONFIRMED, Fault, Limits, MemoryBroker
-from holdfast.transports.contract import Outgoing, Rejected, Sent
+from holdfast.transports import CONFIRMED, Fault, Limits, MemoryBroker, TransportBroken
+from holdfast.transports.contract import Fate, Outgoing, Rejected, Sent
 from holdfast.transports.destination import INBOX, INBOX_ID, INBOX_SOURCE, SENDING
 from holdfast.transports.memory import MemorySender
 from tests.worker.lab import Lab, auntil, settled
@@ -77,6 +77,39 @@ async def test_messages_of_its_types_are_sent_as_events_and_are_done_when_confir
     assert (row.outcome, row.attempts, row.status & Flag.PUBLISHED) == ("done", 1, Flag.PUBLISHED)
     assert row.ended_at is not None
     assert [each.type for each in lab.rows("message")] == ["invoice.made"]
+
+
+@pytest.mark.covers("V2")
+async def test_a_network_failure_after_the_commit_loses_what_has_no_outbox(lab: Lab) -> None:
+    """Two orders are committed while the broker is away: one is sent behind the commit, one has its message in it."""
+    app, memory = lab.app(), broker()
+    declare(app, memory)
+    app.prepare()
+    memory.go_down()
+    with lab.connection() as db:
+        db.execute("create table orders (id integer)")
+        db.execute("insert into orders values (1)")
+        db.commit()
+        fates: list[Fate] = []
+        with pytest.raises(TransportBroken):
+            await sent_by_hand(
+                memory, Outgoing("shop.events", b'{"n":1}', "1", "order.placed", "order.placed"), fates
+            )
+        db.execute("insert into orders values (2)")
+        app.publish("order.placed", {"n": 2}, stream="s", on=db)
+        db.commit()
+        assert db.execute("select count(*) from orders").fetchall() == [(2,)]
+    memory.come_up()
+    async with lab.working(app):
+        await settled(lab)
+    assert fates == []
+    assert [json.loads(each.body)["n"] for each in memory.sent] == [2]
+
+
+async def sent_by_hand(memory: MemoryBroker, message: Outgoing, fates: list[Fate]) -> None:
+    sender = memory.sender()
+    await sender.open()
+    await sender.send([message], lambda _, fate: fates.append(fate))
 
 
 @pytest.mark.parametrize("mode", ["structured", "plain"])
@@ -154,7 +187,7 @@ async def test_every_answer_of_the_broker_at_every_index_of_a_run(lab: Lab, faul
     assert found == wanted
 
 
-@pytest.mark.covers("X52")
+@pytest.mark.covers("X52", "X22")
 async def test_an_unroutable_message_is_retried_for_an_hour_and_then_dead(lab: Lab) -> None:
     app, clock = lab.still()
     memory = broker()
@@ -348,7 +381,7 @@ async def test_no_more_is_under_way_than_the_transport_allows(
 # --- Outages ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("X51", "X22")
+@pytest.mark.covers("X51")
 async def test_without_a_broker_nothing_is_claimed_and_afterwards_everything_goes_out(lab: Lab) -> None:
     app, memory = lab.app(), broker()
     memory.go_down()

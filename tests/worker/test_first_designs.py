@@ -9,13 +9,17 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast import Flag, Holdfast, Outcome, RetryPolicy
 from holdfast.rules.delivery import Raised, conclude
 from holdfast.rules.policy import HandlerPolicy
 from holdfast.store.migrate import split, steps
+from holdfast.store.text import Dialect
+from tests.databases import server
 from tests.rules.cases import lease
+from tests.store import state
 from tests.worker.lab import Lab
 
 
@@ -112,24 +116,43 @@ def test_what_may_be_claimed_has_an_index_of_its_own_on_each_database(lab: Lab) 
 
 
 @pytest.mark.covers("C34")
-def test_a_migration_adds_to_a_database_with_messages_and_loses_none(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    first, text = steps("sqlite")[0]
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("create table holdfast_schema (version integer primary key, applied_at text not null)")
-        for statement in split(text):
-            db.execute(statement)
-        db.execute("insert into holdfast_schema values (?, '')", (first,))
-        db.execute("insert into holdfast_message (type, body, stream) values ('a', '{}', 's')")
-        db.commit()
-    app = Holdfast(f"sqlite:///{path}")
-    assert app.migrate() == [version for version, _ in steps("sqlite")[1:]]
+def test_a_migration_adds_to_a_database_with_messages_and_loses_none(place: str, tmp_path: Path) -> None:
+    if place == "sqlite":
+        with closing(sqlite3.connect(tmp_path / "old.db")) as db:
+            for statement in first_step("sqlite"):
+                db.execute(statement)
+            db.commit()
+        upgraded(f"sqlite:///{tmp_path / 'old.db'}", "sqlite")
+        return
+    with server(place).database() as dsn:
+        with psycopg.connect(dsn) as connection:
+            for statement in first_step("postgres"):
+                connection.execute(statement.encode())
+        upgraded(dsn, "postgres")
+
+
+def first_step(dialect: Dialect) -> list[str]:
+    """A database as it was before there was any other step, with a message in it."""
+    version, text = steps(dialect)[0]
+    if dialect == "sqlite":
+        recorded = "create table holdfast_schema (version integer primary key, applied_at text not null)"
+        record, message = f"insert into holdfast_schema values ({version}, '')", "holdfast_message"
+    else:
+        recorded = "create table holdfast.schema_version (version int not null, functions text not null)"
+        record, message = f"insert into holdfast.schema_version values ({version}, '')", "holdfast.message"
+    begin = ["create schema holdfast"] if dialect == "postgres" else []
+    stored = f"insert into {message} (type, body, stream) values ('a', '{{}}', 's')"
+    return [*begin, recorded, *split(text), record, stored]
+
+
+def upgraded(url: str, dialect: Dialect) -> None:
+    app = Holdfast(url)
+    assert app.migrate() == [version for version, _ in steps(dialect)[1:]]
     assert app.migrate() == []
 
     @app.handler("a")
     async def work(body: dict) -> None: ...
 
     run(app)
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("select outcome from holdfast_history").fetchall() == [("done",)]
+    assert [row.outcome for row in state.read(app.store, "history")] == ["done"]
     app.close()
