@@ -27,6 +27,7 @@ from holdfast.model.work import Report, Want
 from holdfast.schedules.bringing import Bringer
 from holdfast.store.plans import engine, scheduled
 
+from .schedules import in_turns
 from .servers import Servers
 
 SMALL = 10_000
@@ -43,7 +44,8 @@ class Place:
         self.app.migrate()
         self.app.prepare()
         self.is_sqlite = url.startswith("sqlite")
-        self.worker = self.app.store.run(engine.register_worker("bench", ["nobody"]))
+        worker = self.app.store.run(engine.register_worker("bench", ["nobody"]))
+        self.report = Report(worker, want=[Want("nobody", 10)], total=10, peek=True)
         self.bytes = 0.0
         if rows:
             before = self.size()
@@ -93,6 +95,10 @@ class Place:
         ((size,),) = self.sql("select pg_total_relation_size('{}')")
         return int(size)
 
+    def exchange(self) -> object:
+        """One with nothing to claim."""
+        return self.app.store.run(engine.exchange(self.report))
+
     def make_due(self, count: int) -> None:
         """The first ones fell due one after the other in the last hour."""
         first = "(select min(seq) from {})"
@@ -127,17 +133,15 @@ def middle(do: Callable[[], object], times: int) -> float:
     return statistics.median(taken)
 
 
-def measure(place: Place, due: int) -> dict[str, float]:
+def measure(place: Place, due: int, none: Place) -> dict[str, float]:
+    """`none`: a database without any. Exchanges are made in turns with it, so that a busy machine delays both alike."""
     store = place.app.store
     step = Bringer(store, place.app.clock)
-    report = Report(place.worker, want=[Want("nobody", 10)], total=10, peek=True)
-
-    def exchange() -> object:
-        return store.run(engine.exchange(report))
-
     step()
+    without, here = in_turns(1000, none.exchange, place.exchange)
     found = {
-        "an exchange with nothing due (ms)": middle(exchange, 1000),
+        "an exchange with nothing due (ms)": here,
+        "the same, to one of none, in turns": here / without,
         "a look with nothing due (ms)": middle(lambda: store.read(scheduled.first(None)), 300),
         "status (ms)": middle(place.app.operations.status, 11),
         "bytes each": place.bytes,
@@ -157,7 +161,8 @@ def measure(place: Place, due: int) -> dict[str, float]:
         found["brought over a second"] = brought / (time.perf_counter() - begun)
         found["CPU of the worker for each (us)"] = (time.process_time() - cpu) / brought * 1_000_000
         found["bringing over 500 (ms)"] = statistics.median(taken)
-        found["the exchange then (ms)"] = middle(exchange, 1000)
+        without, found["the exchange then (ms)"] = in_turns(1000, none.exchange, place.exchange)
+        found["the same, to one of none, in turns (then)"] = found["the exchange then (ms)"] / without
         found["a look then (ms)"] = middle(step, 300)
         found["a look from the beginning then (ms)"] = middle(lambda: store.read(scheduled.first(None)), 11)
     return found
@@ -194,19 +199,23 @@ def main() -> None:
     try:
         for name in asked.places:
             with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-                columns = []
+                columns, none = [], None
                 for rows in (0, SMALL, asked.rows):
                     file = f"sqlite:///{Path(folder) / str(rows)}.db"
                     url = file if name == "sqlite" or servers is None else servers.postgres.create_database()
                     place = Place(url, rows)
-                    columns.append(measure(place, min(asked.due, rows // 2)))
+                    none = place if none is None else none
+                    columns.append(measure(place, min(asked.due, rows // 2), none))
                     if rows == asked.rows:
                         columns[-1]["p99 late, idle (ms)"] = asyncio.run(lateness(Holdfast(url), asked.late))
-                    place.app.close()
-                print(f"\n{name:<36} {'none':>14} {SMALL:>14,} {asked.rows:>14,}")
+                    if place is not none:
+                        place.app.close()
+                if none is not None:
+                    none.app.close()
+                print(f"\n{name:<44} {'none':>14} {SMALL:>14,} {asked.rows:>14,}")
                 for line in columns[-1]:
                     values = (each.get(line, float("nan")) for each in columns)
-                    print(f"{line:<36} " + " ".join(f"{value:>14,.3f}" for value in values))
+                    print(f"{line:<44} " + " ".join(f"{value:>14,.3f}" for value in values))
     finally:
         if servers is not None:
             servers.close()

@@ -15,7 +15,7 @@ from ..model.schedule import Due, DueNow, Fired, Note, Step
 from ..rules import tick
 from ..rules.classify import storable
 from ..rules.tick import LIMIT, Last, Misfire, Tick
-from ..rules.timeline import Timeline
+from ..rules.timeline import Occurrence, Timeline
 from ..telemetry.logs import Log
 from .firing import Labelled, labelled, messages
 from .setting import data_of, note_of, notes_of, timeline_of
@@ -61,6 +61,11 @@ class Decision:
         """All that fires of it is later than this."""
         return bool(self.whole.fires) and self.whole.fires[0].due > horizon
 
+    def was_early(self, until: datetime | None) -> bool:
+        """It was read too early, and others were not: its next one is left out, or its stored time is wrong."""
+        fires = self.whole.fires[0]
+        return fires.key != self.row.next_key or (until is not None and fires.due > until)
+
     def first(self) -> Part:
         """What they do while something older may wait: leave out what is left out, and wait for what fires first."""
         fires = self.whole.fires[0]
@@ -103,6 +108,26 @@ def decided(row: Due, timeline: Timeline, now: datetime, limit: int) -> Tick:
     return tick.decide(timeline, row.next_key, row.last_key, now, missed, overlap, last, limit)  # type: ignore[arg-type]
 
 
+@dataclass(slots=True)
+class Room:
+    """What a tick may still fire: nothing later than the horizon, and of what is due right then only so many."""
+
+    horizon: datetime | None
+    at_horizon: int
+    until: datetime | None  # when the last that was read is due
+    left: int  # occurrences
+    size: int  # bytes of bodies
+
+    def take(self, fires: Sequence[Occurrence]) -> int:
+        """How many of these occurrences of one schedule fire, the oldest first."""
+        if self.horizon is None or fires[-1].due < self.horizon:
+            return len(fires)
+        older = sum(each.due < self.horizon for each in fires)
+        same = min(self.at_horizon, sum(each.due == self.horizon for each in fires))
+        self.at_horizon -= same
+        return older + same
+
+
 @dataclass(frozen=True, slots=True)
 class Deciding:
     """Decides for one process. `cancel` ends the message before, for overlap=replace; False: somebody has it."""
@@ -114,19 +139,18 @@ class Deciding:
 
     def steps(self, due: DueNow) -> list[Step]:
         found = self._decisions(due)
-        horizon = self._horizon(due, [each for each in found if isinstance(each, Decision)])
+        room = self._room(due, [each for each in found if isinstance(each, Decision)])
         steps: list[Step] = []
-        left, size = self.at_once, self.bytes
         for row, decision in zip(due.rows, found, strict=True):
             if isinstance(decision, str):
                 steps.append(failed(row, decision))
                 continue
-            room = min(left, max(size // len(row.body), 0 if steps else 1))
-            step = self._step(row, decision, horizon, room)
+            most = min(room.left, max(room.size // len(row.body), 0 if steps else 1))
+            step = self._step(row, decision, room, most)
             if step is not None:
                 steps.append(step)
-                left -= len(step.fires)
-                size -= len(step.fires) * len(row.body)
+                room.left -= len(step.fires)
+                room.size -= len(step.fires) * len(row.body)
         return steps
 
     def _decisions(self, due: DueNow) -> list[Decision | str]:
@@ -146,10 +170,17 @@ class Deciding:
             found.append(decision)
         return found
 
-    def _horizon(self, due: DueNow, found: Sequence[Decision]) -> datetime | None:
+    def _room(self, due: DueNow, found: Sequence[Decision]) -> Room:
+        fires = [each.due for decision in found for each in decision.whole.fires]
+        horizon = self._horizon(due, found, fires)
+        fit = self.at_once
+        if horizon is not None and len(fires) > self.at_once:
+            fit -= sum(each < horizon for each in fires)
+        return Room(horizon, fit, due.until, self.at_once, self.bytes)
+
+    def _horizon(self, due: DueNow, found: Sequence[Decision], fires: Sequence[datetime]) -> datetime | None:
         """Nothing later than this fires now, because something older waits: what there was no room for."""
         ends = [each.whole.fires[-1].due for each in found if each.is_cut]
-        fires = [each.due for decision in found for each in decision.whole.fires]
         if len(fires) > self.at_once:
             ends.append(sorted(fires)[self.at_once - 1])
         is_full = len(due.rows) >= self.at_once or sum(len(row.body) for row in due.rows) >= self.bytes / 4
@@ -162,11 +193,11 @@ class Deciding:
         # occur again before they are looked at again would make room for ever.
         return None if horizon > due.now - NEAR else horizon
 
-    def _step(self, row: Due, decision: Decision, horizon: datetime | None, left: int) -> Step | None:
+    def _step(self, row: Due, decision: Decision, room: Room, most: int) -> Step | None:
         """The part of what it does that is not later than the horizon; None: it waits for the next tick."""
         whole = decision.whole
-        if horizon is not None and decision.is_behind(horizon):
-            return _step_of(row, decision.first()) if whole.fires[0].key != row.next_key else None
+        if room.horizon is not None and decision.is_behind(room.horizon):
+            return _step_of(row, decision.first()) if decision.was_early(room.until) else None
         if whole.cancels:
             # The one before has not been started: it is cancelled, and when it has ended the next tick fires.
             if self.cancel(row):
@@ -175,11 +206,8 @@ class Deciding:
                 row.name, row.version, row.next_key, decision.now + tick.WAIT, row.last_key, row.zones
             )
         many = len(whole.fires)
-        if many:
-            if horizon is not None and whole.fires[-1].due > horizon:
-                many = sum(each.due <= horizon for each in whole.fires)
-            if (many := min(many, left)) == 0:
-                return None
+        if many and (many := min(room.take(whole.fires), most)) == 0:
+            return None
         try:
             part = decision.part(many)
             fires: tuple[Fired, ...] = messages(row, part.fires, self.keys) if many else ()
