@@ -14,7 +14,7 @@ from holdfast.orchestrations.cache import ASLEEP, Cache
 from holdfast.orchestrations.declared import activity, orchestration
 from holdfast.orchestrations.flow import Flow
 from holdfast.orchestrations.journal import Call, Entry, Row, Started, fingerprint
-from holdfast.orchestrations.loop import _undead
+from holdfast.orchestrations.loop import NumberedTask, _undead
 from holdfast.orchestrations.outcome import Turn
 from holdfast.orchestrations.replay import CodeChanged
 from holdfast.orchestrations.turn import Instance
@@ -52,6 +52,23 @@ def park(name: str, size: int = 10) -> Instance:
     assert isinstance(turn, Turn)
     instance.size = size
     return instance
+
+
+def test_tasks_of_many_instances_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first tasks of all instances have the number 1. asyncio keeps all tasks of a process in one set."""
+    compared = 0
+
+    def same(self: object, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return self is other
+
+    held = [park(f"{number}") for number in range(100)]
+    monkeypatch.setattr(NumberedTask, "__eq__", same)
+    held += [park(f"{number}") for number in range(100, 200)]
+    assert compared < 100  # and not 100 times 100
+    for each in held:
+        each.close()
 
 
 def test_the_least_recently_used_leaves_first() -> None:

@@ -87,8 +87,11 @@ class NumberedTask(asyncio.Task[T]):
     def __init__(
         self, number: int, coro: Coroutine[Any, Any, T], loop: Loop, name: Any, context: Context | None
     ) -> None:
-        self._number = number  # first: asyncio hashes the task while it is made
+        # asyncio keeps a set of all tasks of the process, where the first tasks of all instances would have one hash:
+        # each would be compared with all others. That set keeps the hash that a task has while it is made.
+        self._number = id(self)
         super().__init__(coro, loop=loop, name=name or f"task-{number}", context=context)
+        self._number = number
 
     def __hash__(self) -> int:
         return self._number
