@@ -13,18 +13,14 @@ from holdfast import Flow, Holdfast, NotEnded, NotFound, OrchestrationFailed, Re
 from holdfast.bodies.keys import new_key
 from holdfast.operations import orchestrations
 from holdfast.store.statement import Statement
-from tests.orchestrations.test_on_the_engine import Shop
-from tests.store.state import check_invariants
+from tests.orchestrations.shop import Shop, opened
 from tests.worker.lab import auntil
 
 
 @pytest.fixture
 def shop(url: str) -> Iterator[Shop]:
-    made = Shop(url)
-    yield made
-    made.forget()
-    check_invariants(made.app.store)
-    made.app.close()
+    with opened(url) as shop:
+        yield shop
 
 
 def declared(shop: Shop) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Flow, InstanceExists
 from holdfast.clock import MovableClock, micros, wall_clock
-from tests.orchestrations.test_on_the_engine import Shop
+from tests.orchestrations.shop import Shop
 from tests.store.state import check_invariants
 
 ARGUMENTS = {

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from holdfast import Flow, NotFound, OrchestrationFailed, UsageError
 from holdfast.orchestrations.journal import message_id
-from tests.orchestrations.test_on_the_engine import Shop
+from tests.orchestrations.shop import Shop
 from tests.store.state import check_invariants
-
-
-@pytest.fixture
-def shop(url: str) -> Iterator[Shop]:
-    made = Shop(url)
-    yield made
-    made.forget()
-    check_invariants(made.app.store)
-    made.app.close()
 
 
 def family(shop: Shop) -> tuple[Any, Any]:

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from holdfast import ActivityFailed, Flow, Holdfast, InstanceExists
-from tests.orchestrations.test_on_the_engine import ONCE, Shop
-from tests.store.state import check_invariants
-
-
-@pytest.fixture
-def shop(url: str) -> Iterator[Shop]:
-    made = Shop(url)
-    yield made
-    made.forget()
-    check_invariants(made.app.store)
-    made.app.close()
+from tests.orchestrations.shop import ONCE, Shop
 
 
 def test_an_activity_that_was_answered_and_is_redriven_changes_nothing(shop: Shop) -> None:

@@ -35,7 +35,7 @@ from holdfast.store.plans import engine, instances
 from holdfast.store.plans.instances import Part
 from holdfast.store.statement import drive
 from holdfast.telemetry.sheet import Sheet
-from tests.orchestrations.test_on_the_engine import Shop
+from tests.orchestrations.shop import Shop
 from tests.store.state import check_invariants
 
 THRICE = RetryPolicy(attempts_max=3, base=60.0, factor=1.0, cap=60.0, jitter=0.0)

@@ -10,19 +10,15 @@ import pytest
 from holdfast import Flow
 from holdfast.bodies.keys import new_key
 from holdfast.store.plans import queues
-from tests.orchestrations.test_on_the_engine import Shop
-from tests.store.state import check_invariants
+from tests.orchestrations.shop import Shop, opened
 
 DAY = 86_400.0
 
 
 @pytest.fixture
 def shop(url: str) -> Iterator[Shop]:
-    made = Shop(url, {"instances": 2 * DAY})
-    yield made
-    made.forget()
-    check_invariants(made.app.store)
-    made.app.close()
+    with opened(url, instances=2 * DAY) as shop:
+        yield shop
 
 
 def waits(shop: Shop) -> Any:

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast import Flow
-from tests.orchestrations.test_on_the_engine import Shop
+from tests.orchestrations.shop import Shop, opened
 from tests.store.state import check_invariants
 
 
 @pytest.fixture
 def shop(url: str) -> Iterator[Shop]:
-    made = Shop(url, {"journal_events": 20})
-    yield made
-    made.forget()
-    check_invariants(made.app.store)
-    made.app.close()
+    with opened(url, journal_events=20) as shop:
+        yield shop
 
 
 def counting(shop: Shop) -> Any:

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Flow, Holdfast, InvalidSettings, Refused
-from tests.orchestrations.test_on_the_engine import Shop, shop
-
-__all__ = ["shop"]
+from tests.orchestrations.shop import Shop
 
 ORDERS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "cancel": (lambda its, id: its.messages.cancel(id), "holdfast orchestrations cancel"),

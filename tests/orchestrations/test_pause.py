@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Flow, NotFound, OrchestrationFailed, UsageError
-from tests.orchestrations.test_on_the_engine import Shop
+from tests.orchestrations.shop import Shop
 from tests.store.state import check_invariants
 
 

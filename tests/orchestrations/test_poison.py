@@ -29,7 +29,7 @@ from holdfast.operations.dead import Filter
 from holdfast.orchestrations.journal import decode
 from holdfast.store.plans import engine
 from holdfast.telemetry.sheet import Sheet
-from tests.orchestrations.test_on_the_engine import Shop
+from tests.orchestrations.shop import Shop
 from tests.store.state import check_invariants
 
 N = 3

@@ -28,7 +28,7 @@ from holdfast.orchestrations.rewind import point_of, rewinding
 from holdfast.orchestrations.turn import Instance
 from tests.cli.runner import CliRunner
 from tests.orchestrations.engine import START
-from tests.orchestrations.test_on_the_engine import ONCE, Shop
+from tests.orchestrations.shop import ONCE, Shop
 from tests.store.state import check_invariants
 
 

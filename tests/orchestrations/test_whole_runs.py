@@ -14,9 +14,7 @@ from holdfast.orchestrations.leaving import Leaving
 from holdfast.orchestrations.turns import RUN_MAX
 from holdfast.rules.delivery import Returned
 from holdfast.store.plans import engine, instances
-from tests.orchestrations.test_on_the_engine import Shop, shop
-
-__all__ = ["shop"]
+from tests.orchestrations.shop import Shop
 
 
 def collecting(shop: Shop, count: int, **options: Any) -> Any:
