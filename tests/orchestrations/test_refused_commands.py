@@ -11,7 +11,7 @@ import pytest
 from holdfast import Flow, Holdfast, InvalidSettings, Refused
 from tests.orchestrations.shop import Shop
 
-ORDERS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+COMMANDS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "cancel": (lambda its, id: its.messages.cancel(id), "holdfast orchestrations cancel"),
     "bury": (lambda its, id: its.messages.poison(id, "why"), "holdfast orchestrations terminate"),
     "release": (lambda its, id: its.streams.release(id), "holdfast orchestrations suspend"),
@@ -38,13 +38,13 @@ def declared(shop: Shop) -> Any:
     return waits
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_orders_that_would_take_a_message_from_an_instance_are_refused(shop: Shop, order: str) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_that_would_take_a_message_from_an_instance_are_refused(shop: Shop, command: str) -> None:
     shop.of.start(declared(shop), id="w")
     shop.drain()
     shop.of.signal("w", "end", 7)
     ((id,),) = shop.query("select id from {message} where queue = 'waits@1'")
-    give, instead = ORDERS[order]
+    give, instead = COMMANDS[command]
     with pytest.raises(Refused, match=instead):
         give(shop.app.operations, id)
     shop.advance(seconds=61)
