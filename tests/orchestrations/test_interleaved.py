@@ -20,7 +20,7 @@ from holdfast.clock import MovableClock
 from holdfast.model.work import Delta, Leased, Outcome, Report, Settlement, Want
 from holdfast.store.plans import engine, instance_commands, instances
 from holdfast.store.plans.instances import Part, Stand
-from holdfast.store.plans.operator import OrderMoved
+from holdfast.store.plans.operator import TargetChanged
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Runnable, Statement
 from tests import servers
@@ -153,7 +153,7 @@ def terminates(w: World) -> Body:
     yield Quiet("begin")
     try:
         yield from instance_commands.terminate(ID, QUEUE, at, "{}", "no", [])
-    except OrderMoved:
+    except TargetChanged:
         yield Statement("rollback")
         return
     yield Statement("commit")

@@ -19,7 +19,7 @@ from holdfast.schedules.ticker import Ticker
 from holdfast.settings import Settings
 from holdfast.store.plans import dead as dead_letters
 from holdfast.store.plans import engine, moving, operator, queues, scheduled, schedules
-from holdfast.store.plans.operator import OrderMoved
+from holdfast.store.plans.operator import TargetChanged
 from holdfast.store.statement import Plan, Runnable, Statement
 from tests.proof.session import Body, Operation, Quiet, Restart
 from tests.proof.world import World
@@ -74,7 +74,7 @@ def order(plan: Callable[[], Plan[Any]], exists: str, id: UUID) -> Body:
         return Outcome(note="not found")
     try:
         note = yield from own(plan())
-    except OrderMoved:
+    except TargetChanged:
         raise Restart from None
     except (Refused, NotFound) as refusal:
         yield Statement("rollback")

@@ -21,7 +21,7 @@ from holdfast.model.work import Report, Want
 from holdfast.settings import Settings
 from holdfast.store import SqliteStore
 from holdfast.store.plans import engine
-from holdfast.store.plans.operator import OrderMoved
+from holdfast.store.plans.operator import TargetChanged
 from tests.proof.contents import Contents, fill
 from tests.proof.counts import COUNTS
 from tests.proof.invariants import ID_TAKEN
@@ -103,7 +103,7 @@ class Serial:
             for whose in order:
                 try:
                     steps[whose].pop(0)(hands)
-                except (Refused, NotFound, OrderMoved, NothingToDo):
+                except (Refused, NotFound, TargetChanged, NothingToDo):
                     pass  # about something that is not there any more
             after = state.read_all(store, *TABLES)
             return [*state.broken_invariants(after), *self.broken(after)]

@@ -136,7 +136,7 @@ def stuck(
 ) -> None:
     """Messages that were due long ago, the oldest first.
 
-    They are neither handled nor in the hands of a worker."""
+    No worker has them."""
     length = seconds(older)
     with target.operations() as found:
         listed = found.messages.stuck(older=length, queue=queue, limit=limit)

@@ -75,7 +75,7 @@ def rows_of(each: Outage) -> list[tuple[str, object]]:
     return [
         ("outage", each.number),
         ("cause", causes[each.cause]),
-        ("nobody since", each.down_since),
+        ("no worker since", each.down_since),
         ("began", each.began_at),
         ("back", each.back_at),
         ("ended", each.ended_at or "it is not over"),

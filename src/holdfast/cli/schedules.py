@@ -259,7 +259,7 @@ def backfill(
 @command(app)
 def drop(name: Name, change: Change, target: Target, why: Why = None) -> None:
     """End a schedule for good. What it has published stays."""
-    show.confirm(f"Drop schedule {name}? Set again, it begins anew.", change.yes)
+    show.confirm(f"Drop schedule {name}? Set again, it starts as a new one.", change.yes)
     with target.operations(change.by) as found:
         found.schedules.drop(name, why=why)
     if target.json:

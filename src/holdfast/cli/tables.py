@@ -120,7 +120,7 @@ def fitted(
     least: int,
     whole: Mapping[int, int],
 ) -> dict[int, int] | None:
-    """The widths of the columns: sentences give way first, then the longest names. None: there is no room."""
+    """The widths of the columns: sentences are made narrower first, then the longest names. None: there is no room."""
     widths = dict(natural)
     if width is None:
         return widths

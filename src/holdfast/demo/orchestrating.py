@@ -132,7 +132,7 @@ def _kill(play: Play, picture: Picture) -> bool:
     if not pid:
         return False
     play.killed += 1
-    picture.say(f"kill -9 {pid}: a worker process with {held} messages in its hands")
+    picture.say(f"kill -9 {pid}: a worker process that held {held} messages")
     return True
 
 

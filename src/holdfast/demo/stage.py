@@ -133,7 +133,7 @@ class Stage:
                     os.kill(pid, signal.SIGKILL)
                     self.killed += 1
                     messages = "1 message" if held == 1 else f"{held} messages"
-                    return f"kill -9 {pid}: a worker process with {messages} in its hands"
+                    return f"kill -9 {pid}: a worker process that held {messages}"
             except ProcessLookupError:
                 pass  # the cursed message killed it first
             pause.wait(KILL_STEP)

@@ -47,7 +47,7 @@ from .answers import answering
 from .declared import Inbox
 
 INBOX, SOURCE, SENDER_ID = names.RECEIVED
-OURS = "holdfast-"  # begins headers that mean something here: a stranger's would be obeyed
+OURS = "holdfast-"  # begins headers that have a meaning here: from others they would be acted on
 INFORMING = frozenset({*SCHEDULED, ORIGINAL_ID, DIED_IN})  # of ours, those that only inform
 UNREADABLE = "unreadable"  # the type of a dead letter that has none
 NAME_MAX = 300
@@ -166,7 +166,7 @@ class Reader:
             reason = Reason.PAYLOAD_TOO_LARGE if large else Reason.SERIALIZATION_ERROR
             raise Refused(reason, str(error)) from None
         except UnicodeDecodeError:
-            raise Refused(Reason.SERIALIZATION_ERROR, "It is said to be text and is not UTF-8.") from None
+            raise Refused(Reason.SERIALIZATION_ERROR, "It claims to be text and is not UTF-8.") from None
 
     def _stream(
         self, incoming: Incoming, event: Event | None, kind: str, headers: Mapping[str, codec.Header]
@@ -187,7 +187,7 @@ class Reader:
         return names.stream_name(template.fill(values))
 
     def _headers(self, incoming: Incoming, event: Event | None, origin: _Origin) -> dict[str, codec.Header]:
-        """Those that can be stored, one of each name whatever its case, and none that would be obeyed here."""
+        """Those that can be stored, one of each name whatever its case, and none that has a meaning here."""
         found: dict[str, codec.Header] = {}
         known: dict[str, str] = {}  # names in small letters, and as they are
         prefixes = self.inbox.connector.binding.prefixes
@@ -201,7 +201,7 @@ class Reader:
                 and _can_be_stored(name, value)
             ):
                 known[low] = name
-                found[name] = value  # type: ignore[assignment]  # it was looked at
+                found[name] = value  # type: ignore[assignment]  # its type was checked
         for name, text in (event.extensions if event is not None else {}).items():
             if name == "partitionkey":
                 continue
@@ -232,7 +232,7 @@ class Reader:
         """What arrived, as a dead letter with everything that is needed to read it again."""
         try:
             event = self._event(incoming)
-        except Exception:  # why it is none was said already, and the letter must come into being
+        except Exception:  # the reason is known already; a dead letter is made of it in any case
             event = None
         origin = self._origin(incoming, event)
         id = _sound(origin.id) if origin.id else f"sha256:{hashlib.sha256(incoming.body).hexdigest()}"

@@ -18,7 +18,7 @@ from ..store import Store
 from ..store.given import taken
 from ..store.plans import audit, queries
 from ..store.plans.audit import Entry
-from ..store.plans.operator import OrderMoved, hold
+from ..store.plans.operator import TargetChanged, hold
 from ..store.plans.queries import Row
 from ..store.statement import Plan, Runnable
 from ..telemetry.logs import Log
@@ -67,7 +67,7 @@ class Desk:
         for _ in range(TRIES):
             try:
                 return self.store.run(verb(*args, **options))
-            except OrderMoved:
+            except TargetChanged:
                 continue
             except Exception as error:
                 if getattr(error, "sqlstate", None) not in AGAIN and taken(error) is None:
@@ -120,7 +120,7 @@ class Desk:
                         queue=name,
                         what=done[seq].what,
                     )
-                except OrderMoved:
+                except TargetChanged:
                     continue  # it ended, fired or was adopted in the meantime: look again
                 except Refused as error:
                     refused[seq] = error

@@ -265,7 +265,7 @@ def _troubles(desk: Desk) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "statement-timeout",
-                f"Worker {row['name']} met {row['timeouts']} statement timeouts, and reported {said}",
+                f"Worker {row['name']} had {row['timeouts']} statement timeouts, and reported {said}",
                 "The database is too slow for a whole exchange: look at its load, its locks and its vacuum, or give "
                 "it more time with a longer `lease` (a statement may take two of them).",
             )

@@ -1,7 +1,7 @@
 """Signals for an instance that has not started yet: they wait in a queue of the engine's, in their order.
 
-The same queue has withdrawals of calls that somebody had locked when their turn was stored, and orders to let paused
-instances try again, which have a cancellation now.
+The same queue has withdrawals of calls that somebody had locked when their turn was stored, and the messages that let a
+paused instance try again when it is cancelled.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _event(arrival: Arrival, names: dict[int, str], is_open: bool) -> tuple[str,
         case Started(input=input):
             return "started", input
         case Begun():
-            return "begun anew", None
+            return "started again", None
         case Answered(number=number, value=value, failure=None):
             return f"{names.get(number, f'#{number}')} answered", value
         case Answered(number=number, failure=failure):

@@ -45,7 +45,7 @@ class Days:
     nth: tuple[tuple[int, int], ...] = ()  # (weekday, 1 to 5, or 0 for the last)
     both: bool = True
     clipped: bool = False  # a day that a month does not have is its last day
-    feb29: str = "skip"  # where 29 February goes in other years
+    feb29: str = "skip"  # the day that stands for 29 February in other years
 
     def mask(self, year: int, month: int) -> int:
         """A bit for each day of that month: bit 1 for the 1st."""
@@ -85,7 +85,7 @@ class Days:
         return mask
 
     def _mask_of_feb29(self, month: int, leap: bool) -> int:
-        """Once in every year: on 29 February, or where that goes."""
+        """Once in every year: on 29 February, or on the day that stands for it."""
         if month == 2:
             return 1 << 29 if leap else 1 << 28 if self.feb29 == "feb28" else 0
         return 1 << 1 if not leap and self.feb29 == "mar1" else 0
@@ -172,7 +172,7 @@ class LocalTimes:
         return at if at >= begin else None
 
     def count(self, begin: int, end: int) -> int:
-        """How many there are from `begin` up to, and without, `end`."""
+        """How many there are from `begin` up to, but not including, `end`."""
         begin, end = max(begin, FIRST), min(end, END)
         return self._before(begin, end) if begin < end else 0
 
@@ -233,7 +233,7 @@ class LocalTimes:
         return date(year, month, mask.bit_length() - 1).toordinal() - EPOCH_DAY
 
     def _days(self, first: int, last: int) -> int:
-        """How many days of ours there are from one up to, and without, another."""
+        """How many days of ours there are from one up to, but not including, another."""
         if first >= last:
             return 0
         begin, end = (date.fromordinal(day + EPOCH_DAY) for day in (first, last))

@@ -24,7 +24,7 @@ LOOK_ANEW = 0.25  # seconds to go by a watermark before all is looked at again
 # A slow look is made less often, but at least this often.
 LOOK_ANEW_SHARE, LOOK_ANEW_MAX = 0.05, 5.0
 
-Fence = tuple[int, int]  # the seq and the epoch under which a lease stands
+Fence = tuple[int, int]  # the seq and the epoch of a lease
 
 
 class Stop(Enum):

@@ -18,7 +18,7 @@ from ..model.schedule import Due, DueNow, Fired, Step
 from ..model.work import Ticked
 from ..store import Store
 from ..store.plans import operator, schedules
-from ..store.plans.operator import OrderMoved
+from ..store.plans.operator import TargetChanged
 from ..store.plans.schedules import FIRST, Fire, Place
 from ..telemetry.logs import Log
 from . import zones
@@ -166,7 +166,7 @@ class Ticker:
             try:
                 if not self.store.run(operator.cancel(seq)):
                     return False
-            except (HoldfastError, OrderMoved):
+            except (HoldfastError, TargetChanged):
                 return False
         return True
 

@@ -144,7 +144,7 @@ def script(roles: Mapping[Access, str], owner: str | None = None, schema: str = 
 
 
 def identifier(role: str) -> str:
-    """A role's name as it stands in SQL; or InvalidSettings."""
+    """A role's name as it is written in SQL; or InvalidSettings."""
     if not ROLE.fullmatch(role) or role.lower() in ("public", "none"):
         raise InvalidSettings(
             f"Role {role[:70]!r} cannot be used: a role is 1 to 63 letters, digits, _, ., @ and -, begins with a "

@@ -22,7 +22,7 @@ from holdfast.rules.delivery import Ending
 from holdfast.rules.policy import HandlerPolicy
 from holdfast.rules.retry import RetryPolicy
 from holdfast.store.plans import dead, engine, operator, queues
-from holdfast.store.plans.operator import OrderMoved
+from holdfast.store.plans.operator import TargetChanged
 from holdfast.store.statement import Plan, Statement
 from tests.proof.simulation.worker import Handling, SimulatedWorker
 from tests.proof.simulation.world import Died, Process, World
@@ -249,7 +249,7 @@ class Story(Handling):
                 if w.calm
                 else w.dice.choice((self.cancel, self.set_aside, self.redrive, self.unblock, self.halt))
             )()
-        except (StoreUnavailable, OrderMoved, Died):
+        except (StoreUnavailable, TargetChanged, Died):
             w.hits["an order is interrupted"] += 1
         except (Refused, NotFound):
             w.hits["an order is refused"] += 1

@@ -15,7 +15,7 @@ from ...model.names import SCOPED
 from ..statement import Plan, Verb, single, statements
 from ..values import as_id, instant
 from . import engine, instances, operator
-from .operator import OrderMoved, advance, hold_first, still_first
+from .operator import TargetChanged, advance, hold_first, still_first
 from .queries import Row
 from .rows import Back
 
@@ -109,7 +109,7 @@ def _lift(halted: Halted) -> Plan[None]:
     """Lift the halts of the streams."""
     for (queue, stream), (key, first) in sorted(halted.items()):
         if not (yield operator.sql("op_stream_lift", queue=queue, stream=stream, by=str(key[0]))):
-            raise OrderMoved
+            raise TargetChanged
         yield from still_first(queue, stream, first)
         yield from advance([(queue, stream, 0)])
 
@@ -134,7 +134,7 @@ def _enter(letters: Sequence[Letter], halted: Halted) -> Plan[list[Back]]:
         if letter.position is not None and (yield from _halts(letter)):
             queue, stream = letter.queue, letter.stream
             if (queue, stream) not in halted:
-                raise OrderMoved
+                raise TargetChanged
             yield from still_first(queue, stream, halted[queue, stream][1])
             yield operator.sql("op_stream_lift", queue=queue, stream=stream, by=str(letter.id))
             back.append(Back(*letter.key, stream, letter.position, True))
@@ -157,7 +157,7 @@ def discard(key: Key, why: str | None = None) -> Plan[str | None]:
     named = _named([key])
     locked = yield from _lock([key])
     if not locked:
-        raise OrderMoved
+        raise TargetChanged
     (letter,) = locked
     halted: Halted = {}
     if letter.stream is not None and (yield from instances.poisoned(letter.queue, letter.stream, letter.id)):

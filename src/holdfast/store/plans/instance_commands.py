@@ -14,7 +14,7 @@ from ...model.message import NewMessage
 from ..statement import Plan, single, statements
 from ..values import as_id, encode
 from . import engine, operator, scheduled
-from .operator import OrderMoved
+from .operator import TargetChanged
 
 sql = statements("instances")
 
@@ -57,13 +57,13 @@ def terminate(
 ) -> Plan[str | None]:
     """End an instance that is at (execution, turn), with its open calls and timers; returns who waits for it, as JSON.
 
-    OrderMoved if it has moved on.
+    TargetChanged if it has moved on.
     """
     yield from withdraw(calls, "its instance was terminated")
     execution, turn = at
     rows = yield sql("instance_terminate", id=id, execution=execution, turn=turn, result=result, why=why)
     if not rows:
-        raise OrderMoved
+        raise TargetChanged
     yield from lift(queue, id)
     reply: str | None = rows[0][0]
     return reply
@@ -93,7 +93,7 @@ class Rewind(NamedTuple):
 
 
 def rewind(order: Rewind) -> Plan[None]:
-    """Let an instance continue from an earlier point. OrderMoved if it has moved on."""
+    """Let an instance continue from an earlier point. TargetChanged if it has moved on."""
     yield from withdraw(order.calls, "its instance was rewound")
     (execution, turn), turns = order.at, [each for each, _ in order.rows]
     state = ""
@@ -107,7 +107,7 @@ def rewind(order: Rewind) -> Plan[None]:
             entries=order.entries, size=order.size,
         )  # fmt: skip
         if not rows:
-            raise OrderMoved
+            raise TargetChanged
         state = str(rows[0][0])
     bodies = [text for _, text in order.rows]
     yield sql("instance_rows", id=order.id, execution=execution + 1, turns=turns, bodies=bodies)

@@ -32,7 +32,7 @@ TURN_TIMER = "holdfast.timer"  # the type of a timer that an instance waits for
 LOOKS = 5  # tries to read a message that changes in the meantime
 
 
-class OrderMoved(Exception):
+class TargetChanged(Exception):
     """The target of the command changed while it ran: try again, in a new transaction."""
 
 
@@ -59,7 +59,7 @@ def hold(seq: int, *, leased: bool = False) -> Plan[Held]:
         rows = yield sql("op_look", seq=seq)
         if not rows:
             if not (yield from scheduled.recall([seq])):
-                raise OrderMoved
+                raise TargetChanged
             continue
         queue, stream, position = rows[0]
         first = None
@@ -67,7 +67,7 @@ def hold(seq: int, *, leased: bool = False) -> Plan[Held]:
             first = yield from hold_first(queue, stream)
         rows = yield sql("op_lock", seq=seq)
         if not rows or (rows[0][1], rows[0][3]) != (queue, position):
-            raise OrderMoved
+            raise TargetChanged
         id, _, _, _, head, errors = rows[0]
         held = Held(seq, as_id(id), queue, stream, position, bool(head), errors)
         lease = yield sql("op_lease", seq=seq, first=first, position=position)
@@ -82,7 +82,7 @@ def hold(seq: int, *, leased: bool = False) -> Plan[Held]:
             raise Refused(
                 in_hands(held.id, queue, worker, instant(until), None if run == seq else as_id(run_id))
             )
-    raise OrderMoved
+    raise TargetChanged
 
 
 def hold_first(queue: str, stream: str) -> Plan[int | None]:
@@ -93,7 +93,7 @@ def hold_first(queue: str, stream: str) -> Plan[int | None]:
     seq, position = rows[0]
     # A redrive that had it locked before may have put another one in front of it.
     if (yield sql("op_lower", queue=queue, stream=stream, position=position)):
-        raise OrderMoved
+        raise TargetChanged
     return int(seq)
 
 
@@ -172,7 +172,7 @@ def cancel(seq: int) -> Plan[bool]:
     yield from spare_turns(held, "cancelled", f"`{INSTANCES} cancel` asks the instance to end")
     if held.lease is not None:
         if not (yield sql("op_ask_cancel", seq=held.lease[0], epoch=held.lease[1])):
-            raise OrderMoved
+            raise TargetChanged
         return False
     yield from end([seq], "cancelled")
     yield from let_go(held)
@@ -266,10 +266,10 @@ def set_aside(queue: str, stream: str) -> Plan[UUID]:
         )
     rows = yield sql("op_head", queue=queue, stream=stream)
     if not rows:
-        raise OrderMoved
+        raise TargetChanged
     held = yield from hold(rows[0][0])
     if not held.head or held.position is None:
-        raise OrderMoved
+        raise TargetChanged
     yield sql("op_leave_order", seq=held.seq)
     yield from let_go(held)
     return held.id
@@ -290,12 +290,12 @@ def halt(queue: str, stream: str, by: str) -> Plan[None]:
                 f"{error} To halt a busy stream, pause its queue first and resume it afterwards."
             ) from None
     if not (yield sql("op_stream_halt", queue=queue, stream=stream, by=by)):
-        raise OrderMoved
+        raise TargetChanged
     if rows:
         yield sql("op_demote", seq=rows[0][0])
     # A first message may have arrived after the head was read and before the row was locked.
     if (yield sql("op_head", queue=queue, stream=stream)):
-        raise OrderMoved
+        raise TargetChanged
 
 
 def resume(queue: str, stream: str) -> Plan[bool]:
@@ -305,7 +305,7 @@ def resume(queue: str, stream: str) -> Plan[bool]:
         return False
     first = yield from hold_first(queue, stream)
     if not (yield sql("op_stream_lift", queue=queue, stream=stream, by=None)):
-        raise OrderMoved
+        raise TargetChanged
     yield from still_first(queue, stream, first)
     yield from advance([(queue, stream, 0)])
     return True
@@ -316,7 +316,7 @@ def still_first(queue: str, stream: str, first: int | None) -> Plan[None]:
     """With the stream's row locked: check that no message has arrived if the order was empty before."""
     rows = yield sql("op_first", queue=queue, stream=stream)
     if [seq for (seq,) in rows] != ([] if first is None else [first]):
-        raise OrderMoved
+        raise TargetChanged
 
 
 @single

@@ -10,7 +10,7 @@ from ...errors import Refused
 from ..statement import Plan, Verb, single, statements
 from ..values import BEGINNING, as_id, instant
 from . import endpoints, engine, operator, outages, requests, scheduled
-from .operator import OrderMoved, advance, ago, end, in_hands, moment
+from .operator import TargetChanged, advance, ago, end, in_hands, moment
 from .rows import Pruned
 
 sql = statements("queues")
@@ -99,10 +99,10 @@ def _batch(queue: str, limit: int) -> Plan[list[tuple[int, str | None, int | Non
     if leased:
         live, until, worker, id = leased[0]
         if not live:
-            raise OrderMoved
+            raise TargetChanged
         raise Refused(in_hands(as_id(id), queue, worker, instant(until), None))
     if len(locked) < len(batch):
-        raise OrderMoved
+        raise TargetChanged
     return batch
 
 

@@ -66,7 +66,7 @@ def queue_remarks(seen: SeenQueue, server: tuple[int, ...], *, ordered: bool = F
             "warning",
             "queue-not-durable",
             f"{name} is not durable: a restart of the broker loses it and its messages.",
-            "Delete it and declare it anew as a durable quorum queue.",
+            "Delete it and declare it again as a durable quorum queue.",
         )
     elif seen.is_whole and seen.kind == "classic":
         yield Remark(
@@ -80,14 +80,14 @@ def queue_remarks(seen: SeenQueue, server: tuple[int, ...], *, ordered: bool = F
             "warning",
             "queue-goes-away",
             f"{name} is deleted with its messages when nobody reads it for a while.",
-            "Declare it anew without auto-delete and x-expires.",
+            "Declare it again without auto-delete and x-expires.",
         )
     if ordered and seen.is_whole and not seen.arguments.get("x-single-active-consumer"):
         yield Remark(
             "warning",
             "several-consumers",
             f"{name} lets several consumers read at once, and its inbox keeps an order.",
-            "Declare it anew with x-single-active-consumer, or run one worker process for it.",
+            "Declare it again with x-single-active-consumer, or run one worker process for it.",
         )
     yield from _drops(seen, server)
 
@@ -184,7 +184,7 @@ async def exchange(link: Link, name: str) -> list[Remark]:
                 "warning",
                 "exchange-not-durable",
                 f"Exchange {name!r} is not durable: a restart of the broker loses it with its bindings.",
-                "Delete it and declare it anew, durable.",
+                "Delete it and declare it again, durable.",
             )
         ]
     return []
