@@ -30,16 +30,16 @@ def grants(
 
     For those that are named, or for all four with usual names."""
     from ..errors import UsageError
-    from ..store.grants import script
+    from ..store.grants import Access, script
 
     found = target.application()
     found.close()
     if found.store.is_embedded:
         raise UsageError("SQLite has no roles: who may read and write the file says who may do what.")
-    named = {"worker": worker, "producer": producer, "viewer": viewer}
+    named: dict[Access, str | None] = {"worker": worker, "producer": producer, "viewer": viewer}
     if owner is None and not any(named.values()):
         owner, named = "holdfast_owner", {each: f"holdfast_{each}" for each in named}
-    text = script({access: role for access, role in named.items() if role}, owner, found.schema)  # type: ignore[misc]
+    text = script({access: role for access, role in named.items() if role}, owner, found.schema)
     if target.json:
         show.document({"sql": text})
     else:

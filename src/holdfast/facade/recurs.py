@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..errors import InvalidSettings
-from ..model.schedule import Definition, Planned
+from ..model.schedule import Definition, Overlap, Planned, Policy
 from ..rules.patterns import Rule
-from ..rules.tick import CAP, GRACE, Overlap, Policy
+from ..rules.tick import CAP, GRACE
 from ..schedules import setting
 from ..schedules.defining import define, schedule_name
 from .publishes import Publishes

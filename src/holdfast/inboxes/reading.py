@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from msgspec.structs import replace
@@ -198,19 +198,19 @@ class Reader:
             if (
                 low not in known
                 and (not low.startswith(OURS) or low in INFORMING)
-                and _can_be_stored(name, value)
+                and _can_be_stored(value, name)
             ):
                 known[low] = name
-                found[name] = value  # type: ignore[assignment]  # its type was checked
+                found[name] = value
         for name, text in (event.extensions if event is not None else {}).items():
             if name == "partitionkey":
                 continue
             if name in known:  # both in small letters
                 del found[known.pop(name)]
-            if _can_be_stored(name, text):
+            if _can_be_stored(text, name):
                 found[name] = text
         found.update(_origin_headers(self.inbox.name, origin.source))
-        if origin.id is not None and _can_be_stored(SENDER_ID, origin.id):
+        if origin.id is not None and _can_be_stored(origin.id, SENDER_ID):
             found[SENDER_ID] = origin.id
         return found
 
@@ -352,7 +352,7 @@ def _scope_of(source: str) -> str:
 def _origin_headers(inbox: str, source: str) -> dict[str, str]:
     """The headers that all messages of a source get."""
     headers = {INBOX: inbox, SOURCE: source}
-    return {name: text for name, text in headers.items() if _can_be_stored(name, text)}
+    return {name: text for name, text in headers.items() if _can_be_stored(text, name)}
 
 
 @lru_cache(maxsize=256)
@@ -367,7 +367,7 @@ def _legal_type(text: str) -> str:
         return UNREADABLE
 
 
-def _can_be_stored(name: str, value: object) -> bool:
+def _can_be_stored(value: object, name: str) -> TypeGuard[codec.Header]:
     try:
         codec.check_header(names.header_name(name), value)
     except InvalidMessage:

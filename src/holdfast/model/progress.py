@@ -34,13 +34,15 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def progress(done: object, total: object, note: object) -> Progress:
     """Checked; or UsageError."""
-    for name, value in (("done", done), ("total", total)):
-        if value is None and name == "total":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-            raise UsageError(f"ctx.progress({name}={value!r}): give a number that is not negative.")
+    so_far, all_of_it = _number("done", done), None if total is None else _number("total", total)
     if total == 0:
         raise UsageError("ctx.progress(total=0): leave the total out where there is nothing to count.")
     if not isinstance(note, str) or len(note) > NOTE_CHARS:
         raise UsageError(f"ctx.progress(note=...): give a text of {NOTE_CHARS} characters at most.")
-    return Progress(done, total, note)  # type: ignore[arg-type]  # checked above
+    return Progress(so_far, all_of_it, note)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise UsageError(f"ctx.progress({name}={value!r}): give a number that is not negative.")
+    return value

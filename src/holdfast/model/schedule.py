@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 Origin = Literal["code", "call"]
+Policy = Literal["all", "latest", "skip"]  # what happens to occurrences that were missed
+Overlap = Literal["allow", "queue", "skip", "replace"]  # one is due before the last has ended
 NAME_MAX = 190  # characters; a stream `schedule/NAME` must be possible
 
 # Headers of an occurrence's message.
@@ -27,11 +29,11 @@ class Definition:
     stream: str | None
     subject: str | None
     queue: str | None
-    misfire: str
+    misfire: Policy
     cap: int | None
     max_late: float | None
     grace: float
-    overlap: str
+    overlap: Overlap
 
 
 class Stored(NamedTuple):
@@ -48,8 +50,8 @@ class Stored(NamedTuple):
     stream: str | None
     subject: str | None
     queue: str | None
-    misfire: str
-    overlap: str
+    misfire: Policy
+    overlap: Overlap
     cap: int | None
     version: int
     max_late: float | None
@@ -89,8 +91,8 @@ class Due(NamedTuple):
     queue: str | None
     last_id: str | None
     rule: str
-    misfire: str
-    overlap: str
+    misfire: Policy
+    overlap: Overlap
     cap: int | None
     max_late: float | None
     grace: float

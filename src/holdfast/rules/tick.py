@@ -16,15 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Literal, assert_never
+from typing import assert_never
 
 from ..errors import InvalidSettings
+from ..model.schedule import Overlap, Policy
 from .patterns import KeyKind, Rule
 from .timeline import Occurrence, Timeline
 from .zones import moment_of, seconds_of
 
-Policy = Literal["all", "latest", "skip"]
-Overlap = Literal["allow", "queue", "skip", "replace"]
 CAP = 100
 GRACE = 60.0  # seconds
 LIMIT = 100  # occurrences of one schedule in one tick

@@ -103,9 +103,9 @@ class Decision:
 def decided(row: Due, timeline: Timeline, now: datetime, limit: int) -> Tick:
     if row.next_key is None:
         return Tick((), (), row.last_key, None, None)
-    missed = Misfire(row.misfire, row.cap, row.max_late, row.grace)  # type: ignore[arg-type]
+    missed = Misfire(row.misfire, row.cap, row.max_late, row.grace)
     overlap, last = row.overlap, LASTS[row.last]
-    return tick.decide(timeline, row.next_key, row.last_key, now, missed, overlap, last, limit)  # type: ignore[arg-type]
+    return tick.decide(timeline, row.next_key, row.last_key, now, missed, overlap, last, limit)
 
 
 @dataclass(slots=True)

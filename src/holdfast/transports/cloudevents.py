@@ -216,8 +216,10 @@ def read(content_type: str | None, headers: Mapping[str, object], body: bytes, b
     found: dict[str, str] = {}
     for header, attribute in find(given, binding.prefixes, is_http):
         value = headers[header]
-        is_plain = type(value) is str and not is_http
-        found[attribute] = value if is_plain else header_text(attribute, value, binding)  # type: ignore[assignment]
+        if type(value) is str and not is_http:
+            found[attribute] = value
+        else:
+            found[attribute] = header_text(attribute, value, binding)
     if content_type:
         found["datacontenttype"] = content_type
     return event_of(found, body if body or content_type else None)
