@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ..model.failure import FailureDescription, of_letter
@@ -14,10 +14,7 @@ from ..model.names import SCOPED, shown_key
 from .results import Action, Content, Delivery, Ended, EndedMessage, Group, Letter
 from .states import StreamState
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-T = TypeVar("T", bound="DataclassInstance")
+T = TypeVar("T")
 
 
 def reason_of(value: int | None) -> Reason | None:
@@ -111,4 +108,4 @@ def origin(id: UUID, stored: str | None) -> str | None:
 
 
 def _made(kind: type[T], row: Mapping[str, Any]) -> T:
-    return kind(**{field.name: row[field.name] for field in fields(kind)})
+    return kind(**{field.name: row[field.name] for field in fields(kind)})  # type: ignore[arg-type]
