@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sqlite3
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
@@ -29,21 +27,21 @@ from holdfast.store.plans import engine, scheduled
 
 from .schedules import in_turns
 from .servers import Servers
+from .tables import Table
 
 SMALL = 10_000
 BODY = {"customer": 17, "text": "x" * 60}
 COLUMNS = "created_at, deadline, status, epoch, queue, type, stream, subject, dedupe, target, headers, body"
 
 
-class Place:
+class Place(Table):
     """A database with so many messages that are due next year."""
 
     def __init__(self, url: str, rows: int) -> None:
-        self.url, self.app = url, Holdfast(url)
+        super().__init__(url, Holdfast(url), "scheduled")
         self.app.handler("reminder.due", name="reminder")(lambda body: None)
         self.app.migrate()
         self.app.prepare()
-        self.is_sqlite = url.startswith("sqlite")
         worker = self.app.store.run(engine.register_worker("bench", ["nobody"]))
         self.report = Report(worker, want=[Want("nobody", 10)], total=10, peek=True)
         self.bytes = 0.0
@@ -53,30 +51,19 @@ class Place:
             self.copy(rows)
             self.bytes = (self.size() - before) / rows
 
-    def sql(self, text: str) -> Any:
-        if self.is_sqlite:
-            with closing(sqlite3.connect(self.app.store.where, isolation_level=None)) as db:
-                return db.execute(text.replace("{}", "holdfast_scheduled")).fetchall()
-        with psycopg.connect(self.url, autocommit=True) as db:
-            cursor = db.execute(text.replace("{}", "holdfast.scheduled").encode())
-            return cursor.fetchall() if cursor.description else []
-
     def copy(self, rows: int) -> None:
         """The others are copies of the first, with ids and numbers of their own, spread over a month."""
         if self.is_sqlite:
             id = "printf('%08x-0000-7000-8000-', n) || lower(hex(randomblob(6)))"  # ordered, as those of the engine
             at = f"claimable_at + n * {2_600_000_000_000 // rows}"
-            numbers = f"with recursive c (n) as (select 1 union all select n + 1 from c where n < {rows - 1})"
-            series = f"({numbers} select n from c)"
         else:
             id = (
                 "(lpad(to_hex(n), 8, '0') || '-0000-7000-8000-' || substr(gen_random_uuid()::text, 25))::uuid"
             )
             at = f"claimable_at + n * interval '{2_600_000 / rows} seconds'"
-            series = f"generate_series(1, {rows - 1}) n"
         self.sql(
             f"insert into {{}} (seq, id, claimable_at, due_at, {COLUMNS})"
-            f" select seq + n, {id}, {at}, {at}, {COLUMNS} from {{}}, {series}"
+            f" select seq + n, {id}, {at}, {at}, {COLUMNS} from {{}}, {self.numbers(rows)}"
         )
         if self.is_sqlite:
             last = "(select max(seq) from {})"
@@ -85,15 +72,6 @@ class Place:
         else:
             self.sql("select setval('holdfast.message_seq_seq', (select max(seq) from {}))")
             self.sql("vacuum analyze {}")
-
-    def size(self) -> int:
-        if self.is_sqlite:
-            ((pages, page),) = self.sql(
-                "select p.page_count, s.page_size from pragma_page_count p, pragma_page_size s"
-            )
-            return int(pages * page)
-        ((size,),) = self.sql("select pg_total_relation_size('{}')")
-        return int(size)
 
     def exchange(self) -> object:
         """One with nothing to claim."""

@@ -20,7 +20,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
@@ -31,20 +30,20 @@ from holdfast.store.plans import engine
 from holdfast.store.plans.schedules import FIELDS
 
 from .servers import Servers
+from .tables import Table
 
 SMALL = 10_000
 MICROS = 1_000_000
 
 
-class Place:
+class Place(Table):
     """A database with so many schedules that are due in half a year."""
 
     def __init__(self, url: str, rows: int) -> None:
-        self.url, self.app = url, Holdfast(url)
+        super().__init__(url, Holdfast(url), "schedule")
         self.app.handler("birthday.due", name="birthday")(lambda body: None)
         self.app.handler("never", name="never")(lambda body: None)
         self.app.migrate()
-        self.is_sqlite = url.startswith("sqlite")
         self.rows = rows
         worker = self.app.store.run(engine.register_worker("bench", ["never"]))
         self.report = Report(worker, want=[Want("never", 10)], total=10, peek=True)
@@ -57,14 +56,6 @@ class Place:
         self.copy(rows)
         self.bytes = (self.size() - before) / rows
 
-    def sql(self, text: str) -> Any:
-        if self.is_sqlite:
-            with sqlite3.connect(self.app.store.where) as db:
-                return db.execute(text.replace("{}", "holdfast_schedule")).fetchall()
-        with psycopg.connect(self.url, autocommit=True) as db:
-            cursor = db.execute(text.replace("{}", "holdfast.schedule").encode())
-            return cursor.fetchall() if cursor.description else []
-
     def copy(self, rows: int) -> None:
         """The others are copies of the first, with names and ids of their own, spread over a month."""
         names = [name for name in FIELDS if name not in ("last", "now")]
@@ -76,27 +67,15 @@ class Place:
             "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-' || hex(randomblob(2)) || '-' || "
             "hex(randomblob(2)) || '-' || hex(randomblob(6)))"
         )
-        numbers = f"with recursive c (n) as (select 1 union all select n + 1 from c where n < {rows - 1})"
-        series = f"({numbers} select n from c)"
         if not self.is_sqlite:
             own = {
                 "name": "'birthday/' || lpad(n::text, 7, '0')",
                 "incarnation": "gen_random_uuid()",
                 "next_at": f"next_at + n * interval '{2_600_000 / rows} seconds'",
             }
-            series = f"generate_series(1, {rows - 1}) n"
         columns = ", ".join(own.get(name, name) for name in names)
-        self.sql(f"insert into {{}} ({', '.join(names)}) select {columns} from {{}}, {series}")
+        self.sql(f"insert into {{}} ({', '.join(names)}) select {columns} from {{}}, {self.numbers(rows)}")
         self.sql("analyze {}" if self.is_sqlite else "vacuum analyze {}")
-
-    def size(self) -> int:
-        if self.is_sqlite:
-            ((pages, page),) = self.sql(
-                "select p.page_count, s.page_size from pragma_page_count p, pragma_page_size s"
-            )
-            return int(pages * page)
-        ((size,),) = self.sql("select pg_total_relation_size('{}')")
-        return int(size)
 
     def ticker(self) -> Ticker:
         return Ticker(self.app.store, self.app.clock, None, list)
