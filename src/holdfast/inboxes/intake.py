@@ -24,7 +24,7 @@ from ..errors import NotMigrated, StoreUnavailable
 from ..model.endpoint import Connected, Endpoint, Standing
 from ..model.message import NewMessage, Reason, Stillborn
 from ..requests.hooks import Pen
-from ..rules.aftermath import HOOK_QUEUE, news
+from ..rules.aftermath import HOOK_QUEUE, hook_message
 from ..rules.reconnect import STEADY, Attempts, pause
 from ..settings import Settings
 from ..store import Store
@@ -411,7 +411,7 @@ def _news(letter: Stillborn, at: str) -> NewMessage:
         "died_at": at,
     }
     facts |= {"reason": int(letter.reason), "last_reason": None}
-    return news(letter.id, f"{letter.queue}/0/{at}", facts)
+    return hook_message(letter.id, f"{letter.queue}/0/{at}", facts)
 
 
 def _sender_id(letter: Stillborn) -> str:

@@ -211,8 +211,8 @@ class DeadLetters:
         return Redriven(changed, bird)
 
     def _next(
-        self, wanted: dict[str, Any], place: letters.Place | None, limit: int
-    ) -> tuple[Sequence[dead.Key], letters.Place | None]:
+        self, wanted: dict[str, Any], place: letters.Cursor | None, limit: int
+    ) -> tuple[Sequence[dead.Key], letters.Cursor | None]:
         """The next letters in the order in which they are redriven, and where to continue."""
         desk = self._desk
         rows = desk.ask(letters.keys(limit=limit, place=place, **wanted))

@@ -78,7 +78,7 @@ class LetterFiles:
         """Write what matches, one line each; returns how many. Changes nothing."""
         desk, wanted, count = self._desk, conditions(filter), 0
         wanted["until"] = desk.ask(operator.moment())
-        place: letters.Place | None = None
+        place: letters.Cursor | None = None
         for _ in range(BATCHES_MAX):
             rows = self._keys(wanted, place, letters.PLACE, KEYS)
             if not rows:
@@ -93,7 +93,7 @@ class LetterFiles:
         return count
 
     def _keys(
-        self, wanted: dict[str, Any], place: letters.Place | None, order: str, limit: int
+        self, wanted: dict[str, Any], place: letters.Cursor | None, order: str, limit: int
     ) -> list[dict[str, Any]]:
         desk = self._desk
         return desk.ask(letters.keys(limit=limit, order=order, place=place, **wanted))

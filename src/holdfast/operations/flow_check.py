@@ -13,7 +13,7 @@ from ..orchestrations.outcome import Overrun
 from ..orchestrations.replay import CodeChanged
 from ..orchestrations.turns import Turns
 from ..store.plans import instance_queries
-from ..store.plans.instance_queries import Place
+from ..store.plans.instance_queries import OpenInstance
 from .desk import Desk
 from .instances import journal_rows
 
@@ -73,14 +73,14 @@ def check(desk: Desk, name: str | None, progress: Callable[[int], None] | None =
     return FlowCheck(checked, fit, tuple(unfit), missing, sealed)
 
 
-def _places(desk: Desk) -> Iterator[Place]:
+def _places(desk: Desk) -> Iterator[OpenInstance]:
     last = ("", "")
     while batch := desk.ask(instance_queries.open_after(*last, limit=BATCH)):
         yield from batch
         last = batch[-1].queue, batch[-1].id
 
 
-def _one(desk: Desk, program: Program, place: Place) -> Unfit | None:
+def _one(desk: Desk, program: Program, place: OpenInstance) -> Unfit | None:
     try:
         rows = journal_rows(desk, place.id, place.execution)
         found = replayed(program, place.id, place.execution, rows, desk.settings)

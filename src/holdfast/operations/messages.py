@@ -11,7 +11,7 @@ from uuid import UUID
 from ..bodies.drafts import when_due
 from ..errors import HoldfastError, NotFound, UsageError
 from ..model.message import Reason
-from ..rules.aftermath import FACTS, HOOK_QUEUE, news
+from ..rules.aftermath import FACTS, HOOK_QUEUE, hook_message
 from ..rules.fingerprint import fingerprint
 from ..store.plans import engine, moving, operator, queries
 from ..store.plans.audit import Entry
@@ -267,7 +267,7 @@ def _bury(seq: int, why: str) -> Plan[None]:
         )
         facts = {**{field: row[field] for field in FACTS}, "id": str(held.id), "error": why}
         facts |= {field: row[field].isoformat() for field in ("created_at", "died_at")}
-        yield from engine.append([news(held.id, f"{row['queue']}/{seq}/{facts['died_at']}", facts)])
+        yield from engine.append([hook_message(held.id, f"{row['queue']}/{seq}/{facts['died_at']}", facts)])
 
 
 def _checked(filter: Filter) -> Filter:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from ..model.text import counted
 from ..schedules import zones
+from ..schedules.ticker import LIVE
 from ..store.plans import operator, schedules
 from .desk import Desk
 from .results import Finding
@@ -14,7 +15,6 @@ from .schedules import Schedules
 
 COUNTED_MAX, SHOWN = 10_000, 5
 LATE = timedelta(minutes=5)
-LIVE = 120.0  # seconds
 
 
 def examine(desk: Desk) -> Iterator[Finding]:

@@ -51,8 +51,8 @@ class HookBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """That something happened to a request."""
+class HookCall:
+    """A call of a hook: what happened to a request."""
 
     happening: Happening
     body: HookBody
@@ -62,7 +62,7 @@ class News:
         return hook_queue(self.body.kind, self.happening)
 
 
-def news(happening: Happening, held: Held, facts: dict[str, Any]) -> News:
+def hook_call(happening: Happening, held: Held, facts: dict[str, Any]) -> HookCall:
     result = facts.get("result")
     body = HookBody(
         request=held.id, kind=held.kind, state=str(held.state), created_at=held.created_at, deadline=held.deadline,
@@ -71,7 +71,7 @@ def news(happening: Happening, held: Held, facts: dict[str, Any]) -> News:
         received_at=facts.get("received_at"), accepted_at=facts.get("accepted_at"),
         accepted_by=facts.get("accepted_by"),
     )  # fmt: skip
-    return News(happening, body)
+    return HookCall(happening, body)
 
 
 def hook_id(request: UUID, created_at: datetime, happening: Happening) -> UUID:
@@ -84,7 +84,7 @@ class Pen:
 
     keys: Keys | None
 
-    def message(self, each: News) -> NewMessage:
+    def message(self, each: HookCall) -> NewMessage:
         """Its id is made of the request and of what happened: a second one would be refused.
 
         The time of the request belongs to it: an id of the user's may be used again when the first request is gone.

@@ -21,7 +21,7 @@ from ..rules.deadline import Terms
 from ..store.plans import engine, requests
 from ..store.plans.requests import Held
 from ..store.statement import Plan
-from .hooks import Pen, news
+from .hooks import Pen, hook_call
 
 SWEPT_MAX = 500  # requests in one transaction
 
@@ -74,7 +74,7 @@ class _Changes:
     """The changes of requests that are locked, and the hooks to call."""
 
     rows: dict[UUID, dict[str, Any]] = field(default_factory=dict)
-    news: list[tuple[Happening, Held, dict[str, Any]]] = field(default_factory=list)
+    happened: list[tuple[Happening, Held, dict[str, Any]]] = field(default_factory=list)
 
     def count(self, held: Held, standing: Standing) -> None:
         row = self._row(held)
@@ -89,7 +89,7 @@ class _Changes:
         ended = held._replace(
             state=state, reason=facts.get("reason"), ended_at=at, timed_out_at=facts.get("timed_out_at")
         )
-        self.news.append((happening, ended, {key: facts.get(key) for key in ("result", "received_at")}))
+        self.happened.append((happening, ended, {key: facts.get(key) for key in ("result", "received_at")}))
         return ended
 
     def time_out(self, held: Held, at: datetime) -> Held:
@@ -207,7 +207,7 @@ def decide_early(ids: Sequence[UUID], pen: Pen) -> Plan[int]:
         if row.state is RequestState.OPEN and each.received_at <= row.deadline:
             held[each.request] = changes.decide(row, each.id, each.failed, each.received_at, at)
     yield from _write(changes, pen)
-    return len(changes.news)
+    return len(changes.happened)
 
 
 def sweep(pen: Pen, count: int = SWEPT_MAX) -> Plan[Swept]:
@@ -229,7 +229,7 @@ def sweep(pen: Pen, count: int = SWEPT_MAX) -> Plan[Swept]:
             changes.time_out(row, at)
         elif due.reports_delay:
             delayed.append(row.id)
-            changes.news.append((Happening.DELAYED, row, {}))
+            changes.happened.append((Happening.DELAYED, row, {}))
         elif due.next_at is not None:
             # Stored by hand with another time: it is looked at when there is something to do.
             yield from requests.extend(row.id, row.deadline, row.soft_at, due.next_at)
@@ -287,7 +287,7 @@ def accept(id: UUID, result: UUID | None, who: str, pen: Pen) -> Plan[UUID]:
         "result": str(chosen.id), "received_at": chosen.received_at, "accepted_at": at, "accepted_by": who,
     }  # fmt: skip
     changes = _Changes(
-        news=[(Happening.COMPLETED, row._replace(state=RequestState.COMPLETED, reason=None), facts)]
+        happened=[(Happening.COMPLETED, row._replace(state=RequestState.COMPLETED, reason=None), facts)]
     )
     yield from _write(changes, pen)
     return chosen.id
@@ -325,11 +325,11 @@ def _write(changes: _Changes, pen: Pen) -> Plan[frozenset[str]]:
     """Store what changed, and a message for each hook that there is; returns the queues of these."""
     if changes.rows:
         yield from requests.settle(list(changes.rows.values()))
-    if not changes.news:
+    if not changes.happened:
         return frozenset()
-    news_left = [news(happening, held, facts) for happening, held, facts in changes.news]
-    there = yield from requests.hooks(each.queue for each in news_left)
-    messages: Iterable[NewMessage] = [pen.message(each) for each in news_left if each.queue in there]
+    calls = [hook_call(happening, held, facts) for happening, held, facts in changes.happened]
+    there = yield from requests.hooks(each.queue for each in calls)
+    messages: Iterable[NewMessage] = [pen.message(each) for each in calls if each.queue in there]
     if messages:
         yield from engine.append(list(messages))
     return frozenset(there)

@@ -99,7 +99,7 @@ def aftermath(
             "error": error,
             "fingerprint": fingerprint,
         }
-        left.append(news(message.id, death, facts))
+        left.append(hook_message(message.id, death, facts))
     if not replies.waits_for_letter(leased.message.headers):
         answer = replies.failed(leased.message.id, leased.message.headers, death, error, last_reason, poison)
         if answer is not None:
@@ -107,7 +107,7 @@ def aftermath(
     return None if copied is None else copied.id, tuple(left)
 
 
-def news(id: UUID, death: str, facts: dict[str, Any]) -> NewMessage:
+def hook_message(id: UUID, death: str, facts: dict[str, Any]) -> NewMessage:
     """The message that calls the application's hook. `death` identifies this death among those of the message."""
     return NewMessage(
         uuid5(id, f"{death}/told"), HOOK_TYPE, json.dumps(facts, ensure_ascii=False), queue=HOOK_QUEUE

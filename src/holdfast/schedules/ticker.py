@@ -19,7 +19,7 @@ from ..model.work import Ticked
 from ..store import Store
 from ..store.plans import operator, schedules
 from ..store.plans.operator import TargetChanged
-from ..store.plans.schedules import FIRST, Fire, Place
+from ..store.plans.schedules import FIRST, Cursor, Fire
 from ..telemetry.logs import Log
 from . import zones
 from .deciding import Deciding, failed, renewed
@@ -75,7 +75,7 @@ class Ticker:
         first, now = self._look()
         return Ticked(0, now, first and first.at, lost=done.lost)
 
-    def _look(self) -> tuple[Place | None, datetime]:
+    def _look(self) -> tuple[Cursor | None, datetime]:
         """Which schedule falls due next, and the time.
 
         On PostgreSQL the index keeps what has fired as long as somebody holds an old snapshot, and a look from its
@@ -96,7 +96,7 @@ class Ticker:
             self._looks_at_all_at = ended + min(ALL_MAX, max(ALL_MIN, ALL_SHARE * (ended - begun)))
         self._was_due = first is not None and first.at <= now
         # What is set from now on falls due later than now.
-        self._since = first if first is not None and self._was_due else Place(now, "")
+        self._since = first if first is not None and self._was_due else Cursor(now, "")
         return first, now
 
     def _tick(self) -> Fire:

@@ -50,7 +50,7 @@ CHOICES = {
     "awaited": {False: """(d.headers is null or d.headers not like '%"holdfast-on-dead":"wait"%')"""},
 }
 
-Place = tuple[int, int, str, str]  # the position of a letter among the others: position, seq, id, queue
+Cursor = tuple[int, int, str, str]  # the position of a letter among the others: position, seq, id, queue
 
 
 def _asked(name: str, wanted: Mapping[str, Any], *behind: str | Text) -> Query:

@@ -70,7 +70,7 @@ def counts() -> Plan[list[Count]]:
     return [Count(queue, state, int(count), instant(since)) for queue, state, count, since in rows]
 
 
-class Place(NamedTuple):
+class OpenInstance(NamedTuple):
     """An instance that has not ended, and its position."""
 
     id: str
@@ -81,10 +81,10 @@ class Place(NamedTuple):
 
 
 @single
-def open_after(queue: str, id: str, *, limit: int) -> Plan[list[Place]]:
+def open_after(queue: str, id: str, *, limit: int) -> Plan[list[OpenInstance]]:
     """Instances that have not ended, after this one, in the order of (queue, id)."""
     rows = yield sql("instance_open_after", queue=queue, id=id, limit=limit)
-    return [Place(*row) for row in rows]
+    return [OpenInstance(*row) for row in rows]
 
 
 @single

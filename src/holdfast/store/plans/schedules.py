@@ -65,27 +65,29 @@ def _full(size: int) -> Callable[[Sequence[Any]], bool]:
 # -- the tick
 
 
-class Place(NamedTuple):
+class Cursor(NamedTuple):
     """The position of a schedule among all, by its next time."""
 
     at: datetime
     name: str
 
 
-FIRST = Place(BEGINNING, "")
+FIRST = Cursor(BEGINNING, "")
 
 
 @single
-def first(mine: Sequence[str], zoned: bool, since: Place = FIRST) -> Plan[tuple[Place | None, datetime]]:
+def first(mine: Sequence[str], zoned: bool, since: Cursor = FIRST) -> Plan[tuple[Cursor | None, datetime]]:
     """Which schedule falls due next that this process may fire, and the time. `mine`: those in its code."""
     ((at, name, now),) = yield sql(
         "schedule_first", mine=list(mine), zoned=zoned, at=since.at, name=since.name
     )
-    return None if at is None else Place(instant(at), name), instant(now)
+    return None if at is None else Cursor(instant(at), name), instant(now)
 
 
 @single
-def due(mine: Sequence[str], zoned: bool, limit: int, size: int, since: Place = FIRST) -> Plan[DueNow | None]:
+def due(
+    mine: Sequence[str], zoned: bool, limit: int, size: int, since: Cursor = FIRST
+) -> Plan[DueNow | None]:
     """Schedules that are due, the oldest occurrence first; on PostgreSQL locked.
 
     At most so many, and so many bytes of bodies; a single larger one is returned alone.
@@ -129,7 +131,7 @@ def locked(
     zoned: bool,
     limit: int,
     size: int,
-    since: Place,
+    since: Cursor,
     decide: Callable[[DueNow], list[Step]],
 ) -> Plan[Fire]:
     """A whole tick in one transaction, on PostgreSQL: the rows stay locked while the decisions are made."""
