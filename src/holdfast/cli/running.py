@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +12,9 @@ from ..errors import UsageError
 from . import show
 from .completing import queues as complete_queues
 from .target import APP_VARIABLE, AppOption, Change, NamedTarget, chosen, configured_target
+
+if TYPE_CHECKING:
+    from .. import Holdfast
 
 Metrics = Annotated[
     str | None,
@@ -159,6 +163,15 @@ def named_app(target: str | None, app: str | None) -> str:
     return name
 
 
+def refuse_unknown(queues: Collection[str], app: Holdfast, name: str) -> None:
+    """Refuse queues that no handler has: their worker would wait for nothing."""
+    there = sorted(each.queue for each in app.handlers)
+    if unknown := sorted(set(queues) - set(there)):
+        raise UsageError(
+            f"No handler of {name} has the queue {', '.join(unknown)}; its queues: {', '.join(there) or 'none'}."
+        )
+
+
 def worker(
     target: Annotated[
         str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
@@ -196,11 +209,7 @@ def worker(
     from ..telemetry.logs import configure
 
     found = load_app(name)
-    there = sorted(each.queue for each in found.handlers)
-    if unknown := sorted(set(queue or ()) - set(there)):
-        raise UsageError(
-            f"No handler of {name} has the queue {', '.join(unknown)}; its queues: {', '.join(there) or 'none'}."
-        )
+    refuse_unknown(queue or (), found, name)
     configure(log, log_level)  # after the import of the application, which may configure logging itself
     if until_idle:
         from .draining import drain

@@ -244,14 +244,12 @@ def conclude(
             failure = judge.classify(error) if given is None else Failure(given)
             return judge.failed(failure, text or describe(error, chars), flags, ran)
         case TimedOut(limit, flags, ran):
-            text = f"TimedOut: the handler ran longer than {limit:g} s."
-            return judge.failed(Failure(Reason.TIMEOUT_EXCEEDED), text, flags, ran)
+            return judge.timed_out(limit, flags, ran)
         case Unreadable(error, text):
             failure = Failure(_unreadable(error))
             return judge.failed(failure, text or describe(error, chars), started=False, poison=True)
         case NoHandler():
-            text = f"NoHandler: nothing here handles type {leased.message.type!r}."
-            return judge.failed(Failure(Reason.NO_HANDLER), text, started=False)
+            return judge.no_handler()
         case TrialFailed(error, retry_in, flags, ran, text):
             failure = judge.classify(error)
             return judge.trial_failed(failure, text or describe(error, chars), retry_in, flags, ran)

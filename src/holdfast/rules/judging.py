@@ -70,6 +70,14 @@ class Judge:
             ran=ran,
         )
 
+    def timed_out(self, limit: float, flags: int, ran: float) -> Settlement:
+        text = f"TimedOut: the handler ran longer than {limit:g} s."
+        return self.failed(Failure(Reason.TIMEOUT_EXCEEDED), text, flags, ran)
+
+    def no_handler(self) -> Settlement:
+        text = f"NoHandler: nothing here handles type {self.leased.message.type!r}."
+        return self.failed(Failure(Reason.NO_HANDLER), text, started=False)
+
     def sealed(self, error: str) -> Settlement:
         """It waits longer each time and no attempt is counted, for about four days; then it fails like others."""
         wait = min(SEALED_MIN * 2.0 ** min(self.leased.message.refunds, 20), SEALED_MAX)

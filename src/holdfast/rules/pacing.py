@@ -120,8 +120,7 @@ class Pacing:
 
     def forgettable(self) -> list[str]:
         """Queues of families that hold and run nothing, and in which nothing was found for a while."""
-        idle = self.asking.quiet()
-        if not idle:
+        if not (idle := self.asking.quiet()):
             return idle
         busy = {lane.queue for lane in self.lanes.values()}
         return [each for each in idle if each not in busy and not self.paces[each].running]
