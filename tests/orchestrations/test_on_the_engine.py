@@ -17,6 +17,7 @@ from holdfast import (
     Flow,
     Holdfast,
     InstanceExists,
+    InvalidMessage,
     NotFound,
     OrchestrationFailed,
     Reason,
@@ -114,6 +115,53 @@ def test_signals_before_the_start_come_in_their_order(shop: Shop) -> None:
     shop.drain()
     shop.advance(seconds=2)
     assert shop.of.result("later") == [0, 1, 2]
+
+
+def test_a_failure_without_a_text_keeps_its_type(shop: Shop) -> None:
+    @shop.app.activity(retry=ONCE, returns={"CardDeclined": CardDeclined})
+    async def refuse(kind: str) -> None:
+        raise {"declared": CardDeclined, "memory": MemoryError, "value": ValueError}[kind]()
+
+    @shop.app.orchestration()
+    async def careful() -> list[str]:
+        told = []
+        for kind in ("declared", "memory", "value"):
+            try:
+                await refuse(kind)
+            except CardDeclined as error:
+                told.append(f"ours {error.args}")
+            except ActivityFailed as error:
+                told.append(f"{error.error.type} {error.error.text!r}")
+        return told
+
+    shop.of.start(careful, id="c")
+    shop.drain()
+    assert shop.of.result("c") == ["ours ()", "MemoryError ''", "ValueError ''"]
+
+
+def test_a_result_that_is_not_of_its_declared_type_is_explained(shop: Shop) -> None:
+    @shop.app.orchestration()
+    async def wrong() -> str:
+        return 2**70 + 1  # type: ignore[return-value]
+
+    shop.of.start(wrong, id="w")
+    shop.drain()
+    with pytest.raises(InvalidMessage, match="Instance 'w' is completed, and its result cannot be read"):
+        shop.of.result("w")
+    del shop.of.declared["wrong@1"]  # as in a program that only asks for results
+    assert shop.of.result("w") == 2**70 + 1
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e300])
+def test_a_timer_that_is_never_due_is_refused_by_name(shop: Shop, seconds: float) -> None:
+    @shop.app.orchestration()
+    async def sleeper() -> None:
+        await asyncio.sleep(seconds)
+
+    shop.of.start(sleeper, id="s")
+    shop.drain()
+    with pytest.raises(OrchestrationFailed, match="UsageError: A timer was asked for that is never due"):
+        shop.of.result("s")
 
 
 @pytest.mark.covers("D45")

@@ -90,8 +90,8 @@ def failed(
     reply = address_of(headers)
     if reply is None:
         return None
-    name, separator, text = error.partition(": ")
-    if not separator or not _CLASS.fullmatch(name):
+    name, _, text = error.partition(": ")
+    if not _CLASS.fullmatch(name):  # an exception without a text is stored as the name of its class alone
         name, text = reason.name.replace("_", " ").title().replace(" ", ""), error
     failure: dict[str, object] = {
         "type": name,

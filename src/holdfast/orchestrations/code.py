@@ -56,7 +56,7 @@ from .journal import (
 )
 from .loop import Circles, Loop, NumberedTask
 from .outcome import Ask, End, Waits
-from .refusals import watch
+from .refusals import never_due, watch
 from .replay import CodeChanged, Script, Stop
 from .room import Room
 from .signals import Box
@@ -261,9 +261,7 @@ class Code:
 
     def timer(self, due: int, fire: Callable[[], None]) -> int:
         if not -NEVER <= due <= NEVER:
-            raise UsageError(
-                "A timer was asked for that is never due: give a time in seconds that a date can hold."
-            )
+            raise never_due()
         return self._ask(Timer(due), None, NO_OPTIONS, fire)
 
     def call(self, name: str, value: Any, options: Options) -> tuple[int, asyncio.Future[Answered]]:

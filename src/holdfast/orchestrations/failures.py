@@ -136,9 +136,12 @@ def rebuild(name: str, failure: Failure, errors: Errors, failed: type[CallFailed
     if declared is None:
         return plain
     try:
-        made = (
-            declared(*msgspec.json.decode(failure.arguments)) if failure.arguments else declared(failure.text)
+        given = (
+            msgspec.json.decode(failure.arguments)
+            if failure.arguments
+            else [failure.text] * bool(failure.text)
         )
+        made = declared(*given)
     except Exception:  # the class takes other arguments today: the failure itself is raised
         return plain
     made.__cause__ = plain

@@ -16,12 +16,13 @@ from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
+from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
 from ..telemetry.logs import Log
 from .budget import Budget
 from .host import Host
-from .refusals import METHODS, refuse_callers, watch
+from .refusals import METHODS, never_due, refuse_callers, watch
 
 log = Log("holdfast.orchestrations")
 
@@ -241,6 +242,8 @@ class Loop(asyncio.AbstractEventLoop):
     def _at(
         self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
     ) -> Handle:
+        if not isfinite(when):
+            raise never_due()
         own = copy_context() if context is None else context
         return TimerHandle(self, max(when, self.time()), callback, args, own)
 

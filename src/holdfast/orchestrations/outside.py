@@ -11,9 +11,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
-from ..bodies.codec import encode
+from ..bodies.codec import Unreadable, decoder_for, encode
 from ..clock import Clock, micros
-from ..errors import InstanceExists, NotEnded, NotFound, UsageError
+from ..errors import InstanceExists, InvalidMessage, NotEnded, NotFound, UsageError
 from ..model import names
 from ..model.ids import new_id
 from ..model.message import NewMessage
@@ -256,7 +256,14 @@ class Orchestrations:
         found = msgspec.json.decode(text, type=Result)
         if found.failure is not None:
             raise OrchestrationFailed(shown.queue, found.failure)
-        declared = self.declared.get(shown.queue)
         if found.value is None:
             return None
-        return msgspec.json.decode(found.value) if declared is None else declared.decode(found.value)
+        declared = self.declared.get(shown.queue)
+        try:
+            return decoder_for()(found.value) if declared is None else declared.decode(found.value)
+        except Unreadable as error:
+            raise InvalidMessage(
+                f"Instance {shown.id!r} is {shown.state}, and its result cannot be read as orchestration {shown.queue} "
+                f"declares it: {error}. `holdfast orchestrations result` prints it as JSON; correct the annotation, or "
+                "what the function returns."
+            ) from None

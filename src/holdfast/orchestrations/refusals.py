@@ -276,3 +276,11 @@ def _instead(owner: str, name: str) -> str | None:
 
 def _line(code: CodeType, what: str, instead: str) -> str:
     return f"{code.co_name}, line {code.co_firstlineno} ff.: {what} differs in replay; use {instead}."
+
+
+def never_due() -> UsageError:
+    """For a timer at a time that is no date: infinite, not a number, or after the year 9999."""
+    return UsageError(
+        "A timer was asked for that is never due: give a time in seconds that a date can hold. To wait without a limit "
+        "leave the timeout out, or wait for a signal."
+    )
