@@ -85,6 +85,11 @@ def test_no_line_of_a_list_of_commands_is_cut_in_80_columns(
     assert [line for line in listed.splitlines() if line.endswith("...")] == []
 
 
+def test_the_usage_of_a_command_has_one_pair_of_brackets_for_each_argument() -> None:
+    said = [help_of(" ".join(command)).splitlines()[0] for command in commands()]
+    assert [line for line in said if "[[" in line or "...]..." in line] == []
+
+
 def test_no_command_has_one_option_twice() -> None:
     """Of two options with one name the last wins, and nobody says so."""
 
@@ -224,6 +229,36 @@ def test_unknown_options_and_states_are_wrong_calls(world: World, holdfast: Shel
     assert holdfast("messages", "list", "--state", "lost").code == 2
     assert holdfast("messages", "park").code == 2
     assert holdfast("messages", "park", "12").code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("streams", "show", "q", "\udcff"),
+        ("dead", "export", "\udcff.jsonl"),
+        ("dead", "list", "--reason", "²"),
+        ("dead", "list", "--reason", "9" * 30),
+        ("dead", "list", "--before", "9999999d"),
+        ("dead", "show", str(uuid4()), "--number", "9" * 30),
+        ("outages", "show", "9" * 30),
+        ("orchestrations", "show", "one", "--execution", "9" * 30),
+        ("orchestrations", "export", "journals", "--sample", "9" * 30),
+    ],
+    ids=" ".join,
+)
+def test_what_no_database_can_hold_is_a_wrong_call(
+    world: World, holdfast: Shell, arguments: tuple[str, ...]
+) -> None:
+    answer = holdfast(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert "Traceback" not in answer.err
+
+
+def test_a_file_that_cannot_be_used_is_named(world: World, holdfast: Shell, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    answer = holdfast("orchestrations", "export", tmp_path / "taken")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == f"holdfast: {tmp_path / 'taken'} cannot be used: File exists.\n"
 
 
 # -- questions

@@ -18,15 +18,20 @@ from . import completing
 if TYPE_CHECKING:
     from ..operations import Filter, Operations
 
+WHOLE_MAX = 2**31 - 1  # of a number that is given: columns and JSON hold it
+
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most.")]
 Number = Annotated[
-    int | None, typer.Option("--number", help="Which one, if several messages have the id: see `show`.")
+    int | None,
+    typer.Option(
+        "--number", min=1, max=2**53, help="Which one, if several messages have the id: see `show`."
+    ),
 ]
 ID_HELP = "The id of the message: all of it, its last 8 characters, or an unambiguous beginning."
 Id = Annotated[str, typer.Argument(metavar="ID", help=ID_HELP, autocompletion=completing.ids)]
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID]...", help=f"{ID_HELP} Else a filter.", autocompletion=completing.ids),
+    typer.Argument(metavar="ID", help=f"{ID_HELP} Else a filter.", autocompletion=completing.ids),
 ]
 Queue = Annotated[
     str | None,
@@ -177,8 +182,8 @@ def reason_number(text: str | None) -> int | None:
     from ..model.message import Reason
 
     try:
-        return int(text) if text.isdigit() else Reason[text.upper().replace("-", "_")]
-    except KeyError:
+        return Reason(int(text)) if text.isdecimal() else Reason[text.upper().replace("-", "_")]
+    except (KeyError, ValueError):
         names = ", ".join(each.name.lower().replace("_", "-") for each in Reason)
         raise UsageError(f"There is no reason {text!r}; there are: {names}.") from None
 
@@ -199,11 +204,11 @@ def moment(text: str | None, option: str) -> datetime | None:
 
     from ..clock import wall_clock
 
-    if LENGTH.fullmatch(text.strip()):
-        return wall_clock() - timedelta(seconds=seconds(text.strip()))
     try:
+        if LENGTH.fullmatch(text.strip()):
+            return wall_clock() - timedelta(seconds=seconds(text.strip()))
         found = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # also a length that ends before the year 1
         raise UsageError(
             f"{option} {text!r} is not a moment: write 2026-11-16T12:00Z, or 2h for two hours ago."
         ) from None

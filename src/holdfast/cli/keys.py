@@ -17,7 +17,7 @@ app = typer.Typer(help="Keys that bodies are encrypted with at rest.", no_args_i
 def new(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Its name, stored with each body; else today's date."),
+        typer.Argument(metavar="NAME", help="Its name, stored with each body; else today's date."),
     ] = None,
 ) -> None:
     """Make a key and print it, for HOLDFAST_KEYS or keys=. It is stored nowhere."""

@@ -278,7 +278,7 @@ def retry(
     target: Target,
     id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help=f"{ID_HELP} Else a filter.", autocompletion=complete_ids),
+        typer.Argument(metavar="ID", help=f"{ID_HELP} Else a filter.", autocompletion=complete_ids),
     ] = None,
     all: All = False,
     number: Number = None,

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from . import drawing, show
 from .completing import instances as complete_instances
 from .completing import orchestrations as complete_names
-from .filters import Limit, Why, seconds
+from .filters import WHOLE_MAX, Limit, Why, seconds
 from .options import command
 from .target import Change, NamedTarget, Target
 
@@ -31,7 +31,10 @@ Instance = Annotated[
     ),
 ]
 Execution = Annotated[
-    int | None, typer.Option("--execution", "-e", help="Of this execution, not of the current one.")
+    int | None,
+    typer.Option(
+        "--execution", "-e", min=0, max=WHOLE_MAX, help="Of this execution, not of the current one."
+    ),
 ]
 Reveal = Annotated[bool, typer.Option("--reveal", help="Open what is encrypted, with the keys here.")]
 
@@ -142,7 +145,7 @@ def show_(
     instance: Instance,
     target: Target,
     execution: Execution = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="Steps that are drawn.")] = 40,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Steps that are drawn.")] = 40,
 ) -> None:
     """An instance: its state and its steps as a timeline.
 
@@ -345,7 +348,9 @@ def export(
         str | None,
         typer.Option("--name", help="Only of this orchestration.", autocompletion=complete_names),
     ] = None,
-    sample: Annotated[int, typer.Option("--sample", min=1, help="So many, those that moved last.")] = 200,
+    sample: Annotated[
+        int, typer.Option("--sample", min=1, max=10_000, help="So many, those that moved last.")
+    ] = 200,
     reveal: Reveal = False,
 ) -> None:
     """Save journals as files that a test replays (docs/testing.md). What is sealed stays so without --reveal."""
@@ -369,7 +374,7 @@ def check(
         typer.Option("--name", help="Only of this orchestration.", autocompletion=complete_names),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-l", min=1, help="Instances whose difference is shown.")
+        int, typer.Option("--limit", "-n", min=1, help="Instances whose difference is shown.")
     ] = 10,
 ) -> None:
     """Check whether this code can continue the open instances. Replays them in memory and changes nothing.

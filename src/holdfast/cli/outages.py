@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import show
-from .filters import Limit
+from .filters import WHOLE_MAX, Limit
 from .options import command
 from .target import Target
 
@@ -54,7 +54,9 @@ def list_(target: Target, limit: Limit = 20) -> None:
 
 @command(app, "show")
 def show_(
-    number: Annotated[int, typer.Argument(metavar="NUMBER", help="The number of the outage.", min=1)],
+    number: Annotated[
+        int, typer.Argument(metavar="NUMBER", help="The number of the outage.", min=1, max=WHOLE_MAX)
+    ],
     target: Target,
 ) -> None:
     """One outage: since when, how many were late.

@@ -39,6 +39,13 @@ UNAVAILABLE = (
 class Root(TyperGroup):
     """The group that everything belongs to."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        for each in args:
+            if not is_text(each):  # the shell passes any bytes; neither a database nor JSON takes these
+                complain(f"The argument {each!a} is not text in UTF-8, so nothing was done.")
+                raise typer.Exit(WRONG)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -52,6 +59,19 @@ class Root(TyperGroup):
         except HoldfastError as error:
             complain(error)
             raise typer.Exit(FAILED) from None
+        except OSError as error:
+            if error.filename is None:  # a pipe that was closed, for one
+                raise
+            complain(f"{error.filename} cannot be used: {error.strerror}.")
+            raise typer.Exit(FAILED) from None
+
+
+def is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 app = typer.Typer(

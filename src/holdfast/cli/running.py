@@ -174,7 +174,7 @@ def refuse_unknown(queues: Collection[str], app: Holdfast, name: str) -> None:
 
 def worker(
     target: Annotated[
-        str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
+        str | None, typer.Argument(metavar="MODULE:APP", help="The application.", show_default=False)
     ] = None,
     processes: Annotated[
         int, typer.Option("--processes", "-p", min=1, max=256, help="Worker processes.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Schedules: what recurs, what is next, what was left out.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
-Names = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The schedule.")]
+Names = Annotated[str | None, typer.Argument(metavar="NAME", help="The schedule.")]
 Prefix = Annotated[str | None, typer.Option("--prefix", help="All schedules whose names begin with this.")]
 State = Annotated[str | None, typer.Option("--state", help="waiting, due, paused, failed, over or orphaned.")]
 Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")]
@@ -150,7 +150,7 @@ def explain(
 def why(
     name: Name,
     target: Target,
-    key: Annotated[str | None, typer.Argument(metavar="[OCCURRENCE]", help="Its key, 2026-03-29.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="OCCURRENCE", help="Its key, 2026-03-29.")] = None,
 ) -> None:
     """Say why a schedule does or does not fire.
 

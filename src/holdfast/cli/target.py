@@ -51,7 +51,7 @@ class NamedTarget:
     """The same, with the application as an argument: for commands that are about nothing else."""
 
     target: Annotated[
-        str | None, typer.Argument(metavar="[MODULE:APP]", help="The application.", show_default=False)
+        str | None, typer.Argument(metavar="MODULE:APP", help="The application.", show_default=False)
     ] = None
     app: AppOption = None
     url: UrlOption = None
