@@ -9,13 +9,19 @@ BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 .PHONY: help demo test lint format snapshots requirements bench faults pins clean
 
 help: ## this list
-	@echo "Holdfast: what a service promised gets done. From a clone:"
+	@echo "Holdfast, from a clone:"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { \
+		line = sprintf("  make %-13s", $$1); n = split($$2, words, " "); \
+		for (i = 1; i <= n; i++) { \
+			if (length(line) + 1 + length(words[i]) > 79) { print line; line = sprintf("%20s", "") } \
+			line = line " " words[i] } \
+		print line }' Makefile
 	@echo
-	@echo "Nothing outside this folder is changed, but for the cache of test servers (see CONTRIBUTING.md)."
+	@echo "Nothing outside this folder is changed, except for the cache of test servers"
+	@echo "(see CONTRIBUTING.md)."
 
-demo: ## the whole story on the embedded default, with the proof printed (SCENARIO=outage, downtime, workflow, services)
+demo: ## run a shop on SQLite whose workers are killed, and print the proof (SCENARIO=outage, downtime, workflow or services: other stories)
 	@$(BOOTSTRAP) $(if $(filter services,$(SCENARIO)),test,runtime)
 	@$(if $(filter services,$(SCENARIO)),$(VENV)/python tools/demo_services.py,$(VENV)/holdfast demo $(if $(SCENARIO),--scenario $(SCENARIO)))
 
@@ -30,12 +36,12 @@ lint: ## ruff (rules and format), mypy --strict, and what type checkers say to u
 	@$(VENV)/mypy
 	@$(VENV)/python tools/typing_test.py
 
-format: ## let ruff put the code in form
+format: ## format the code with ruff
 	@$(BOOTSTRAP) lint
 	@$(VENV)/ruff check --fix .
 	@$(VENV)/ruff format .
 
-snapshots: ## write what every command shows anew: tests/cli/snapshots (read the difference before you commit it)
+snapshots: ## write tests/cli/snapshots, what every command prints, again (read the difference before you commit it)
 	@$(BOOTSTRAP) test
 	@HOLDFAST_SNAPSHOTS=write $(VENV)/pytest -q tests/cli/test_snapshots.py
 
@@ -50,7 +56,7 @@ faults: ## the long proofs (PART=explorer, kills, storms, delivery, simulation, 
 	@$(BOOTSTRAP) test
 	@$(VENV)/python tools/faults.py $(PART) $(if $(filter 1,$(FULL)),--full) $(if $(SEED),--seed $(SEED)) $(if $(ARGS),-- $(ARGS))
 
-pins: ## write constraints/*.txt anew from pyproject.toml (needs uv; ARGS=--upgrade for newer versions)
+pins: ## write constraints/*.txt again from pyproject.toml (needs uv; ARGS=--upgrade for newer versions)
 	@$(PYTHON) tools/pin.py $(ARGS)
 
 clean: ## remove what was made here: .venv, caches, reports

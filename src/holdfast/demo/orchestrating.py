@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 from .. import Holdfast
 from ..clock import SystemClock
+from ..model.text import counted
 from ..orchestrations.checking import replayed
 from ..orchestrations.declared import Program
 from ..orchestrations.journal import JournalUnreadable, decode
 from . import flows, till
-from .picture import Counts, Picture
+from .picture import Counts, Picture, show_calls
 from .playing import Failed, played
 from .proof import Row
 from .stage import workers
@@ -78,10 +79,8 @@ def run(
 
     def afterwards() -> None:
         console.print("\nThe database is still there. Look into it:")
-        for line in ("orchestrations list", "orchestrations show order-10", "orchestrations journal order-7"):
-            console.print(
-                f"  holdfast {line} --url sqlite:///{play.database}", highlight=False, soft_wrap=True
-            )
+        commands = ("orchestrations list", "orchestrations show order-10", "orchestrations journal order-7")
+        show_calls(console, str(play.database), *commands)
 
     return played(console, play.folder, all_of_it, afterwards)
 
@@ -132,7 +131,7 @@ def _kill(play: Play, picture: Picture) -> bool:
     if not pid:
         return False
     play.killed += 1
-    picture.say(f"kill -9 {pid}: a worker process that held {held} messages")
+    picture.say(f"kill -9 {pid}: a worker process that holds {counted(held, 'message')}")
     return True
 
 

@@ -118,16 +118,16 @@ def show_proof(console: Console, rows: Sequence[Row]) -> None:
 
 def show_commands(console: Console, database: str, again: str, cursed: str) -> None:
     """Commands that a reader may try next, on the database that is left."""
-    holdfast = _command()
-    url = shlex.quote(f"sqlite:///{database}")
-    lines = [
-        f"{holdfast} dead list --url {url}",
-        f"{holdfast} why {cursed} --url {url}",
-        f"{holdfast} {again}",
-    ]
     console.print("\nThe database is still there. Look into it, or play the same story again:")
-    for line in lines:
-        console.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)
+    show_calls(console, database, "dead list", f"why {cursed}")
+    console.print(f"  {_command()} {again}", highlight=False, soft_wrap=True, markup=False)
+
+
+def show_calls(console: Console, database: str, *commands: str) -> None:
+    """Commands about this database, as this installation is called from here."""
+    url = shlex.quote(f"sqlite:///{database}")
+    for each in commands:
+        console.print(f"  {_command()} {each} --url {url}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _command() -> str:

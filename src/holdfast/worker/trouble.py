@@ -89,7 +89,7 @@ def log_mended(mended: Mended) -> None:
         log.warning(
             "sequences.raised",
             "Sequences were behind the stored numbers, as after a switch-over or a restore, and were raised: %(names)s."
-            " In %(streams)d streams new messages were placed before older ones and have been put behind them",
+            " Streams in which new messages were placed before older ones, and have been put behind them: %(streams)d",
             names=", ".join(f"{name} from {before} to {after}" for name, before, after in mended.raised),
             streams=len(mended.streams),
         )
