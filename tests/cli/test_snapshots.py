@@ -76,6 +76,8 @@ SHOWN = {
     "orchestrations list filtered": "orchestrations list --name fulfil -V 2 --open --attribute customer=70",
     "orchestrations show": "orchestrations show order-7",
     "orchestrations journal": "orchestrations journal order-9",
+    "orchestrations show failed": "orchestrations show order-8",
+    "why instance failed": "why order-8",
     "orchestrations signal": "orchestrations signal order-8 approved --body 1",
     "orchestrations signal early": "orchestrations signal order-99 approved",
     "orchestrations cancel": "orchestrations cancel order-7 --why gone --yes",

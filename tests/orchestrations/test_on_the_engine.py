@@ -539,6 +539,26 @@ def test_why_follows_the_chain(shop: Shop) -> None:
     assert "timer until 2026-01-02 00:00:00 UTC" in told
 
 
+def test_why_of_an_instance_that_failed_has_its_error(shop: Shop) -> None:
+    decline = shop.decline
+
+    @shop.app.orchestration()
+    async def fails() -> None:
+        await decline("limit")
+
+    @shop.app.orchestration()
+    async def waits(flow: Flow) -> None:
+        await flow.signal("never")
+
+    shop.of.start(fails, id="f")
+    shop.of.start(waits, id="w")
+    shop.drain()
+    shop.of.cancel("w", "nobody wants it")
+    shop.drain()
+    assert shop.app.operations.why("f")[1:] == ["Its error: CardDeclined: limit"]
+    assert shop.app.operations.why("w")[1:] == ["Its error: Cancelled: the orchestration was cancelled."]
+
+
 @pytest.mark.covers("X10", "D37")
 def test_turns_and_activities_have_five_attempts_unless_told_otherwise(shop: Shop) -> None:
     @shop.app.activity(retry=RetryPolicy(attempts_max=7))

@@ -163,10 +163,11 @@ def show_(
     drawing.progress(dossier.fans, dossier.progress)
     if dossier.unread is not None:
         show.sentence(dossier.unread, "! ", fg="red")
-    if dossier.state.ended_at is None:
+    why = dossier.why[1:] if dossier.state.ended_at is None or dossier.state.trouble is None else ()
+    if why:
         show.plain("")
-        for each in dossier.why[1:]:
-            show.sentence(each)
+    for each in why:
+        show.sentence(each)
 
 
 def print_state(dossier: InstanceDossier) -> None:

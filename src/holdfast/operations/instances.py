@@ -24,7 +24,7 @@ from ..orchestrations.journal import (
     merged,
     message_id,
 )
-from ..orchestrations.leaving import journal_text
+from ..orchestrations.leaving import Result, journal_text
 from ..orchestrations.messages import Pen, progress_name
 from ..orchestrations.waiting import Waited, open_commands
 from ..store.plans import instances
@@ -50,7 +50,9 @@ def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
     name = f"Instance {id} of {shown.queue}"
     if shown.ended_at is not None:
         ended = [f"{name} {_ended(shown.state)} at {clock(shown.ended_at, at)}, after {_turns(shown)}."]
-        return ended if shown.trouble is None else [*ended, *_poison(desk, shown, shown.trouble)]
+        return ended + (
+            _failure(desk, shown) if shown.trouble is None else _poison(desk, shown, shown.trouble)
+        )
     sentences = [f"{name} runs since {clock(shown.started_at, at)}; {_turns(shown)} stored."]
     sentences += _held(shown)
     sentences += _next_message(desk, shown)
@@ -60,6 +62,18 @@ def why_instance(desk: Desk, id: str, depth: int = 0) -> list[str] | None:
 
 def _ended(state: str) -> str:
     return state if state in ("completed", "failed") else f"was {state}"
+
+
+def _failure(desk: Desk, shown: Shown) -> list[str]:
+    """The error of an instance that has ended without a result."""
+    if shown.result is None:
+        return []
+    try:
+        text = Pen(desk.keys).open(f"result/{shown.id}", shown.result)
+    except BodySealed as error:
+        return [] if shown.state == "completed" else [f"Its error cannot be read: {error}"]
+    failure = msgspec.json.decode(text, type=Result).failure
+    return [] if failure is None else [f"Its error: {failure}"]
 
 
 def _held(shown: Shown) -> list[str]:
