@@ -124,15 +124,15 @@ def test_a_failure_without_a_text_keeps_its_type(shop: Shop) -> None:
 
     @shop.app.orchestration()
     async def careful() -> list[str]:
-        told = []
+        seen = []
         for kind in ("declared", "memory", "value"):
             try:
                 await refuse(kind)
             except CardDeclined as error:
-                told.append(f"ours {error.args}")
+                seen.append(f"ours {error.args}")
             except ActivityFailed as error:
-                told.append(f"{error.error.type} {error.error.text!r}")
-        return told
+                seen.append(f"{error.error.type} {error.error.text!r}")
+        return seen
 
     shop.of.start(careful, id="c")
     shop.drain()
