@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import os
 import re
 import shlex
@@ -21,6 +23,7 @@ from tests.docs.blocks import OTHERS, blocks_of, documents, text_of
 
 ROOT_COMMAND = typer.main.get_command(command_line)
 INLINE = re.compile(r"`(holdfast [^`]+)`")
+NUMBER = re.compile(r"\d+|N|\{number\}")
 
 
 def commands(group: Any = ROOT_COMMAND, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -50,9 +53,49 @@ def unknown_in(line: str) -> str | None:
         if words[0] not in command.commands:
             return f"no command {words[0]!r}"
         command = command.commands[words.pop(0)]
-    known = {each for parameter in command.params for each in (*parameter.opts, *parameter.secondary_opts)}
+    known = {each: option for option in command.params for each in (*option.opts, *option.secondary_opts)}
     wrong = [word for word in words if word.startswith("-") and word.partition("=")[0] not in known]
-    return f"no option {wrong}" if wrong else None
+    if wrong:
+        return f"no option {wrong}"
+    numbers = {
+        name
+        for name, option in known.items()
+        if option.param_type_name == "option" and option.bare_type() == "int"
+    }
+    pairs = [f"{a} {b}" for a, b in itertools.pairwise(words) if a in numbers and not NUMBER.fullmatch(b)]
+    return f"no number: {pairs}" if pairs else None
+
+
+def shown(part: ast.expr) -> str:
+    """A part of an f-string: its text, or the last name of what is filled in, as {name}."""
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    names = [getattr(each, "attr", getattr(each, "id", "")) for each in ast.walk(part)]
+    return f"{{{next(filter(None, names), 'value')}}}"
+
+
+def printed_by(module: Path) -> Iterator[str]:
+    """`holdfast ...` in the texts of a module, with {name} for what is filled in."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            yield from INLINE.findall("".join(map(shown, node.values)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from INLINE.findall(node.value)
+
+
+def test_every_command_that_is_printed_exists() -> None:
+    """Advice in errors, findings and help: what it says can be typed."""
+    modules = sorted((Path(__file__).parents[2] / "src" / "holdfast").rglob("*.py"))
+    lines = {
+        line: module.name for module in modules for line in printed_by(module) if "{" not in line.split()[1]
+    }
+    assert len(lines) > 80
+    faults = {
+        f"{module}: {line}": fault
+        for line, module in lines.items()
+        if (fault := unknown_in(line)) is not None
+    }
+    assert faults == {}
 
 
 @pytest.mark.parametrize("document", [each for each in documents() if each not in OTHERS])

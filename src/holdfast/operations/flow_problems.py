@@ -32,8 +32,8 @@ def _unserved(rows: Sequence[instance_queries.Count], served: set[str]) -> Itera
             "version-without-worker",
             f"{counted(count, 'instance')} of orchestration {name} {'has' if count == 1 else 'have'} version "
             f"{version}, and no live worker has {queue}: {'it does' if count == 1 else 'they do'} nothing.",
-            f"Start a worker whose code has version {version}; `holdfast orchestrations list -n {name} -V {version} "
-            "--open` lists them.",
+            f"Start a worker whose code has version {version}; "
+            f"`holdfast orchestrations list --name {name} -V {version} --open` lists them.",
         )
 
 
@@ -46,7 +46,7 @@ def _paused(rows: Sequence[instance_queries.Count]) -> Iterator[Finding]:
             "warning",
             "paused-instances",
             f"{counted(row.many, 'instance')} of {row.queue} {'is' if row.many == 1 else 'are'} paused.",
-            f"`holdfast orchestrations list -n {name} -V {version} --state paused` says why; after a fix "
+            f"`holdfast orchestrations list --name {name} -V {version} --state paused` says why; after a fix "
             "`holdfast orchestrations resume ID`.",
         )
 
