@@ -139,6 +139,44 @@ def test_a_failure_without_a_text_keeps_its_type(shop: Shop) -> None:
     assert shop.of.result("c") == ["ours ()", "MemoryError ''", "ValueError ''"]
 
 
+def test_a_cancellation_whose_reason_cannot_be_stored_as_given_undoes_the_effects_all_the_same(
+    shop: Shop,
+) -> None:
+    """A reason that is no text made a message that nobody can read: the instance was poison, and nothing was undone."""
+    double = shop.double
+
+    @shop.app.orchestration()
+    async def careful(flow: Flow) -> None:
+        async with flow.saga() as undo:
+            undo(double, 1)
+            await flow.signal("never")
+
+    reasons: list[Any] = [None, "a\ud800b", "x" * 2_000_000]
+    for n, why in enumerate(reasons):
+        shop.of.start(careful, id=f"c{n}")
+        shop.drain()
+        shop.of.cancel(f"c{n}", why)
+    shop.of.start(careful, id="other")
+    with pytest.raises(UsageError, match="must be text and is a int"):
+        shop.of.cancel("other", 5)
+    shop.drain()
+    assert [shop.of.status(f"c{n}").state for n in range(len(reasons))] == ["cancelled"] * len(reasons)
+    assert shop.did == [1] * len(reasons)
+    assert shop.of.status("other").state == "running"
+
+
+def test_times_that_no_clock_reaches_are_refused(shop: Shop) -> None:
+    @shop.app.orchestration()
+    async def waits(flow: Flow) -> None:
+        await flow.signal("never")
+
+    with pytest.raises(UsageError, match="ends after the year 9999"):
+        shop.of.start(waits, id="w", deadline=timedelta.max)
+    shop.of.start(waits, id="w")
+    with pytest.raises(UsageError, match="not a number"):
+        shop.of.result("w", timeout=float("nan"))
+
+
 def test_a_result_that_is_not_of_its_declared_type_is_explained(shop: Shop) -> None:
     @shop.app.orchestration()
     async def wrong() -> str:

@@ -257,6 +257,7 @@ def test_large_bodies_come_in_parts(desk: Desk, monkeypatch: pytest.MonkeyPatch)
         ),
         (("x", daily("06:00"), "due"), {"misfire": "some"}, InvalidSettings, "misfire='some'"),
         (("x", daily("06:00"), "due"), {"cap": 0}, InvalidSettings, "cap=0"),
+        (("x", daily("06:00"), "due"), {"cap": 10**30}, InvalidSettings, "cap=1000"),
         (("", daily("06:00"), "due"), {}, InvalidSettings, "schedule's name"),
         (("x" * 191, daily("06:00"), "due"), {}, InvalidSettings, "190"),
         (("x", 5, "due"), {}, InvalidSettings, "give cron"),

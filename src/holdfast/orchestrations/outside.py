@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isnan
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -17,6 +18,7 @@ from ..errors import InstanceExists, InvalidMessage, NotEnded, NotFound, UsageEr
 from ..model import names
 from ..model.ids import new_id
 from ..model.message import NewMessage
+from ..rules.classify import storable
 from ..store.plans import instances
 from ..store.plans.instances import Shown
 from ..store.statement import Runnable
@@ -32,6 +34,7 @@ B = TypeVar("B")
 P = ParamSpec("P")
 T = TypeVar("T")
 LOOKS_EVERY = 0.05  # seconds, for a result
+WHY_CHARS = 2000  # of the reason of a cancellation
 
 
 class Storing(Protocol):
@@ -133,7 +136,12 @@ class Orchestrations:
         attributes: Mapping[str, str] | None,
     ) -> Begin:  # fmt: skip
         own = str(new_id()) if id is None else names.stream_name(id)
-        until = self.place.now() + deadline if isinstance(deadline, timedelta) else deadline
+        try:
+            until = self.place.now() + deadline if isinstance(deadline, timedelta) else deadline
+        except OverflowError:
+            raise UsageError(
+                f"Orchestration {program.queue} was not started: its deadline {deadline} ends after the year 9999."
+            ) from None
         if until is not None and until.tzinfo is None:
             raise UsageError(
                 f"Orchestration {program.queue} was not started: its deadline {until} has no time zone. "
@@ -169,7 +177,7 @@ class Orchestrations:
         sent = await self._storing().astore_with(lambda: instances.send(id, message, EARLY), on)
         self._sent(id, f"signal {name!r}", sent)
 
-    def cancel(self, id: str, why: str = "", *, on: object = None) -> None:
+    def cancel(self, id: str, why: str | None = None, *, on: object = None) -> None:
         """Ask an instance to end. Its code sees a CancelledError, and may undo what it has done.
 
         One that is paused tries once more; if its code still cannot go on, the cancellation waits for `resume`.
@@ -178,7 +186,7 @@ class Orchestrations:
         sent = self._storing().store_with(lambda: instances.send(id, message, None, resume_message([id])), on)
         self._sent(id, "cancel", sent, early=False)
 
-    async def acancel(self, id: str, why: str = "", *, on: object = None) -> None:
+    async def acancel(self, id: str, why: str | None = None, *, on: object = None) -> None:
         """Like `cancel`, for async code and async connections or sessions."""
         message = self._cancel(id, why)
         sent = await self._storing().astore_with(
@@ -190,8 +198,13 @@ class Orchestrations:
         text = None if body is None else encode(body, self.place.settings)
         return signal_message(self.place.pen, id, name, text, self.place.now() + timedelta(days=KEPT_DAYS))
 
-    def _cancel(self, id: str, why: str) -> NewMessage:
-        return cancel_message(self.place.pen, id, why)
+    def _cancel(self, id: str, why: str | None) -> NewMessage:
+        if why is not None and not isinstance(why, str):
+            raise UsageError(
+                f"Nothing was stored: the reason of a cancellation must be text and is a {type(why).__name__}."
+            )
+        text = "" if why is None else storable(why, WHY_CHARS)
+        return cancel_message(self.place.pen, id, text)
 
     def _sent(self, id: str, what: str, state: str | None, *, early: bool = True) -> None:
         if state is None and not early:
@@ -228,6 +241,8 @@ class Orchestrations:
         return self._result(shown)
 
     def _end(self, timeout: float) -> float:
+        if isnan(timeout):
+            raise UsageError("The timeout is not a number: give seconds.")
         return self.place.clock().monotonic() + timeout
 
     def _in_time(self, id: str, clock: Clock, end: float) -> None:

@@ -126,7 +126,7 @@ def misfire(
         policy = "latest" if rule.is_elapsed else "all"
     if policy not in ("all", "latest", "skip"):
         raise InvalidSettings(f"misfire={policy!r} is refused: use 'all', 'latest' or 'skip'.")
-    if cap is not None and (type(cap) is not int or cap < 1):
+    if cap is not None and (type(cap) is not int or not 1 <= cap <= 10**9):
         raise InvalidSettings(f"cap={cap!r} is refused: give a number above 0, or None for no cap.")
     for name, value, lowest in (("max_late", max_late, 1), ("grace", grace, 0)):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
