@@ -274,7 +274,7 @@ def test_status_names_versions_that_no_worker_has(shop: Shop) -> None:
     assert told.text.startswith(
         "1 instance of orchestration fulfil has version 2, and no live worker has fulfil@2"
     )
-    assert "-n fulfil -V 2 --open" in told.remedy
+    assert "--name fulfil -V 2 --open" in told.remedy
     assert "orphaned-queue" not in found
     assert "version-without-worker" in {each.name for each in shop.app.operations.doctor()}
     shop.of.signal("f", "go", 1)
