@@ -15,7 +15,7 @@ from holdfast.errors import InvalidMessage, InvalidSettings
 from holdfast.model.message import Flag, Reason
 from holdfast.rules import reconnect
 from holdfast.transports import CONFIRMED, Fault, Limits, MemoryBroker, TransportBroken
-from holdfast.transports.contract import Fate, Outgoing, Rejected, Sent
+from holdfast.transports.contract import Fate, Outgoing, Rejected, Sent, Unknown
 from holdfast.transports.destination import INBOX, INBOX_ID, INBOX_SOURCE, SENDING
 from holdfast.transports.memory import MemorySender
 from tests.worker.lab import Lab, auntil, settled
@@ -348,6 +348,32 @@ async def test_what_a_transport_can_never_send_is_dead_at_once(
         1,
         True,
     )
+
+
+@pytest.mark.covers("X51")
+async def test_what_a_transport_does_not_know_costs_nothing(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More often than a message may start. It is sent again with the same id until there is an answer."""
+    calls: list[list[str]] = []
+
+    async def send(self: MemorySender, batch: Sequence[Outgoing], sent: Sent) -> None:
+        calls.append([each.id for each in batch])
+        for index in range(len(batch)):
+            sent(index, Unknown("it has not answered") if len(calls) <= 25 else CONFIRMED)
+
+    monkeypatch.setattr(MemorySender, "send", send)
+    app, clock = lab.still()
+    declare(app, broker())
+    publish(app, ["a"], 1)
+    app.prepare()
+    while not lab.is_empty():
+        await app.worker(until_idle=True).run()
+        clock.advance(seconds=1.5)
+        assert len(calls) < 40
+    assert [(row.attempts, row.failures, row.outcome) for row in lab.rows("history")] == [(1, 0, "done")]
+    assert len(calls) == 26
+    assert len({tuple(each) for each in calls}) == 1
 
 
 @pytest.mark.parametrize("streams", [["a"], [f"s{n}" for n in range(30)]])
