@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast import Holdfast
 from holdfast.inboxes import intake
@@ -20,23 +21,34 @@ def die() -> None:
 
 
 def plant(step: str) -> None:
-    """Die when a batch is received, stored and not acknowledged, or acknowledged."""
-    keep, settle = intake.Intake._keep, RabbitReceiver.settle
+    """Die when a batch is about to be stored, is stored and not acknowledged, or is acknowledged."""
+    store, settle = intake.Intake._store, RabbitReceiver.settle
 
-    async def received(self: intake.Intake, batch: Sequence[intake.Read]) -> Sequence[intake.Read]:
-        if step == "received":
+    async def storing(self: intake.Intake, batch: Sequence[intake.Read]) -> None:
+        if step == "storing":
+            await heard(self.receiver)  # if anything was acknowledged by now, it is lost
             die()
-        return await keep(self, batch)
+        await store(self, batch)
+
+    async def acknowledged(receiver: RabbitReceiver) -> None:
+        await heard(receiver)
+        die()
 
     def stored(self: RabbitReceiver, batch: Sequence[Incoming]) -> None:
         if step == "stored":
             die()
         settle(self, batch)
         if step == "acknowledged":
-            asyncio.get_running_loop().call_soon(die)
+            tasks.append(asyncio.ensure_future(acknowledged(self)))
 
-    intake.Intake._keep = received  # type: ignore[method-assign]
+    tasks: list[asyncio.Future[None]] = []
+    intake.Intake._store = storing  # type: ignore[method-assign]
     RabbitReceiver.settle = stored  # type: ignore[method-assign]
+
+
+async def heard(receiver: Any) -> None:
+    """The broker handles what comes on a channel in its order: when it answers this, it has every acknowledgement."""
+    await receiver._link.call(receiver._channel, "basic_qos", prefetch_count=50)
 
 
 async def main(database: str, broker: str, queue: str, step: str) -> None:

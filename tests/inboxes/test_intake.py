@@ -184,7 +184,7 @@ async def test_bytes_that_cannot_be_read_are_a_dead_letter_and_told(
     assert (record.request_id, record.reason) == ("bad", 5)  # type: ignore[attr-defined]
 
 
-@pytest.mark.covers("V29", "V30", "V31")
+@pytest.mark.covers("V29")
 async def test_a_dead_letter_of_the_broker_comes_back_through_its_inbox(
     app: Holdfast, broker: MemoryBroker
 ) -> None:

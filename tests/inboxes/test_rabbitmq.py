@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import DeadLetter, Holdfast
 from holdfast.inboxes import intake
 from holdfast.testing.transports.setting import send
 from holdfast.transports import CONFIRMED, DeadLetters, Exchange, Outgoing, Queue, RabbitMQ
@@ -83,8 +83,19 @@ async def test_streams_in_order_once(app: Holdfast, rabbitmq: str) -> None:
 
 
 @pytest.mark.covers("V29", "V30", "V31")
-async def test_the_dead_letter_queue_of_the_broker(app: Holdfast, rabbitmq: str) -> None:
-    """What nobody takes within 50 ms is given up by the broker, and is a dead letter here with that reason."""
+async def test_the_dead_letter_queue_of_the_broker(
+    app: Holdfast, rabbitmq: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What nobody takes within 50 ms is given up by the broker, and is a dead letter here with that reason.
+
+    It is logged as an error with the sender's id and the reason, and the application makes a ticket of it.
+    """
+    tickets: list[DeadLetter] = []
+
+    @app.on_dead_letter
+    async def ticket(letter: DeadLetter) -> None:
+        tickets.append(letter)
+
     name = f"grading-{uuid4()}"
     dead = DeadLetters(f"{name}.dlx", f"{name}.dlq")
     broker = broker_of(rabbitmq, name, dead_letters=dead, arguments={"x-message-ttl": 50})
@@ -95,16 +106,25 @@ async def test_the_dead_letter_queue_of_the_broker(app: Holdfast, rabbitmq: str)
         await until(lambda: len(app.operations.dead.list()) == 2)
         letters = app.operations.dead.list()
         assert {each.error for each in letters} == {"The broker had given it up: expired"}
+        await until(lambda: len(tickets) == 2)
         for each in letters:
             app.operations.dead.redrive(each.id)
         await until(lambda: sorted(seen) == [1, 2])
+    assert {each.id for each in tickets} == {each.id for each in letters}
+    told = [each for each in caplog.records if getattr(each, "event", "") == "inbox.dead_letter"]
+    assert sorted((each.levelname, each.request_id, each.error) for each in told) == [  # type: ignore[attr-defined]
+        ("ERROR", id, "The broker had given it up: expired") for id in ("1", "2")
+    ]
 
 
 @pytest.mark.covers("X53")
-@pytest.mark.parametrize("step", ["received", "stored", "acknowledged"])
+@pytest.mark.parametrize("step", ["storing", "stored", "acknowledged"])
 @pytest.mark.timeout(120)
 async def test_killed_at_each_step(url: str, rabbitmq: str, step: str) -> None:
-    """kill -9 between reading and acknowledging: nothing is lost, nothing is twice, the order is kept."""
+    """kill -9 between reading and acknowledging: nothing is lost, nothing is twice, the order is kept.
+
+    `storing` shows that nothing is acknowledged before it is stored, and `acknowledged` that the broker has it then.
+    """
     name = f"inbox-{uuid4()}"
     broker = broker_of(rabbitmq, name, is_single_active=True)
     await sent(broker, *(event(name, n) for n in range(100)))
