@@ -165,6 +165,15 @@ def test_a_cancellation_whose_reason_cannot_be_stored_as_given_undoes_the_effect
     assert shop.of.status("other").state == "running"
 
 
+@pytest.mark.parametrize("id", ["", "a\0b", "\ud800", "nobody"])
+def test_an_id_that_nobody_can_have_is_not_found(shop: Shop, id: str) -> None:
+    for ask in (shop.of.status, shop.of.result):
+        with pytest.raises(NotFound, match="no instance"):
+            ask(id)
+    with pytest.raises(UsageError, match="not the id of a message"):
+        shop.app.operations.why(id)
+
+
 def test_times_that_no_clock_reaches_are_refused(shop: Shop) -> None:
     @shop.app.orchestration()
     async def waits(flow: Flow) -> None:

@@ -18,6 +18,7 @@ from ..errors import InvalidMessage, InvalidSettings, UsageError
 # Control characters, lone surrogates, line separators, and characters that change the direction of the text around them
 # (a name must look like what it is). Joiners, which some scripts need, are allowed.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+NOWHERE = "\ufeff"  # in no name, so a search for it finds nothing
 RESERVED_PREFIX = "holdfast/"
 
 # Headers of what came through an inbox: its name, what the sender calls itself, and what it calls the message.
@@ -27,6 +28,11 @@ RECEIVED = ("holdfast-inbox", "holdfast-source", "holdfast-id")
 def control_in(value: str) -> re.Match[str] | None:
     """The first character that no name may have. Printable ASCII has none, which is faster to test than a search."""
     return None if value.isascii() and value.isprintable() else CONTROL.search(value)
+
+
+def askable(id: object) -> str:
+    """An id to look for. What can be nobody's finds nothing, like any unknown id, and no driver refuses it."""
+    return id if isinstance(id, str) and control_in(id) is None else NOWHERE
 
 
 def text(value: object, what: str, longest: int, error: type[UsageError] = InvalidMessage) -> str:

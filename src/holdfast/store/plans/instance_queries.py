@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from ...model import names
 from ..statement import Plan, single, statements
 from ..values import encode, instant
 from .instances import Shown, shown
@@ -48,6 +49,7 @@ def find(
 @single
 def like(text: str, *, ending: bool, limit: int) -> Plan[list[str]]:
     """Ids that begin with a text, or with `ending` also those that end with it."""
+    text = names.askable(text)
     rows = yield sql(
         "instance_like", low=text, high=f"{text}{LAST}", ending=text if ending else "",
         length=len(text) if ending else 1, limit=limit,

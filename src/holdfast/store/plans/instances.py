@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from ...model import names
 from ...model.message import NewMessage
 from ..statement import Plan, single, statements
 from ..values import as_id, encode, instant
@@ -212,5 +213,5 @@ def poisoned(queue: str, id: str, poison: UUID) -> Plan[bool]:
 
 @single
 def show(id: str) -> Plan[Shown | None]:
-    rows = yield sql("instance_show", id=id)
+    rows = yield sql("instance_show", id=names.askable(id))
     return shown(rows[0]) if rows else None
