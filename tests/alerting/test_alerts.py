@@ -484,7 +484,7 @@ def test_a_sink_that_fails_hears_it_later_and_the_others_not_again(world: World)
     round_of(seen)
     assert (len(ears.heard), len(deaf.heard)) == (1, 0)
     (news,) = seen.news()
-    assert (news.told, news.tries, news.ended_at) == (("log", "ears"), 1, None)
+    assert (news.sent_to, news.tries, news.ended_at) == (("log", "ears"), 1, None)
     assert news.error == "deaf: ConnectionError: nobody is there"
     assert "alert-unsent" in [each.name for each in world.operations.doctor()]
     seen.send()
@@ -494,7 +494,7 @@ def test_a_sink_that_fails_hears_it_later_and_the_others_not_again(world: World)
     assert seen.send() == 1
     assert (len(ears.heard), len(deaf.heard)) == (1, 1)
     (news,) = seen.news()
-    assert (news.told, news.tries, news.error) == (("log", "ears", "deaf"), 2, None)
+    assert (news.sent_to, news.tries, news.error) == (("log", "ears", "deaf"), 2, None)
     assert "alert-unsent" not in [each.name for each in world.operations.doctor()]
     assert news.ended_at == world.clock.instant
 

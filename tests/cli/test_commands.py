@@ -390,7 +390,7 @@ def test_alerts(
     assert (again.code, [each["name"] for each in again.json]) == (3, ["dead_letters"])
     listed = holdfast("alerts", "list", "--json").json
     assert [each["name"] for each in listed["raised"]] == ["dead_letters"]
-    assert listed["news"][0]["told"] == ["log", f"{name}.tell"]
+    assert listed["news"][0]["sent_to"] == ["log", f"{name}.tell"]
     tried = holdfast("alerts", "test", f"{name}:app", database=False)
     assert tried.code == (1 if deaf else 0)
     assert ("nobody is there" in tried.out) is deaf

@@ -41,14 +41,14 @@ def list_(target: NamedTarget, limit: Limit = 20) -> None:
     )
     show.plain("")
     show.table(
-        ("number", "at", "what", "text", "told", "tries", "error"),
+        ("number", "at", "what", "text", "sent to", "tries", "error"),
         (
             (
                 e.alert.number,
                 e.alert.at,
                 e.alert.what,
                 e.alert.text,
-                ", ".join(e.told) if e.ended_at is None or e.told else "nobody",
+                ", ".join(e.sent_to) if e.ended_at is None or e.sent_to else "nobody",
                 e.tries,
                 e.error,
             )
@@ -56,7 +56,7 @@ def list_(target: NamedTarget, limit: Limit = 20) -> None:
         ),
         "There has been no news.",
         at=at,
-        spare=("number", "tries", "told"),
+        spare=("number", "tries", "sent to"),
     )
 
 

@@ -18,7 +18,7 @@ from ..model.text import replaced
 GAP = 2
 NAME_MIN, TEXT_MIN, LEAST = 12, 20, 4
 SHORT = 8  # characters of an id, from its end: ids are ordered by time, so their beginnings are alike
-SENTENCES = {"error", "its error", "why", "text", "before", "after", "answer", "queues", "told"}
+SENTENCES = {"error", "its error", "why", "text", "before", "after", "answer", "queues", "sent to"}
 WORDS = {"state", "states", "is", "are", "action", "outcome"}  # shortened only when nothing else helps
 
 

@@ -45,11 +45,11 @@ ERROR_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """News of an alert. `told`: the sinks that have received it; `ended_at`: when all had, or it was given up."""
+    """News of an alert. `sent_to`: the sinks that have received it; `ended_at`: when all had, or it was given up."""
 
     alert: Alert
     tries: int
-    told: tuple[str, ...]
+    sent_to: tuple[str, ...]
     try_at: datetime
     ended_at: datetime | None
     error: str | None
@@ -141,19 +141,19 @@ class Alerts:
         return answers
 
     def _send(self, row: Mapping[str, Any]) -> bool:
-        alert, told, errors = _alert(row), list(row["told"]), []
+        alert, sent_to, errors = _alert(row), list(row["told"]), []
         for sink in (LogSink(), *self.sinks):
-            if sink.name in told:
+            if sink.name in sent_to:
                 continue
             try:
                 sink.send(alert)
-                told.append(sink.name)
+                sent_to.append(sink.name)
             except Exception as error:  # it is sent to this sink again later
                 errors.append(f"{sink.name}: {describe(error, ERROR_CHARS)}")
         failed = storable("; ".join(errors), ERROR_CHARS) or None
         pause = None if failed is None else self._put_off(alert, failed, row["tries"])
         verb, tries = alerts.sent, row["tries"]
-        self._desk.command("News of alerts", verb, alert.number, tries, told, failed, pause)
+        self._desk.command("News of alerts", verb, alert.number, tries, sent_to, failed, pause)
         return pause is None
 
     def _put_off(self, alert: Alert, error: str, tries: int) -> float | None:
