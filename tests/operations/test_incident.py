@@ -77,6 +77,10 @@ def test_a_paused_queue_is_shown_with_who_and_why(world: World) -> None:
         world.clock.advance(seconds=28)
         world.sql("update holdfast.worker set seen_at = :at", at=moment(world))
     assert "which is paused, has been due for 5 minutes" in problems(world.operations.status())["late"]
+    world.clock.advance(hours=2)
+    assert "has been due for 2 hours" in problems(world.operations.status())["late"]
+    world.clock.advance(days=1500)
+    assert "has been due for 1,500 days" in problems(world.operations.status())["late"]
     agree(world.operations)
 
 

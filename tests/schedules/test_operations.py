@@ -153,6 +153,8 @@ def test_what_comes_next_tells_of_clock_changes(desk: Desk) -> None:
     assert first.note is not None
     assert "02:30 does not exist" in first.note
     assert second.note is None
+    with pytest.raises(UsageError, match="has its own zone: leave out the zone Europe/Berlin"):
+        plans.explain("daily 09:00 in UTC", zone="Europe/Berlin")
     text, words, coming = plans.explain("0 9 * * MON-FRI", zone="America/New_York", count=2)
     assert text == "cron 0 9 * * MON-FRI in America/New_York" or text.startswith("cron 0 9 * * ")
     assert words

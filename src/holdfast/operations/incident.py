@@ -21,7 +21,7 @@ from ..store.plans import dead_queries as letters
 from . import from_rows
 from .breakers import BreakerState
 from .desk import Desk
-from .results import Finding, Letter, clock
+from .results import Finding, Letter, clock, lasting
 from .states import QueueState, StreamState, Unrouted, WorkerState
 from .streams import POISON_ATTEMPTS
 
@@ -365,12 +365,11 @@ def _queue(at: datetime, queue: QueueState, anybody: bool) -> Iterator[Finding]:
             f"Start one: `holdfast worker MODULE:APP -q {queue.name}`.",
         )
     if queue.oldest_at is not None and late(at, queue.oldest_at):
-        minutes = (at - queue.oldest_at).total_seconds() / 60
         is_paused = queue.paused_at is not None
         yield _warning(
             "late",
             f"The oldest message of queue {queue.name}{', which is paused,' if is_paused else ''} has been due for "
-            f"{minutes:.0f} minutes.",
+            f"{lasting((at - queue.oldest_at).total_seconds())}.",
             f"`holdfast queues resume {queue.name}` claims from it again."
             if is_paused
             else f"`holdfast messages list -q {queue.name} --oldest -n 1`, then `holdfast why ID`.",

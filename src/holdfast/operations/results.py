@@ -396,6 +396,18 @@ class Repaired:
 # -- for sentences
 
 
+def lasting(seconds: float) -> str:
+    """A length of time for a sentence.
+
+    >>> [lasting(60 * minutes) for minutes in (8, 119, 180, 3_621_386)]
+    ['8 minutes', '119 minutes', '3 hours', '2,515 days']
+    """
+    for unit, length in (("days", 86_400), ("hours", 3600)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds / 60:.0f} minutes"
+
+
 def clock(instant: datetime | None, at: datetime) -> str:
     """An instant for a sentence: without the date if it is today's."""
     if instant is None:

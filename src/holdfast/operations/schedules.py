@@ -52,6 +52,8 @@ def explained(
     after = zones.moment(after) if isinstance(after, str) else after
     if isinstance(rule, str):
         known = rule.split(" ", 1)[0] in KINDS
+        if known and zone != "UTC":
+            raise UsageError(f"{rule!r} is a whole rule, which has its own zone: leave out the zone {zone}.")
         rule = recurrence.parse(rule) if known else recurrence.cron(rule, zone=zone)
     return rule.text, describe(rule), next_of(upcoming(zones.timeline(rule), after, count), rule)
 
