@@ -25,7 +25,7 @@ from holdfast.model.work import Report, Want
 from holdfast.schedules.bringing import Bringer
 from holdfast.store.plans import engine, scheduled
 
-from .schedules import in_turns
+from .schedules import cpu_ratio, in_turns
 from .servers import Servers
 from .tables import Table
 
@@ -120,6 +120,7 @@ def measure(place: Place, due: int, none: Place) -> dict[str, float]:
     found = {
         "an exchange with nothing due (ms)": here,
         "the same, to one of none, in turns": here / without,
+        "the same in CPU time of this process": cpu_ratio(none.exchange, place.exchange),
         "a look with nothing due (ms)": middle(lambda: store.read(scheduled.first(None)), 300),
         "status (ms)": middle(place.app.operations.status, 11),
         "bytes each": place.bytes,
@@ -141,6 +142,7 @@ def measure(place: Place, due: int, none: Place) -> dict[str, float]:
         found["bringing over 500 (ms)"] = statistics.median(taken)
         without, found["the exchange then (ms)"] = in_turns(1000, none.exchange, place.exchange)
         found["the same, to one of none, in turns (then)"] = found["the exchange then (ms)"] / without
+        found["the same in CPU time of this process (then)"] = cpu_ratio(none.exchange, place.exchange)
         found["a look then (ms)"] = middle(step, 300)
         found["a look from the beginning then (ms)"] = middle(lambda: store.read(scheduled.first(None)), 11)
     return found

@@ -31,6 +31,7 @@ from .work_sqlite import leased
 TAKEABLE = 20  # in that of a follower: whether it may be handed out
 FIRST = -PARKED - 1  # before every claimable time
 FLAG_BITS = 16
+FEW_QUEUES = 8  # so many are looked for by name; of more, the queues that have heads are listed
 PLACING = 2  # the mark of a message that waits for its place inside the running transaction
 
 T = TypeVar("T")
@@ -284,12 +285,7 @@ class SqliteEngine:
         yield sql("advance_promote", streams=text)
 
     def _claim(self, report: Report, paused: frozenset[str], now: int) -> Plan[Rows]:
-        asked = len(report.want)
-        names = [name for (name,) in (yield sql("claim_queues", most=asked + 1))]
-        live = set(names)
-        if len(names) > asked:  # more queues than the limit may have heads: those behind the last name
-            live.update(want.queue for want in report.want if want.queue > names[-1])
-        live -= paused
+        live = (yield from self._live([want.queue for want in report.want])) - paused
         heads: Rows = []
         budget = Budget(report.bytes_max)
         for want in report.want:
@@ -312,6 +308,16 @@ class SqliteEngine:
         ends = {row[RUN]: row[POSITION] for row in (*heads, *followers)}
         yield from self._lease(report, [(row[SEQ], ends[row[SEQ]], row[EPOCH]) for row in heads], now)
         return heads + followers
+
+    def _live(self, wanted: Sequence[str]) -> Plan[set[str]]:
+        """Which of these queues have heads; of many, some may be among them that have none."""
+        if len(wanted) <= FEW_QUEUES:
+            return {name for (name,) in (yield sql("claim_wanted", queues=encode(wanted)))}
+        names = [name for (name,) in (yield sql("claim_queues", most=len(wanted) + 1))]
+        if len(names) <= len(wanted):
+            return set(names)
+        # More queues than the limit may have heads: those behind the last name are looked at.
+        return {*names, *(name for name in wanted if name > names[-1])}
 
     def _followers(self, heads: Rows, report: Report, budget: Budget, now: int) -> Plan[Rows]:
         """The messages that are handed out behind the heads."""
