@@ -12,11 +12,11 @@
 (* and continues as new, at last it ends.  A cancellation ends it anywhere. *)
 (* What the code does depends on the messages alone, so memory is a value.  *)
 (*                                                                          *)
-(* Guesses (speculative turns, which are modelled and not built): a worker   *)
-(* that ends an activity and has its instance in memory runs the next turn   *)
-(* at once.  It is stored with the activity's end if nothing waits in the    *)
-(* stream, nobody holds it, and the instance stands where memory says; else *)
-(* the answer alone is stored, as a message.                                *)
+(* Guesses (speculative turns): a worker that ends an activity and has its  *)
+(* instance in memory runs the next turn at once.  It is stored with the    *)
+(* activity's end if nothing waits in the stream, nobody holds it, and the  *)
+(* instance stands where memory says; else the answer alone is stored, as a *)
+(* message.                                                                 *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets, TLC
 

@@ -1,7 +1,8 @@
 """An engine in memory: streams, journals and virtual time, without a store. It plays what a worker does with turns.
 
 Activities are plain functions here; how long each takes is drawn from the seed and the call, so that a run is the same
-whatever the engine forgets in between. `forget` is the chance that a live instance is dropped before a turn.
+whatever the engine forgets in between. `forget` is the chance that a live instance is dropped before a turn, and
+`ahead` that the answer of an activity brings its turn with it, if the instance is live and the turn can be run ahead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast.clock import from_micros, micros
 from holdfast.orchestrations.cache import Cache
 from holdfast.orchestrations.declared import Activity, Orchestration, Program
 from holdfast.orchestrations.failures import Failure, describe
+from holdfast.orchestrations.foreseeing import is_plain
 from holdfast.orchestrations.journal import (
     Answered,
     Arrival,
@@ -71,6 +73,7 @@ class Engine:
         activities: Mapping[str, Fake] | Iterable[Activity[..., Any]] = (),
         seed: int = 0,
         forget: float = 0.0,
+        ahead: float = 0.0,
         cache: Cache | None = None,
     ) -> None:
         self.programs = {each.program.queue: each.program for each in programs}
@@ -78,7 +81,8 @@ class Engine:
             dict(activities) if isinstance(activities, Mapping) else {a.name: _plain(a) for a in activities}
         )
         self.activities: dict[str, Fake] = fakes
-        self.seed, self.forget = seed, forget
+        self.seed, self.forget, self.ahead = seed, forget, ahead
+        self.guessed = self.refused = 0  # turns that were run ahead, and those of them that were not stored
         self.dice = Random(f"{seed}/forget")
         self.cache = cache or Cache()
         self.records: dict[str, Record] = {}
@@ -167,6 +171,8 @@ class Engine:
             return
         if id in self.paused:
             return
+        if self._guess(id, record, arrivals[0]):
+            return
         instance = self._live(id, record)
         trouble = instance.take(arrivals)
         while trouble is None and instance.has_inline:
@@ -177,6 +183,25 @@ class Engine:
             return
         self._settle(id, record, instance.part(from_micros(self.now)))
         self.cache.put(instance)
+
+    def _guess(self, id: str, record: Record, arrival: Arrival) -> bool:
+        """The turn of an answer is run ahead, and at times it is refused: whether it is stored."""
+        found = self.cache.look(id)
+        if not isinstance(arrival, Answered) or found is None or self.dice.random() >= self.ahead:
+            return False
+        if found.execution != record.execution or not found.awaits_only(arrival.number):
+            return False
+        instance = self.cache.take(id, record.execution, record.turns)
+        assert instance is found
+        turn = instance.ahead(arrival, from_micros(self.now))
+        if turn is None or not is_plain(turn) or self.dice.random() < 0.2:
+            self.refused += 1
+            instance.close()
+            return False
+        self.guessed += 1
+        self._settle(id, record, turn)
+        self.cache.put(instance)
+        return True
 
     def _inline(
         self, id: str, record: Record, instance: Instance, arrivals: list[Arrival]

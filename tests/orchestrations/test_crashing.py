@@ -126,3 +126,20 @@ def test_an_endless_turn_is_stopped_by_its_budget_and_costs_no_process(sqlite_la
 @pytest.fixture
 def sqlite_lab(tmp_path: Path) -> Iterator[Lab]:
     yield from lab_at("sqlite", tmp_path)
+
+
+@pytest.mark.faults("storms")
+@pytest.mark.parametrize("how", ["kill", "exit"])
+def test_a_turn_that_is_run_ahead_costs_its_activity_one_start_and_never_its_death(
+    lab: Lab, how: str
+) -> None:
+    """It kills its process when it is run ahead, and again at each of its own starts; others are not harmed."""
+    good = [(troubled.second, {"n": n}, f"good-{n}") for n in range(4)]
+    of, _ = run(lab, *good[:2], (troubled.second, {"n": "bad", "turn": how}, "bad"), *good[2:])
+    assert notes(lab) == {"turn bad": 1 + STARTS_MAX}
+    with pytest.raises(OrchestrationFailed) as raised:
+        of.result("bad")
+    assert raised.value.category == "poison"
+    app = lab.app()
+    assert {each.queue for each in app.operations.dead.list()} == {"second@1"}
+    assert [of.result(f"good-{n}") for n in range(4)] == [f"worked {n}" for n in range(4)]

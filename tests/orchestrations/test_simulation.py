@@ -1,4 +1,4 @@
-"""Random orchestrations: live, with a worker that forgets, replayed, and with other batches: all equal."""
+"""Random orchestrations: live, with a worker that forgets, replayed, run ahead, in other batches: all equal."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.orchestrations.engine import Engine
 from tests.orchestrations.plans import draw, interpret, work
 
 
-def played(seed: int, forget: float, cache: Cache | None = None) -> Engine:
+def played(seed: int, forget: float, cache: Cache | None = None, ahead: float = 0.0) -> Engine:
     dice = Random(f"outside/{seed}")
-    engine = Engine(interpret, activities=[work], seed=seed, forget=forget, cache=cache)
+    engine = Engine(interpret, activities=[work], seed=seed, forget=forget, cache=cache, ahead=ahead)
     engine.start(interpret, draw(seed))
     for _ in range(dice.randint(0, 6)):
         engine.signal(
@@ -65,6 +65,8 @@ def check(seed: int) -> Engine:
     assert everything(played(seed, forget=0.5)) == everything(live)
     assert everything(played(seed, forget=1)) == everything(live)
     assert everything(played(seed, forget=0, cache=Cache(count=1))) == everything(live)
+    assert everything(played(seed, forget=0, ahead=1)) == everything(live)
+    assert everything(played(seed, forget=0.2, ahead=0.5)) == everything(live)
     for id, record in live.records.items():
         for execution in range(record.execution + 1):
             entries = merged(record.rows(id, execution))
@@ -82,12 +84,16 @@ def test_forgetting_replaying_and_batches_change_nothing(seed: int) -> None:
 @pytest.mark.covers("X59")
 def test_two_thousand_seeds() -> None:
     ends: dict[str, int] = {}
-    inlined = 0
+    inlined = guessed = refused = 0
     for seed in range(1000, 3000):
         inlined += played(seed, forget=0).inlined
+        ahead = played(seed, forget=0, ahead=1)
+        guessed, refused = guessed + ahead.guessed, refused + ahead.refused
         for record in check(seed).records.values():
             state = "waiting" if record.end is None else record.end.state
             ends[state] = ends.get(state, 0) + 1
     assert inlined > 1000
+    assert guessed > 500
+    assert refused > 500
     # The plans are worth something: they end in every way.
     assert all(ends.get(state, 0) > 50 for state in ("completed", "failed", "cancelled")), ends

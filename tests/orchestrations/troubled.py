@@ -40,6 +40,16 @@ async def child(body: dict[str, Any], flow: Flow) -> str:
     return await work(body)
 
 
+@app.orchestration(max_attempts=STARTS_MAX)
+async def second(body: dict[str, Any], flow: Flow) -> str:
+    """Its turn after the first activity goes wrong."""
+    await work({"n": body["n"]})
+    if "turn" in body:
+        note(f"turn {flow.id}")
+        act(body["turn"])
+    return await work({"n": body["n"]})
+
+
 @app.orchestration()
 async def parent(body: dict[str, Any], flow: Flow) -> dict[str, Any]:
     """Waits for a child and says how it failed."""

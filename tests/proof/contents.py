@@ -181,7 +181,10 @@ def _loose(box: Box, c: Contents) -> None:
 
 
 def _instances(box: Box, c: Contents) -> None:
-    """Instances whose messages are streams of queue q: running, paused, ended by a dead letter, and completed."""
+    """Instances whose messages are streams of queue q: running, paused, ended by a dead letter, and completed.
+
+    Nothing is open in the stream of v.
+    """
     row = (
         "insert into {instance} (id, queue, start, mark, state, poison, started_at, ended_at)"
         " values (:id, 'q', :start, :start, :state, :poison, :now, :ended)"
@@ -190,7 +193,7 @@ def _instances(box: Box, c: Contents) -> None:
     dead = str(c.ids["h1"])
     for id, state, poison, ended in (
         ("a", "running", None, None), ("f", "running", None, None), ("k", "paused", None, None),
-        ("h", "failed", dead, now),
+        ("h", "failed", dead, now), ("v", "running", None, None),
     ):  # fmt: skip
         box.query(row, id=id, start=some, state=state, poison=poison, now=now, ended=ended)
     done = "insert into {instance} (id, queue, start, mark, state, result, status, started_at, ended_at)"

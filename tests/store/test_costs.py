@@ -27,6 +27,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.statement import Plan, Runnable, Statement, drive
 from tests.store.box import QUEUE, TYPE, Box, concluded, done, failed, new
 from tests.store.conftest import sqlite_box
+from tests.store.guessing import WORK, begun, guessed, stand
 
 BATCH = 100
 TABLES = ("message", "lease", "stream", "dedupe", "worker", "queue", "subscription")
@@ -416,14 +417,28 @@ def test_turns_of_a_batch_are_one_commit(box: Box) -> None:
     assert 1 in counts
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-def test_no_step_of_a_plan_compares_all_turns_with_all_leases(pg_box: Box, lost: int) -> None:
-    """Found in a profile: each delta was compared with all runs of the report, and its JSON read anew each time."""
-    box = pg_box
-    report, _ = turned(box, BATCH, "flow-")
-    box.query("analyze")  # else the plans depend on what was in the tables when they were last looked at
-    if lost:  # then it must be looked at which of them stood
-        box.query(f"delete from holdfast.lease where seq = {report.settlements[0].leased.message.seq}")
+@pytest.mark.parametrize("missed", [0, 1, BATCH])
+def test_turns_that_are_run_ahead_cost_one_exchange(box: Box, missed: int) -> None:
+    """A step of each of many instances is one exchange and one commit, with as many statements for many as for few."""
+    counts = []
+    for size in (5, BATCH):
+        ids = [f"{size}-{n}" for n in range(size)]
+        calls = begun(box, *ids)
+        for id in ids[:missed]:
+            box.query("update {instance} set mark = :mark where id = :id", mark=str(uuid4()), id=id)
+        before = commits(box)
+        report = Report(box.worker(), [guessed(each) for each in calls], want=[Want(WORK, size)], total=size)
+        said, batch = statements(box, engine.exchange(report))
+        assert commits(box) - before == (1 if box.sqlite else 2)
+        assert len(batch.work) == max(0, size - missed)
+        counts.append(len(said))
+        box.settle(*(done(each) for each in batch.work))
+        assert sum(stand(box, id).turn for id in ids) == 2 * size - min(size, missed)
+    assert counts[1] <= counts[0] + box.sqlite
+
+
+def busy_steps(box: Box, report: Report) -> dict[tuple[str, str], float]:
+    """The steps of the plans of an exchange that have had more rows in their hands than there are messages."""
     told = plans_of(
         box,
         lambda: box.store.run(engine.exchange(report)),
@@ -432,15 +447,37 @@ def test_no_step_of_a_plan_compares_all_turns_with_all_leases(pg_box: Box, lost:
         log_format="json",
     )
     plans = [json.loads(each.partition("plan:")[2]) for each in told]
-    busy = {
+    return {
         (plan["Query Text"], step["Node Type"]): rows_through(step)
         for plan in plans
         for step in steps(plan["Plan"])
         if rows_through(step) > 4 * BATCH
     }
-    assert busy == {}
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_no_step_of_a_plan_compares_all_turns_with_all_leases(pg_box: Box, lost: int) -> None:
+    """Found in a profile: each delta was compared with all runs of the report, and its JSON read anew each time."""
+    box = pg_box
+    report, _ = turned(box, BATCH, "flow-")
+    box.query("analyze")  # else the plans depend on what was in the tables when they were last looked at
+    if lost:  # then it must be looked at which of them stood
+        box.query(f"delete from holdfast.lease where seq = {report.settlements[0].leased.message.seq}")
+    assert busy_steps(box, report) == {}
     ((count,),) = box.query("select count(*) from holdfast.journal")
     assert count == BATCH - lost
+
+
+@pytest.mark.parametrize("missed", [0, BATCH // 2])
+def test_no_step_of_a_plan_compares_all_guesses_with_all_instances(pg_box: Box, missed: int) -> None:
+    box = pg_box
+    ids = [f"i{n}" for n in range(BATCH)]
+    report = Report(box.worker(), [guessed(each) for each in begun(box, *ids)])
+    for id in ids[:missed]:
+        box.query("update {instance} set mark = :mark where id = :id", mark=str(uuid4()), id=id)
+    box.query("analyze")
+    assert busy_steps(box, report) == {}
+    assert sum(stand(box, id).turn for id in ids) == 2 * BATCH - missed
 
 
 def test_a_turn_on_sqlite_costs_the_same_whatever_is_pending(tmp_path: Path) -> None:

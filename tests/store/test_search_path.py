@@ -38,6 +38,7 @@ from holdfast.store.statement import Plan, Statement
 from holdfast.store.text import SYNTAX, Text, compile, load
 from tests.databases import migrated
 from tests.store.box import QUEUE, Box, concluded, dead, done, failed, given_back, names, new
+from tests.store.guessing import FLOW, begun, guessed, stand
 from tests.store.test_statements import statements
 from tests.store.trees import nodes, parse
 
@@ -347,6 +348,10 @@ def turn(box: Box) -> None:
     box.send("x", queue="turns")
     leased = box.claim_one("turns")
     assert box.settle(concluded(leased, delivery.Returned(delta=Delta("turns", (row,))))) == set()
+    fits, late = begun(box, "ahead", "late")
+    box.publish(new("signal", queue=FLOW, stream="late"))
+    assert box.settle(guessed(fits), guessed(late)) == set()
+    assert (stand(box, "ahead").turn, stand(box, "late").turn) == (2, 1)
 
 
 def by_sql(box: Box) -> None:

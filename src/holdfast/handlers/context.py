@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar, overload
@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..model.message import Dedupe, NewMessage, Published
 from ..model.progress import Progress, progress
 from ..model.schedule import Occurrence, occurrence_of
-from ..model.work import Delta, Leased
+from ..model.work import Delta, Guess, Leased
 
 C = TypeVar("C")
 Kind = type[C]  # a Context has a `type` of its own
@@ -69,6 +69,10 @@ class Transaction(AbstractContextManager[C], AbstractAsyncContextManager[C]):
     """A transaction of the engine's database that settles the message when it commits: `with` or `async with`."""
 
 
+# The next turn of the instance that called an activity, by its answer, that as JSON, and the database's time.
+Foresee = Callable[[NewMessage, str, datetime], Awaitable[Guess | None]]
+
+
 class Context:
     """The current message, and what a handler may do with it."""
 
@@ -80,6 +84,7 @@ class Context:
         "_delta",
         "_emits",
         "_flags",
+        "_foresee",
         "_has_answered",
         "_is_settled",
         "_lane",
@@ -103,6 +108,7 @@ class Context:
         self._answer: Callable[[object], NewMessage | None] | None = None  # of an activity
         self._answered: NewMessage | None = None
         self._answer_text = ""
+        self._foresee: Foresee | None = None  # of an activity: the next turn of the instance that called it
         self._has_answered = False  # whether ctx.answer was called
         self._is_settled = False
 

@@ -64,6 +64,19 @@ class Delta(msgspec.Struct, frozen=True):
     rows: tuple[Mapping[str, object], ...]  # what JSON can hold
 
 
+class Guess(msgspec.Struct, frozen=True):
+    """The next turn of the instance that waits for an activity, run ahead by the worker that ended it.
+
+    It is stored with the activity's end if nothing waits in the stream of the instance, and if that stands where its
+    worker believed: at the turn before this one, stored with the mark `was`. Else the answer is sent.
+    """
+
+    answer: NewMessage  # into the stream of the instance; the turn names it as what it consumed
+    was: str
+    turn: Mapping[str, object]  # a row for `apply_turns`
+    emits: tuple[NewMessage, ...]  # of the turn: unordered, without dedupe keys
+
+
 class Left(msgspec.Struct, frozen=True):
     """What the death of a message stores besides the result of the rules; see `handlers.consumer.EndsMore`."""
 
@@ -97,6 +110,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     emits: tuple[NewMessage, ...] = ()
     delta: Delta | None = None
+    guess: Guess | None = None  # its answer is not among `emits`
     copy: UUID | None = (
         None  # which of them is a copy of the message: with keys, `endings.sealed` seals it again
     )

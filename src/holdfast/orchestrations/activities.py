@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +19,8 @@ from ..handlers.context import Context, Dead, Snooze
 from ..handlers.declare import AnyHandler
 from ..model.message import NewMessage
 from ..model.progress import Progress
-from ..model.replies import address_of
-from ..model.work import Leased
+from ..model.replies import Reply, address_of
+from ..model.work import Guess, Leased
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from ..settings import Settings
@@ -35,6 +37,7 @@ class ActivityConsumer:
     pen: Pen
     settings: Settings
     fakes: Mapping[str, Fake]
+    foresee: Callable[[str, Reply, NewMessage, str, datetime], Awaitable[Guess | None]] | None = None
 
     @property
     def queue(self) -> str:
@@ -95,6 +98,8 @@ class ActivityConsumer:
             return None if reply is None else self.pen.into(reply, text)
 
         context._answer = answer
+        if reply is not None and self.foresee is not None:
+            context._foresee = partial(self.foresee, self.queue, reply)
         return self._awaited(leased, context) if self.is_async else self._run(leased, context)
 
     async def _awaited(self, leased: Leased, context: Context) -> Any:

@@ -51,6 +51,10 @@ class Cache:
         self.hits += 1
         return instance
 
+    def look(self, id: str) -> Instance | None:
+        """The instance as it is held, without taking it out."""
+        return self._held.get(id)
+
     def put(self, instance: Instance) -> None:
         """Keep it after its turn was stored. One that has ended is closed."""
         self.drop(instance.id)

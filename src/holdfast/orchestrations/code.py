@@ -60,9 +60,9 @@ from .refusals import never_due, watch
 from .replay import CodeChanged, Script, Stop
 from .room import Room
 from .signals import Box
+from .still_open import awaits_only, sleeps_for
 
 STATUS_BYTES = 16 * 1024
-FEW_TIMERS = 16
 NEVER = 253_402_300_799_000_000  # the last microseconds that a datetime knows
 
 Waiter = asyncio.Future[Answered] | Callable[[], None]
@@ -74,8 +74,8 @@ class Code:
     __slots__ = (
         "_again", "_attributes", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_room",
         "_start", "_status", "_too_late", "asks", "asks_again", "attributes_text", "begin", "ended", "execution", "id",
-        "inline", "keeps", "loop", "parent", "program", "script", "seed", "status_text", "swallowed", "used_once",
-        "withdrawn",
+        "inline", "keeps", "loop", "parent", "program", "runs_ahead", "script", "seed", "status_text", "swallowed",
+        "used_once", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, program: Program, id: str, execution: int, limits: Settings) -> None:
@@ -94,6 +94,7 @@ class Code:
         self._room = Room()
         self.inline: dict[int, Ask] = {}  # of those, the ones to run inside the turn
         self.asks_again = False  # whether what is open after replay is to be sent: the journal was rewound
+        self.runs_ahead = False  # the turn may never be stored, so no side effect is run in it
         self.keeps = False  # whether what is replayed is still to be sent: its turn is not settled
         self._boxes: dict[str, Box] = {}
         self._patches: dict[str, bool] = {}
@@ -330,6 +331,9 @@ class Code:
             command = recorded if isinstance(recorded, Once) and recorded.name == name else Once(name)
         elif self.script.off:
             raise Stop
+        elif self.runs_ahead:
+            self.used_once = self.loop.stopped = True
+            raise Stop
         else:
             command = self._run_once(name, function)
         self.script.ask(command)
@@ -436,13 +440,15 @@ class Code:
         signals = tuple(name for name, box in self._boxes.items() if box.is_awaited)
         return Waits(tuple(ask for ask, _ in self._open.values()), signals)
 
+    def awaits_only(self, number: int) -> bool:
+        """Whether it waits for this call and for nothing else but timers and signals, and no parent waits for it."""
+        return self.parent is None and awaits_only(self._open, number)
+
     @property
     def sleeps_for(self) -> int:
         """Microseconds until it is woken, if it waits for a few timers alone; 0: it may be woken at any time."""
-        if not 0 < len(self._open) <= FEW_TIMERS or any(box.is_awaited for box in self._boxes.values()):
-            return 0
-        dues = [ask.command.due for ask, _ in self._open.values() if isinstance(ask.command, Timer)]
-        return max(0, min(dues) - self.loop.now) if len(dues) == len(self._open) else 0
+        is_listening = any(box.is_awaited for box in self._boxes.values())
+        return 0 if is_listening else sleeps_for(self._open, self.loop.now)
 
     def close(self, budget: Budget) -> None:
         """Drop it: cancel its tasks with commands switched off, so that nothing is left to the garbage collector."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypedDict, cast
 
 from ..errors import InvalidSettings
@@ -23,6 +24,7 @@ from .declared import activity as declared_activity
 from .declared import orchestration as declared_orchestration
 from .early import EarlySignals
 from .failures import Errors
+from .foreseeing import foreseen
 from .host import Inlined, Options
 from .inline_calls import seconds_max
 from .journal import JournalUnreadable
@@ -97,7 +99,9 @@ class Declaring:
             given: ActivityKeywords = {**options, "retry": retry}
             wanted = HandlerOptions(name=names.queue_name(made.name), ordered=False, **given)
             handler = declare(self.app, function, (), wanted)
-            consumer = ActivityConsumer(handler, self.place.pen, self.place.settings, self.fakes)
+            consumer = ActivityConsumer(
+                handler, self.place.pen, self.place.settings, self.fakes, partial(foreseen, self.place)
+            )
             self.app.handlers.add(consumer)
             self.place.activities[made.name], self.place.served[made.name] = made, consumer
             return made

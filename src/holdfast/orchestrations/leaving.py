@@ -89,7 +89,8 @@ class Leaving:
     def _reply(self, ask: Ask, row: Row) -> Reply:
         return Reply(self.queue, row.id, row.execution, ask.number)
 
-    def emits(self, turn: Turn, stand: Stand, now: datetime) -> list[NewMessage]:
+    def emits(self, turn: Turn, reply: str | None, now: datetime) -> list[NewMessage]:
+        """The messages of a turn. `reply`: who waits for the end of the instance."""
         row, end, pen = turn.row, turn.end, self.pen
         found = [self._carried(ask, row, now) for ask in turn.asks]
         found += [self._timer(each.number, each.due, row, _again_id(each, row)) for each in turn.parked]
@@ -106,8 +107,8 @@ class Leaving:
         if end.state == "continued":
             id = message_id(row.id, row.execution + 1, 0)
             found.append(pen.message(WAKE, "null", queue=self.queue, stream=row.id, id=id))
-        elif (reply := reply_of(stand.reply)) is not None:
-            found.append(pen.into(reply, end.result, failure_of(end)))
+        elif (waiter := reply_of(reply)) is not None:
+            found.append(pen.into(waiter, end.result, failure_of(end)))
         return found
 
     def _carried(self, ask: Ask, row: Row, now: datetime) -> NewMessage:

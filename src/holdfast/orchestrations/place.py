@@ -11,17 +11,23 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..clock import Clock, wall_clock
+from ..rules import journals
 from ..settings import Settings
 from ..store import Store
 from ..store.plans.instances import Stand
+from ..telemetry.logs import Log
 from .activities import ActivityConsumer
 from .budget import Alarm, Budget, Watchdog
 from .cache import Cache
 from .declared import Activity
 from .messages import Pen
+from .outcome import Turn
 from .parts import Parts
 from .selfcheck import Sampling
+from .skips import Skips
 from .turn import Instance
+
+log = Log("holdfast.orchestrations")
 
 
 class Memory:
@@ -31,6 +37,8 @@ class Memory:
         self.cache = Cache()
         self.is_embedded = True
         self.forgets = False  # in tests: each turn replays the journal from its beginning
+        self.foresees = True  # whether workers of activities run the next turn ahead (foreseeing.py)
+        self.skips = Skips()
         self.sampling = Sampling()
         self._lock = threading.Lock()
         self._budgets: dict[int, Budget] = {}
@@ -42,6 +50,26 @@ class Memory:
         if found is not None and found.mark != str(stand.mark):
             found.close()
             return None
+        if found is not None:
+            found.watched_by(self.budget())
+        return found
+
+    def take_awaiting(self, id: str, execution: int, number: int, key: tuple[str, str]) -> Instance | None:
+        """The instance, if it waits for this call and for nothing else but timers and signals, and no parent for it.
+
+        None if the next turn is to be checked, or if those like it were run ahead in vain: it comes by its message.
+        """
+        if not self.foresees:
+            return None
+        with self._lock:
+            found = self.cache.look(id)
+            if found is None or found.execution != execution or not found.awaits_only(number):
+                return None
+            if not self.skips.is_due(key) or not self.sampling.passes():
+                return None
+            found = self.cache.take(id, execution, found.turns)
+        if found is not None:
+            found.watched_by(self.budget())
         return found
 
     def keep(self, instance: Instance) -> None:
@@ -83,6 +111,23 @@ class Place:
     memory: Memory
     activities: dict[str, Activity[..., Any]] = field(default_factory=dict)  # by name
     served: dict[str, ActivityConsumer] = field(default_factory=dict)  # the same, as workers call them
+
+    def length(self, events: int, size: int) -> journals.Length:
+        """How long a journal with so many events and bytes is."""
+        return journals.length(events, size, self.settings.journal_events, self.settings.journal_bytes)
+
+    def warn_if_long(self, queue: str, turn: Turn, before: tuple[int, int]) -> None:
+        """Log it if this turn has made the journal long. `before`: its events and bytes."""
+        after, settings = (turn.entries, turn.size), self.settings
+        if turn.end is None and journals.warns(
+            before, after, settings.journal_events, settings.journal_bytes
+        ):
+            log.warning(
+                "orchestration.long",
+                "The journal of instance %(instance)s of %(queue)s has %(events)d events and %(bytes)d bytes: at five "
+                "times as many it is paused. Let what runs for ever continue as new (flow.again).",
+                instance=turn.row.id, queue=queue, events=turn.entries, bytes=turn.size,
+            )  # fmt: skip
 
     def now(self) -> datetime:
         return self.clock().now() or wall_clock()

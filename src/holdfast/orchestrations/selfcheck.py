@@ -27,8 +27,23 @@ class Sampling:
         self.every = every
         self.checked = self.differed = 0
         self._turns = 0
+        self._owed = 0  # turns that were not run ahead, and are to be checked
+
+    def passes(self) -> bool:
+        """Whether the next turn may be run ahead, without being checked; else one that comes by a message is."""
+        if not self._counts():
+            return True
+        self._owed += 1
+        return False
 
     def is_due(self) -> bool:
+        """Whether this turn is to be checked."""
+        if self._owed:
+            self._owed -= 1
+            return True
+        return self._counts()
+
+    def _counts(self) -> bool:
         if self.every <= 0:
             return False
         self._turns += 1

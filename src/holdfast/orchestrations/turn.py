@@ -95,6 +95,33 @@ class Instance:
         """What the code waits for, for people."""
         return self._code.waits()
 
+    def awaits_only(self, number: int) -> bool:
+        """Whether it waits for this call and for nothing else but timers and signals, and no parent waits for it."""
+        if self.is_behind or not self._is_settled or self.tried or self._rewound is not None:
+            return False
+        return self.trouble is None and self._code.awaits_only(number)
+
+    @property
+    def queue(self) -> str:
+        return self._code.program.queue
+
+    def watched_by(self, budget: Budget) -> None:
+        """It is about to run in a thread that has this budget."""
+        self._budget = budget
+
+    def ahead(self, arrival: Arrival, now: datetime) -> Turn | None:
+        """The turn that this arrival alone makes, run before it is known that it is the next. None: close the instance.
+
+        It is none if something would be done that cannot be taken back: `flow.once` stops it, and inline activities
+        are not run.
+        """
+        self._code.runs_ahead = True
+        trouble = self.take((arrival,))
+        self._code.runs_ahead = False
+        if trouble is not None or self._code.used_once or self.has_inline:
+            return None
+        return self.part(now)
+
     @property
     def sleeps_for(self) -> int:
         """Microseconds until it is woken, if it waits for a few timers alone; 0: it may be woken at any time."""

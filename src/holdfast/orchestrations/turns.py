@@ -252,9 +252,9 @@ class Turns:
                     mark = new_id()
                     instance.mark = str(mark)
                     leaving = self.leaving
-                    emits = leaving.emits(result, stand, self.place.now())
+                    emits = leaving.emits(result, stand.reply, self.place.now())
                     first = Returned(0, tuple(emits), ran(), leaving.delta(result, mark, failed))
-                    self._warn(result, stand)
+                    self.place.warn_if_long(self.queue, result, (stand.entries, stand.size))
                     # Stored, or will be; if not, its mark is not the stored one. What differs is not used again.
                     is_stored = not (was_warm and await self._differs(result, stand))
                     return _taken(first, count - len(result.unread), run)
@@ -285,7 +285,7 @@ class Turns:
         if stand.state != "running":  # somebody has resumed its stream and not the instance
             return Paused(halted_by(stand.state), ran()), []
         arrivals = self._arrivals(run, stand)
-        if self._length(stand.entries, stand.size) == "full":
+        if self.place.length(stand.entries, stand.size) == "full":
             return self._full(_id(run[0]), stand, ran()), []
         return None, arrivals
 
@@ -370,10 +370,6 @@ class Turns:
 
     # -- how long a journal is, and whether it can be replayed
 
-    def _length(self, events: int, size: int) -> journals.Length:
-        settings = self.place.settings
-        return journals.length(events, size, settings.journal_events, settings.journal_bytes)
-
     def _full(self, id: str, stand: Stand, ran: float) -> Paused:
         told = journals.full_text(stand.entries, stand.size)
         log.error(
@@ -381,19 +377,6 @@ class Turns:
             instance=id, queue=self.queue, why=told,
         )  # fmt: skip
         return Paused(halted_by("paused"), ran, pause_delta(id, stand, told))
-
-    def _warn(self, turn: Turn, stand: Stand) -> None:
-        settings = self.place.settings
-        before, after = (stand.entries, stand.size), (turn.entries, turn.size)
-        if turn.end is None and journals.warns(
-            before, after, settings.journal_events, settings.journal_bytes
-        ):
-            log.warning(
-                "orchestration.long",
-                "The journal of instance %(instance)s of %(queue)s has %(events)d events and %(bytes)d bytes: at five "
-                "times as many it is paused. Let what runs for ever continue as new (flow.again).",
-                instance=turn.row.id, queue=self.queue, events=turn.entries, bytes=turn.size,
-            )  # fmt: skip
 
     async def _differs(self, turn: Turn, stand: Stand) -> bool:
         """The self-check: one turn in a hundred of instances in memory is replayed with its whole journal."""

@@ -22,7 +22,7 @@ import msgspec
 from ..errors import LeaseLost
 from ..model.failure import FailureDescription, category_of, is_retryable, serialized
 from ..model.message import Flag, NewMessage, Reason
-from ..model.work import Delta, Leased, Outcome, Settlement, Unfit
+from ..model.work import Delta, Guess, Leased, Outcome, Settlement, Unfit
 from .classify import Failure, classify, describe
 from .judging import PROGRESS, Judge, bounded, starts_allowed
 from .policy import HandlerPolicy
@@ -42,6 +42,7 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
     emits: tuple[NewMessage, ...] = ()
     ran: float = 0.0
     delta: Delta | None = None  # of the engine's own consumers
+    guess: Guess | None = None  # instead of the answer of an activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +234,9 @@ def conclude(
     if isinstance(ending, Returned):  # first, and without a judge: nearly all attempts
         flags = ending.flags & PROGRESS | PUBLISHED
         return Settlement(
-            leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta
-        )
+            leased, Outcome.DONE, flags=flags, emits=ending.emits, ran=ending.ran, delta=ending.delta,
+            guess=ending.guess,
+        )  # fmt: skip
     judge, chars = Judge(leased, policy, now, roll, _place(ending)), ROOM * policy.error_chars
     text: str | None
     match ending:

@@ -22,7 +22,7 @@ from ..handlers.consumer import Consumer, SingleConsumer
 from ..handlers.context import Context
 from ..model.work import Leased
 from ..rules import delivery
-from ..rules.delivery import Ending
+from ..rules.delivery import Ending, Returned
 from ..rules.lanes import Lane, Stop
 from ..rules.overrides import timeout_of
 from ..rules.pacing import Pacing
@@ -173,8 +173,12 @@ class Calls:
             ending = await self._stay(lane, consumer, context, step) if isinstance(step, Suspended) else step
         else:
             ending = await self._call_in_thread(lane, leased, consumer, context)
-        if context is not None and context.completed and ending is not None:
-            ending = await self.endings.settled(lane, leased, context, ending)
+        if context is None or ending is None:
+            return ending
+        if context.completed:
+            return await self.endings.settled(lane, leased, context, ending)
+        if context._foresee is not None and isinstance(ending, Returned):
+            return await self.endings.foreseen(lane, leased, consumer, context, ending)
         return ending
 
     def _step(

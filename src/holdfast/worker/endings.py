@@ -119,6 +119,28 @@ class Endings:
             return Returned(context._flags, tuple(context._emits), ran, context._delta)
         return _wish(value, context, ran)
 
+    async def foreseen(
+        self, lane: Lane, leased: Leased, consumer: Consumer, context: Context, ending: Returned
+    ) -> Returned:
+        """The ending of an activity, with the next turn of the instance that called it where that can be run ahead.
+
+        A turn that ends the process is counted as a start of the activity. So it is run only at the first attempt, and
+        if others are left: it cannot make a dead letter of the activity.
+        """
+        answer = context._answered
+        if answer is None or context._foresee is None or lane.stop is not None or is_doubtful(leased):
+            return ending
+        if starts_min(_policy(consumer, leased)) < 2:
+            return ending
+        if answer.queue not in self.consumers:  # other workers have the turns
+            return ending
+        guess = await context._foresee(answer, context._answer_text, self.time.now())
+        if guess is None:
+            return ending
+        return structs.replace(
+            ending, emits=tuple(each for each in ending.emits if each is not answer), guess=guess
+        )
+
     def raised(self, lane: Lane, error: BaseException, context: Context | None) -> Ending:
         ran = lane.ran(self.clock.monotonic())
         match error:
@@ -250,9 +272,7 @@ class Endings:
     def _fewest_starts(self, queue: str) -> int:
         consumer = self.consumers[queue]
         if (found := self._starts.get(consumer.queue)) is None:
-            retry = consumer.policy.retry
-            found = min(retry.starts_max, retry.for_reason(Reason.WORKER_VANISHED).attempts_max)
-            self._starts[consumer.queue] = found
+            found = self._starts[consumer.queue] = starts_min(consumer.policy)
         return found
 
     def concluded(self, leased: Leased, ending: Ending) -> Settlement | None:
@@ -281,6 +301,12 @@ def with_left(settlement: Settlement | None, left: Left) -> Settlement | None:
         emits=(*settlement.emits, *left.emits),
         halt=settlement.halt and left.halts,
     )
+
+
+def starts_min(policy: HandlerPolicy) -> int:
+    """How many starts are allowed, for whatever reason they fail."""
+    retry = policy.retry
+    return min(retry.starts_max, retry.for_reason(Reason.WORKER_VANISHED).attempts_max)
 
 
 def _policy(consumer: Consumer, leased: Leased) -> HandlerPolicy:

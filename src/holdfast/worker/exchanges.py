@@ -196,13 +196,16 @@ class Exchanges:
 
 
 class Refusal:
-    """An exchange that the database refused: handed in again in parts, until the message at fault is alone."""
+    """An exchange that the database refused: handed in again in parts, until the message at fault is alone.
+
+    Guesses are left out. An activity is not to blame for a turn that was run ahead.
+    """
 
     def __init__(self, exchanges: Exchanges, report: Report) -> None:
         self.exchanges, self.report = exchanges, report
         self.moves = dict(report.moves)
         self.lanes: dict[Fence, list[Settlement]] = {}
-        for each in report.settlements:
+        for each in map(without_guess, report.settlements):
             self.lanes.setdefault((each.leased.run, each.leased.run_epoch), []).append(each)
         self.lost: set[int] = set()
 
@@ -331,6 +334,14 @@ class Refusal:
         concluded = self.exchanges.endings.concluded(settlement.leased, ending)
         assert concluded is not None
         return concluded
+
+
+def without_guess(settlement: Settlement) -> Settlement:
+    """The end of an activity with its answer, and without the turn that was run ahead."""
+    if settlement.guess is None:
+        return settlement
+    emits = (*settlement.emits, settlement.guess.answer)
+    return msgspec.structs.replace(settlement, emits=emits, guess=None)
 
 
 def portioned(report: Report, portion: float) -> Report:

@@ -25,7 +25,7 @@ from holdfast.model.message import NewMessage, Reason, Stillborn
 from holdfast.model.names import stored_key
 from holdfast.model.outage import Began, Ended, WentOn
 from holdfast.model.schedule import Definition
-from holdfast.model.work import Delta, Report, Settlement, Want
+from holdfast.model.work import Delta, Guess, Report, Settlement, Want
 from holdfast.operations.dead import DeadLetters
 from holdfast.operations.desk import Desk, Tally
 from holdfast.operations.messages import Messages
@@ -428,6 +428,19 @@ def turned(h: Hands, **changes: object) -> Settlement:
     return replace_struct(done(h.leased("a1")), delta=Delta("turns", (row,)))
 
 
+def foreseen(h: Hands) -> None:
+    """Activities that end, with turns that were run ahead: one fits, and the stream of the other has messages."""
+    was, found = str(uuid5(NAMESPACE_OID, "start")), []
+    for name, id, answer, call in (("u1", "v", "new1", "new2"), ("y1", "a", "new3", "new4")):
+        row = {
+            "id": id, "execution": 0, "turn": 1, "part": 0, "body": "{}", "state": "running", "mark": was,
+            "entries": 1, "size": 2,
+        }  # fmt: skip
+        guess = Guess(h.new(answer, queue="q", stream=id), was, row, (h.new(call, queue="q"),))
+        found.append(replace_struct(done(h.leased(name)), guess=guess))
+    h.exchange(*found)
+
+
 def part_of(h: Hands) -> instances.Part:
     """A part of a turn that goes on: the result of an inline activity."""
     leased = h.leased("a1")
@@ -541,6 +554,7 @@ def verbs() -> dict[str, Verb]:
         "dead": lambda h: h.exchange(dead(h.leased("a1")), dead(h.leased("u1"))),
         "pause": lambda h: h.exchange(paused(h.leased("a1"))),
         "turn": lambda h: h.exchange(turned(h)),
+        "turn_guess": foreseen,
         "turn_part": lambda h: h.run(instances.store_parts([part_of(h)])),
         "turn_pause": lambda h: h.exchange(turned(h, body=None, state="paused", trouble="changed")),
         "instance_begin": lambda h: h.run(

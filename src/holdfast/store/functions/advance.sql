@@ -1,9 +1,10 @@
 -- Settle the streams: count out what left the order and count in what is emitted, all rows sorted in one statement;
 -- then, in a new statement, make the lowest waiting message the head; then store what is emitted with its places.
+-- A guess takes its stream like the others, and is decided as soon as all of them are locked.
 -- Where something comes in, `last` becomes null, so that no position holds that was guessed before.
 create or replace function holdfast.advance(
     p_queue text[], p_stream text[], p_removed int[], p_start bigint[], p_halt text[], p_drafts holdfast.draft[],
-    p_now timestamptz)
+    p_now timestamptz, p_guesses json default null)
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
@@ -18,7 +19,9 @@ begin
       from (select u.queue, u.stream, -u.removed as n, u.halt
               from unnest(p_queue, p_stream, p_removed, p_halt) u (queue, stream, removed, halt)
              union all
-            select d.queue, d.stream, 1, null from unnest(p_drafts) d where d.ordered and d.queue is not null) x
+            select d.queue, d.stream, 1, null from unnest(p_drafts) d where d.ordered and d.queue is not null
+             union all
+            select g.queue, g.id, 0, null from json_to_recordset(p_guesses) g (queue text, id text)) x
      group by x.queue, x.stream order by x.queue, x.stream
         on conflict (queue, name) do update
        set open = s.open + excluded.open, halted_by = coalesce(s.halted_by, excluded.halted_by),
@@ -27,6 +30,10 @@ begin
         perform holdfast.refuse_stale(array_agg(x.queue), array_agg(x.stream))
            from (select u.queue, u.stream from unnest(p_queue, p_stream) u (queue, stream)
                   union all select d.queue, d.stream from unnest(p_drafts) d where d.ordered) x;
+    end if;
+    if p_guesses is not null then
+        -- step: advance_guesses
+        p_drafts := p_drafts || holdfast.guessed(p_guesses, p_now);
     end if;
     -- step: advance_promote
     update holdfast.message m set head = true, xact = null, claimable_at = greatest(m.claimable_at, p_now)

@@ -14,7 +14,7 @@ declare
     v_held bigint[]; v_runs bigint[]; v_epochs int[]; v_count int; v_sum bigint;
     v_queue text[]; v_stream text[]; v_place bigint[]; v_left boolean[]; v_removed int[]; v_start bigint[]; v_halt text[];
     v_emits json := p_emits; v_all boolean;
-    v_applier text; v_rows json;
+    v_applier text; v_rows json; v_guesses json;
     v_drafts holdfast.draft[]; v_ended_type text[]; v_ended_key text[];
 begin
     if p_seq is not null then
@@ -78,6 +78,10 @@ begin
              where v_all or d.by = any (v_held) and v_epochs[array_position(v_runs, d.run)] = d.epoch
              group by 1 order by 1
         loop
+            if v_applier = 'guesses' then
+                v_guesses := v_rows;  -- they need the rows of streams
+                continue;
+            end if;
             execute format('select holdfast.%I($1, $2)', 'apply_' || v_applier) using v_rows, v_now;
         end loop;
     end if;
@@ -91,7 +95,7 @@ begin
         -- step: settle_keys
         v_drafts := holdfast.emitted(v_emits, v_ended_type, v_ended_key, v_now);
     end if;
-    if v_queue is not null or v_drafts is not null then
+    if v_queue is not null or v_drafts is not null or v_guesses is not null then
         -- step: settle_streams
         if p_place and exists (select 1 from holdfast.message m where m.xact = pg_current_xact_id()) then
             insert into holdfast.stream as s (queue, name, open)
@@ -109,7 +113,7 @@ begin
             set constraints holdfast.message_place immediate;  -- only the trigger's queue knows who was placed already
             set constraints holdfast.message_place deferred;
         end if;
-        perform holdfast.advance(v_queue, v_stream, v_removed, v_start, v_halt, v_drafts, v_now);
+        perform holdfast.advance(v_queue, v_stream, v_removed, v_start, v_halt, v_drafts, v_now, v_guesses);
     end if;
     return coalesce(v_held, '{}');
 end

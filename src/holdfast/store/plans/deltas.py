@@ -6,27 +6,45 @@ An applier has a name. On PostgreSQL it is the function `apply_NAME(rows json, n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...model.work import Settlement
+from ...model.message import NewMessage
+from ...model.work import Guess, Settlement
 from ..statement import Plan, Statement
 from ..text import load
 from ..values import encode
-from .settling import message_fence
+from .settling import MessageFence, message_fence
+
+Emitted = Callable[[MessageFence, NewMessage], dict[str, object]]  # a message as the database takes it
 
 
-def deltas_postgres(settlements: Sequence[Settlement]) -> str | None:
+def deltas_postgres(settlements: Sequence[Settlement], message: Emitted) -> str | None:
     """The deltas with the leases that they need; None if there are none, which is the usual case."""
-    found = [(message_fence(each), each.delta) for each in settlements if each.delta is not None]
-    if not found:
-        return None
-    return encode(
-        [
-            {"by": seq, "run": run, "epoch": epoch, "applier": delta.applier, "rows": delta.rows}
-            for (seq, run, epoch), delta in found
-        ]
-    )
+    found = [
+        _under(message_fence(each), each.delta.applier, each.delta.rows)
+        for each in settlements
+        if each.delta is not None
+    ]
+    found += [
+        _under(message_fence(each), "guesses", [_guess_postgres(message_fence(each), each.guess, message)])
+        for each in settlements
+        if each.guess is not None
+    ]
+    return encode(found) if found else None
+
+
+def _under(fence: MessageFence, applier: str, rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    seq, run, epoch = fence
+    return {"by": seq, "run": run, "epoch": epoch, "applier": applier, "rows": rows}
+
+
+def _guess_postgres(fence: MessageFence, guess: Guess, message: Emitted) -> dict[str, object]:
+    """`settle` keeps it until it has the rows of streams."""
+    return {
+        "queue": guess.answer.queue, "id": guess.answer.stream, "was": guess.was, "turn": guess.turn,
+        "answer": message(fence, guess.answer), "emits": [message(fence, each) for each in guess.emits],
+    }  # fmt: skip
 
 
 def apply_sqlite(stood: Sequence[Settlement], appliers: Mapping[str, str], now: int) -> Plan[None]:
@@ -38,3 +56,18 @@ def apply_sqlite(stood: Sequence[Settlement], appliers: Mapping[str, str], now: 
     for name in sorted(rows):
         text = appliers.get(name) or load("sqlite", (f"deltas/apply_{name}",))
         yield Statement(text, {"rows": encode(rows[name]), "now": now})
+
+
+def guesses_sqlite(stood: Sequence[Settlement], now: int) -> Plan[list[NewMessage]]:
+    """Decide the guesses of these settlements; returns what they emit, or the answers of those that do not fit."""
+    guesses = [each.guess for each in stood if each.guess is not None]
+    rows = [
+        (g.answer.queue, g.answer.stream, g.turn["execution"], g.turn["turn"], g.turn["state"], g.was)
+        for g in guesses
+    ]
+    fitting = yield Statement(load("sqlite", ("deltas/guesses_fit",)), {"rows": encode(rows)})
+    fits = {n for (n,) in fitting}
+    turns = [guess.turn for n, guess in enumerate(guesses) if n in fits]
+    if turns:
+        yield Statement(load("sqlite", ("deltas/apply_turns",)), {"rows": encode(turns), "now": now})
+    return [m for n, guess in enumerate(guesses) for m in (guess.emits if n in fits else (guess.answer,))]

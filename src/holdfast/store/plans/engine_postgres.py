@@ -272,7 +272,7 @@ class PostgresEngine:
             "move_from": [run for run, _ in moved] or None,
             "move_to": [following for _, following in moved] or None,
             "emits": encode([_emit(message_fence(s), m) for s, m in emits]) if emits else None,
-            "deltas": deltas_postgres(settlements),
+            "deltas": deltas_postgres(settlements, _emit),
             "keep": self.errors_kept,
         }
 

@@ -17,7 +17,7 @@ from ..statement import Plan, Query, Rows, Statement, Verb, statements
 from ..text import Dialect, load
 from ..values import PARKED, PLAIN, decoded_errors, document_for_sqlite, encode, for_sqlite, when
 from .appending_sqlite import append, place
-from .deltas import apply_sqlite
+from .deltas import apply_sqlite, guesses_sqlite
 from .families import NEVER, look_sqlite
 from .firing import SqliteSchedules
 from .operator_sqlite import SqliteOperator
@@ -157,7 +157,7 @@ class SqliteEngine:
                     yield from self._settle_other(s, streams, now)
         yield from self._unlease({s.leased.run for s in stood}, moves)
         yield from apply_sqlite(stood, self.appliers, now)
-        yield from self._advance(streams, [m for s in stood if s.emits for m in s.emits], now)
+        yield from self._advance(streams, stood, now)
         return {s.leased.message.seq for s in stood}
 
     def _standing(self, settlements: list[Settlement]) -> Plan[tuple[list[Settlement], bool]]:
@@ -268,13 +268,16 @@ class SqliteEngine:
             yield sql("settle_unlease", runs=encode(list(runs)))
 
     def _advance(
-        self, streams: dict[tuple[str, str], Stream], emits: Sequence[NewMessage], now: int
+        self, streams: dict[tuple[str, str], Stream], stood: Sequence[Settlement], now: int
     ) -> Plan[None]:
         """Subtract the messages that left the order of streams and promote the next; then store the emitted ones."""
         if streams:
             yield from self.promote(
                 [(queue, name, s.removed, s.start, s.halt) for (queue, name), s in streams.items()]
             )
+        emits = [m for s in stood if s.emits for m in s.emits]
+        if any(s.guess is not None for s in stood):
+            emits += yield from guesses_sqlite(stood, now)
         if emits:
             yield from self.append(emits, now)
 
