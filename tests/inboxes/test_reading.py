@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -63,6 +64,18 @@ def test_source_and_id_make_the_id_and_the_dedupe_key() -> None:
     assert event.id != message(reader().read(incoming(headers=binary(source="/b")))).id
     headers = codec.decode_headers(event.headers)
     assert headers == {INBOX: "billing", SOURCE: "/shop", SENDER_ID: "1"}
+
+
+@pytest.mark.covers("X43")
+@pytest.mark.parametrize(
+    ("options", "kept"), [({}, None), ({"dedupe": 600}, 600), ({"dedupe": timedelta(days=14)}, 1_209_600)]
+)
+def test_keys_are_held_for_the_window_of_the_inbox(options: dict[str, Any], kept: int | None) -> None:
+    """Those of dead letters, too; None: as the settings say."""
+    read = reader(**options).read
+    assert message(read(incoming())).kept == kept
+    assert message(read(incoming(headers=binary()))).kept == kept
+    assert letter(read(incoming(b"{"))).kept == kept
 
 
 def test_without_an_id_there_is_no_key_and_never_a_hash_of_the_body() -> None:
