@@ -12,8 +12,8 @@ import typer
 
 from ..errors import UsageError
 from . import show
-from .filters import All, DeadFilter, Id, Ids, Limit, Number, Queue, meant, seconds
-from .messages import Reveal, changes, readable, show_whole, with_content
+from .filters import All, DeadFilter, Id, Ids, Limit, Number, Queue, Reveal, meant, seconds
+from .messages import changes, readable, show_whole, with_content
 from .options import command
 from .target import Change, Target
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WHOLE_MAX = 2**31 - 1  # of a number that is given: columns and JSON hold it
 
+Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many at most.")]
 Number = Annotated[
     int | None,

@@ -9,7 +9,20 @@ import typer
 from ..errors import UsageError
 from . import show
 from .completing import ids as complete_ids
-from .filters import ID_HELP, All, Id, Limit, MessageFilter, Number, Queue, Why, meant, moment, seconds
+from .filters import (
+    ID_HELP,
+    All,
+    Id,
+    Limit,
+    MessageFilter,
+    Number,
+    Queue,
+    Reveal,
+    Why,
+    meant,
+    moment,
+    seconds,
+)
 from .options import command
 from .target import Change, Target
 
@@ -22,8 +35,6 @@ app = typer.Typer(
     help="Messages: find, show, retry, park, cancel them.",
     no_args_is_help=True,
 )
-
-Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 
 
 @command(app, "list")

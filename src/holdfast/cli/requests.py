@@ -11,7 +11,7 @@ import typer
 from ..errors import UsageError
 from . import show
 from .completing import requests as complete_requests
-from .filters import Limit, seconds
+from .filters import Limit, Reveal, seconds
 from .options import command
 from .target import Change, Target
 
@@ -26,7 +26,6 @@ app = typer.Typer(
 HELP = "The id of the request: all of it, its last 8 characters, or an unambiguous beginning."
 Id = Annotated[str, typer.Argument(metavar="ID", help=HELP, autocompletion=complete_requests)]
 Why = Annotated[str, typer.Option("--why", help="Kept in the audit.")]
-Reveal = Annotated[bool, typer.Option("--reveal", help="Open bodies that are encrypted, with the keys here.")]
 
 
 class StateName(StrEnum):
