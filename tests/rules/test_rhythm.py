@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from holdfast.rules.rhythm import FAILED_MAX, LOOKS_EVERY, Beat
+from holdfast.rules.rhythm import FAILED_MAX, LOOKS_EVERY, PORTION_MIN, Beat, Portion
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,29 @@ def test_a_step_that_fails_rests_longer_and_is_not_woken() -> None:
     beat.ticked(100.0, 0, None)
     beat.wake()
     assert beat.is_due(100.0)
+
+
+def test_a_portion_is_halved_after_a_long_turn_and_doubled_after_a_short_one() -> None:
+    portion, now, sizes = Portion(500), 0.0, []
+    for seconds in (0.2, 0.2, 0.2, 0.2, 0.2, 0.04, 0.01, 0.01, 0.01, 0.01, 0.01):
+        sizes.append(portion.begin(now))
+        portion.took(sizes[-1])
+        now += seconds
+    assert sizes == [500, 250, 125, 62, PORTION_MIN, PORTION_MIN, PORTION_MIN, 100, 200, 400, 500]
+
+
+def test_what_passes_until_something_is_due_again_is_no_turn() -> None:
+    portion = Portion(500)
+    for now in (0.0, 60.0, 120.0):
+        assert portion.begin(now) == 500
+        portion.took(499)
+    portion.begin(180.0)
+    portion.took(500)
+    assert portion.begin(181.0) == 250
+
+
+def test_the_least_portion_is_not_more_than_the_most() -> None:
+    portion = Portion(10)
+    for now in range(5):
+        assert portion.begin(float(now)) == 10
+        portion.took(10)

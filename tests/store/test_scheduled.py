@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.errors import IdTaken, NotFound, Refused
 from holdfast.model.message import NewMessage
+from holdfast.rules.rhythm import Portion
 from holdfast.schedules.bringing import Bringer
 from holdfast.store.plans import counting, keys, moving, operator, queries, queues, scheduled, sequences
 from holdfast.store.recognise import recognise
@@ -403,6 +404,19 @@ def test_after_the_clock_was_set_back_all_that_is_due_is_brought_over(box: Box) 
     box.pass_time(seconds=1)
     assert step().did == 1
     assert waiting(box) == []
+
+
+def test_a_flood_is_brought_over_in_smaller_parts_when_turns_take_long(box: Box) -> None:
+    """Messages of other queues wait for such a turn."""
+    step = Bringer(box.store, box.clock)
+    step.portion = Portion(120)
+    box.publish(*[new(f"m{n}", due_at=box.now + timedelta(hours=1)) for n in range(240)])
+    box.pass_time(hours=1)
+    brought = []
+    while did := step().did:
+        brought.append(did)
+        box.pass_time(seconds=0.3)
+    assert brought == [120, 60, 50, 10]
 
 
 def test_timers_of_an_older_release_are_brought_over_too(box: Box) -> None:

@@ -17,6 +17,8 @@ HELD_MIN = (
     0.02  # seconds: the first rest when what is due is held by somebody else; each next one is twice as long
 )
 FAILED_MIN, FAILED_MAX = 1.0, 60.0  # seconds: the first and the longest rest of a step that fails
+TURN_MAX = 0.05  # seconds that a turn of a worker may take while much is due
+PORTION_MIN = 50
 
 
 @dataclass(slots=True)
@@ -105,3 +107,35 @@ class Beat:
         """It failed: it rests, longer each time."""
         self.failed, self.is_quiet = self.failed + 1, True
         self.at = now + min(FAILED_MAX, FAILED_MIN * 2 ** min(self.failed - 1, 10))
+
+
+@dataclass(slots=True)
+class Portion:
+    """How much of what is due one turn of a worker takes. Time (`now`) is monotonic and an argument.
+
+    While much is due, messages of other queues wait for one such turn. If it took long, the next portion is half as
+    large; if it was short, twice as large.
+    """
+
+    most: int
+    size: int = 0
+    begun_at: float | None = None  # the last full portion
+
+    def __post_init__(self) -> None:
+        self.size = self.most
+
+    def begin(self, now: float) -> int:
+        """How much to take now."""
+        if self.begun_at is not None:
+            took = now - self.begun_at
+            if took > TURN_MAX:
+                self.size = max(min(PORTION_MIN, self.most), self.size // 2)
+            elif took < TURN_MAX / 2:
+                self.size = min(self.most, self.size * 2)
+        self.begun_at = now
+        return self.size
+
+    def took(self, count: int) -> None:
+        """So much was due. If it was less than the portion, the time until the next one is not that of a turn."""
+        if count < self.size:
+            self.begun_at = None

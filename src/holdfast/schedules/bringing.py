@@ -1,7 +1,8 @@
 """Scheduled messages that are due: a step of any worker's turn brings them over into their queues (worker/ticking.py).
 
 With nothing due it reads one entry of an index. What is brought over is the oldest first, a bounded part in one commit.
-Two workers get different messages, and a crash before the commit leaves everything as it was.
+Two workers get different messages, and a crash before the commit leaves everything as it was. If much is due at once,
+parts become smaller when turns take long: messages of other queues wait for a turn.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from datetime import datetime, timedelta
 
 from ..clock import Clock
 from ..model.work import Ticked
+from ..rules.rhythm import Portion
 from ..store import Store
 from ..store.plans import scheduled
 
@@ -31,6 +33,7 @@ class Bringer:
         self.store, self.clock = store, clock
         self._last: datetime | None = None  # the time of the last that was brought over
         self._anew_at = float("-inf")
+        self.portion = Portion(AT_ONCE)
 
     def __call__(self) -> Ticked:
         since = self._since()
@@ -40,7 +43,8 @@ class Bringer:
             at, now = self.store.read(scheduled.first(None))
         if at is None or at > now:
             return Ticked(0, now, at)
-        done = self.store.run(scheduled.bring(AT_ONCE, BYTES, since))
+        done = self.store.run(scheduled.bring(self.portion.begin(self.clock.monotonic()), BYTES, since))
+        self.portion.took(done.did)
         if not done.did:  # another worker has it
             return Ticked(0, now, at)
         self._last = max(done.last, self._last) if self._last and done.last else done.last
