@@ -572,7 +572,7 @@ def test_the_metrics_of_a_recovery(url: str) -> None:
     assert sample(app, "holdfast_attempts_total", "greet", "greeting", "done") == (4.0,)
     assert sample(app, "holdfast_failures_total", "broken", "broken", "transport_unavailable") == (1.0,)
     # Exactly five minutes is not later than that.
-    assert sample(app, "holdfast_late_total", "greet") == (2.0)
+    assert sample(app, "holdfast_late_total", "greet") == (2.0,)
     *counts, total = sample(app, "holdfast_wait_seconds", "greet")
     assert total / sum(counts) / 60 == 9.5  # minutes
     *counts, total = sample(app, "holdfast_drain_seconds")
