@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Holdfast, InvalidMessage, Refused
 from holdfast.model.request import TIMEOUT, Happening, RequestState
+from holdfast.model.work import Ticked
 from holdfast.operations import Filter
 from holdfast.requests import Request
 from holdfast.requests.hooks import hook_id
@@ -31,7 +32,7 @@ def test_a_worker_knows_the_moment_at_which_to_look(desk: Desk) -> None:
     app, start = desk.app, desk.clock.instant
     app.prepare()
     sweep = step(lambda: app.store, app.requests.pen)
-    assert sweep() == (0, start, None, ())
+    assert sweep() == Ticked(0, start, None)
     app.request(desk.grading, 1, variant="writing")
     assert sweep().next_at == start + timedelta(minutes=15) + TICK
     desk.clock.advance(minutes=15)
@@ -100,7 +101,7 @@ def test_a_deadline_is_at_most_ten_years_ahead(desk: Desk) -> None:
         app.requests.extend(far, timedelta(days=1))
     app.store.run(plans.extend(far, last, None, last))
     sweep = step(lambda: app.store, app.requests.pen)
-    assert sweep() == (0, desk.clock.instant, None, ())
+    assert sweep() == Ticked(0, desk.clock.instant, None)
     with pytest.raises(Refused, match="more than ten years ahead"):
         app.requests.extend(far, timedelta(days=1))
 

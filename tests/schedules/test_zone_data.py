@@ -56,7 +56,7 @@ def test_an_older_process_leaves_zones_to_a_newer_one_while_that_runs(desk: Desk
     desk.later(hours=7)
     data.set("2026b", 1)
     newer = desk.ticker()
-    newer._tell()
+    newer._note_this_process()
     data.set("2026a", 1)
     older = desk.ticker()
     older()
