@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, RetryPolicy, inboxes
+from holdfast.bodies.keys import new_key
 from holdfast.errors import InvalidMessage, InvalidSettings
 from holdfast.model.message import Flag, Reason
 from holdfast.rules import reconnect
@@ -243,6 +244,37 @@ async def test_what_can_never_be_sent_is_dead_at_once_and_its_neighbours_are_sen
     assert {(row.reason, row.attempts) for row in lab.rows("dead")} == {
         (Reason.PAYLOAD_TOO_LARGE, 1), (Reason.VALIDATION_FAILURE, 1),
     }  # fmt: skip
+
+
+async def test_nothing_is_sent_behind_a_message_that_halts_its_stream(lab: Lab) -> None:
+    """It is found before the call, so what is behind it in the run must not be written either."""
+    app, memory = lab.app(), broker()
+    declare(app, memory, key="{headers.tenant}", on_dead="halt")
+    memory.bind("shop.events", "a", queue="tenant")
+    for stream in ("s", "t"):
+        for n in range(4):
+            headers = {} if (stream, n) == ("s", 1) else {"tenant": "a"}
+            app.publish("order.placed", {"n": n}, stream=stream, headers=headers)
+    app.prepare()
+    await app.worker(until_idle=True).run()
+    assert (numbers(memory, "s"), numbers(memory, "t")) == ([0], [0, 1, 2, 3])
+    assert [(row.stream, row.reason) for row in lab.rows("dead")] == [("s", Reason.VALIDATION_FAILURE)]
+    assert [row.attempts for row in lab.rows("message")] == [0, 0]
+
+
+async def test_nothing_is_sent_behind_a_message_whose_key_is_missing(lab: Lab) -> None:
+    """It keeps its place in the stream until a worker has the key."""
+    mine, memory = new_key("mine"), broker()
+    app, other = lab.app(keys=mine), lab.app(keys=new_key("another"))
+    declare(app, memory)
+    declare(other, memory)
+    for n, publisher in enumerate((app, other, app)):
+        publish(publisher, ["s"], 1, start=n)
+    app.prepare()
+    await app.worker(until_idle=True).run()
+    assert numbers(memory, "s") == [0]
+    assert lab.rows("dead") == []
+    assert [row.attempts for row in lab.rows("message")] == [0, 0]
 
 
 async def test_a_dead_letter_of_a_destination_can_be_edited_and_is_sent(lab: Lab) -> None:
