@@ -408,6 +408,39 @@ async def test_what_a_transport_does_not_know_costs_nothing(
     assert len({tuple(each) for each in calls}) == 1
 
 
+async def test_what_has_failed_goes_over_a_connection_of_its_own(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may cost the others theirs: here the broker drops every connection over which it comes again."""
+    used: list[tuple[MemorySender, list[int]]] = []
+    plain = MemorySender.send
+
+    async def send(self: MemorySender, batch: Sequence[Outgoing], sent: Sent) -> None:
+        used.append((self, [json.loads(each.body)["n"] for each in batch]))
+        await plain(self, batch, sent)
+
+    monkeypatch.setattr(MemorySender, "send", send)
+    app, clock = lab.still()
+    memory = broker()
+    declare(app, memory)
+    memory.fail(Fault.REFUSE, times=1, only=lambda each: json.loads(each.body)["n"] == 0)
+    publish(app, ["a"], 3)
+    app.prepare()
+    async with lab.working(app):
+        await auntil(lambda: [row.failures for row in lab.rows("message")].count(1) == 1)
+        memory.fail(Fault.CUT_BEFORE, times=1, only=lambda each: json.loads(each.body)["n"] == 0)
+        clock.advance(seconds=3)
+        await auntil(lambda: len(used) > 1)
+        publish(app, ["b"], 3, start=10)
+        await auntil(lambda: lab.query("select count(*) from {history} where stream = 'b'")[0][0] == 3)
+        clock.advance(seconds=3)
+        await settled(lab)
+    line, aside = used[0][0], used[1][0]
+    assert aside is not line
+    assert all((sender is aside) == (numbers == [0]) for sender, numbers in used[1:])
+    assert len([numbers for sender, numbers in used if sender is aside]) == 2
+
+
 @pytest.mark.parametrize("streams", [["a"], [f"s{n}" for n in range(30)]])
 async def test_no_more_is_under_way_than_the_transport_allows(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, streams: list[str]
