@@ -233,3 +233,21 @@ def test_what_cannot_be_undone_is_told() -> None:
     assert "refund: ActivityFailed" in engine.failure().text
     assert [value for _, _, _, value in engine.calls] == [3, 2, 1]
     assert engine.failure().causes[0].startswith("ValueError")
+
+
+def test_the_text_of_a_group_names_what_is_in_it() -> None:
+    """A TaskGroup that failed says only how many of its tasks did."""
+    inner = ExceptionGroup("inner", [KeyError("k")])
+    failure = describe(ExceptionGroup("unhandled errors in a TaskGroup", [ValueError("a"), inner]))
+    assert failure.type == "ExceptionGroup"
+    assert failure.text == (
+        "unhandled errors in a TaskGroup (2 sub-exceptions): ValueError: a; "
+        "ExceptionGroup: inner (1 sub-exception): KeyError: 'k'"
+    )
+
+
+def test_a_group_that_holds_itself_many_times_has_a_short_text() -> None:
+    wide: ExceptionGroup[Exception] = ExceptionGroup("0", [ValueError("a")])
+    for n in range(40):
+        wide = ExceptionGroup(str(n), [wide] * 10)
+    assert len(describe(wide).text) < 3000

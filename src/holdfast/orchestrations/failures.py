@@ -22,6 +22,7 @@ from ..settings import Settings
 TEXT_CHARS = 2000
 _REASONS = {int(each): each for each in Reason}
 CHAIN = 5  # causes that are kept
+GROUPS = 2  # levels of exception groups whose members are named
 ARGUMENTS_BYTES = 16 * 1024
 
 Errors = Mapping[str, type[Exception]]
@@ -152,13 +153,18 @@ def _name(error: BaseException) -> str:
     return str.__str__(type(error).__name__)[:200]
 
 
-def _text(error: BaseException) -> str:
+def _text(error: BaseException, groups: int = GROUPS) -> str:
     try:
         text = str(error)
         if type(text) is not str:
             text = str.__str__(text)
         text = text[: 2 * TEXT_CHARS].encode("utf-8", "replace").decode().replace("\0", "\\0")
         text = redact(text)
+        if groups and isinstance(
+            error, BaseExceptionGroup
+        ):  # an asyncio.TaskGroup itself says only how many failed
+            members = (f"{_name(each)}: {_text(each, groups - 1)}" for each in error.exceptions[:CHAIN])
+            text = f"{text}: {'; '.join(members)}"
     except Exception:  # an exception of the user's whose __str__ fails
         return "(its text cannot be read)"
     return text if len(text) <= TEXT_CHARS else text[:TEXT_CHARS] + "…"
