@@ -174,6 +174,41 @@ def test_an_id_that_nobody_can_have_is_not_found(shop: Shop, id: str) -> None:
         shop.app.operations.why(id)
 
 
+def test_the_code_of_an_orchestration_cannot_call_its_application(shop: Shop) -> None:
+    """What it published was stored once more by each replay. An activity or flow.once may."""
+    app, got, double = shop.app, shop.did, shop.double
+
+    @app.handler("note")
+    def note(text: str) -> None:
+        got.append(text)
+
+    @app.orchestration()
+    async def publishes(way: str, flow: Flow) -> str:
+        match way:
+            case "publish":
+                app.publish("note", way)
+            case "start":
+                app.orchestrations.start(other)
+            case "read":
+                app.orchestrations.status(flow.id)
+            case "once":
+                flow.once(lambda: str(app.publish("note", way).id))
+        await double(1)
+        return "ended"
+
+    @app.orchestration()
+    async def other() -> None: ...
+
+    for way in ("publish", "start", "read", "once"):
+        shop.of.start(publishes, way, id=way)
+    shop.drain()
+    for way in ("publish", "start", "read"):
+        with pytest.raises(OrchestrationFailed, match="A call of the application"):
+            shop.of.result(way)
+    assert shop.of.result("once") == "ended"
+    assert sorted(got, key=str) == [1, "once"]
+
+
 def test_times_that_no_clock_reaches_are_refused(shop: Shop) -> None:
     @shop.app.orchestration()
     async def waits(flow: Flow) -> None:

@@ -20,6 +20,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from ..errors import UsageError
+from ..store.statement import DATABASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,12 @@ REFUSALS = (
             "remove_writer", "connect_read_pipe", "connect_write_pipe",
         ),
         events=("socket.", "sqlite3.connect"),
+    ),
+    Refusal(
+        "A call of the application (app.publish, app.request, app.orchestrations, app.operations)",
+        "what it stores would be stored again by every replay, and what it reads is not recorded",
+        f"{ACTIVITY}, or for another orchestration `await other(...)` or `other.start(...)`",
+        events=(DATABASE,),
     ),
     Refusal(
         "Another process (subprocess, os.system, os.fork)",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +27,7 @@ from .handed import HandedOut
 from .migrate import check_not_newer, latest, migrate
 from .plans import engine
 from .plans.engine_sqlite import SqliteEngine
-from .statement import Bound, Plan, Runnable, Statement, bound, drive
+from .statement import DATABASE, Bound, Plan, Runnable, Statement, bound, drive
 
 T = TypeVar("T")
 Ask = tuple[Runnable[Any], "Future[Any]"]
@@ -77,6 +78,7 @@ class SqliteStore:
         return await asyncio.wrap_future(self._submit(plan))
 
     def _submit(self, plan: Runnable[T]) -> Future[T]:
+        sys.audit(DATABASE)  # in the thread of the caller: another one runs the plan
         future: Future[T] = Future()
         self._notice_fork()
         with self._lock:
@@ -168,6 +170,7 @@ class SqliteStore:
 
     def read(self, plan: Runnable[T]) -> T:
         """Run a plan that only reads, beside the writer."""
+        sys.audit(DATABASE)  # before a connection is opened
         if self.in_memory:
             return self.run(plan)
         connection = getattr(self._local, "reader", None)

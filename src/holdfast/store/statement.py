@@ -8,6 +8,7 @@ any of the drivers (handles.py).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -15,6 +16,8 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from .text import Dialect, Text
+
+DATABASE = "holdfast.database"  # audited before each plan: the code of an orchestration may run none
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", covariant=True)
@@ -177,6 +180,7 @@ def _bound(steps: Plan[T], engine: Engine[Now], now: Now) -> Bound[T]:
 
 def drive(plan: Bound[T], execute: Callable[[Statement], Rows]) -> T:
     """Run a plan to its end on a blocking connection."""
+    sys.audit(DATABASE)
     try:
         statement = next(plan)
         while True:
@@ -195,6 +199,7 @@ def drive(plan: Bound[T], execute: Callable[[Statement], Rows]) -> T:
 
 async def adrive(plan: Bound[T], execute: Callable[[Statement], Awaitable[Rows]]) -> T:
     """Run a plan to its end on an async connection."""
+    sys.audit(DATABASE)
     try:
         statement = next(plan)
         while True:
