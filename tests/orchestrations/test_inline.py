@@ -569,11 +569,11 @@ def test_a_long_chain_makes_room_for_what_waits_in_the_stream(
     shop.did.clear()
 
     @shop.app.orchestration()
-    async def forever(n: int) -> None:
+    async def forever(n: int, flow: Flow) -> None:
         while True:
             n = await shop.add(n)
             if n == 4:
-                shop.of.cancel("f")
+                flow.once(lambda: shop.of.cancel("f"))
 
     shop.of.start(forever, 1, id="f")
     shop.drain()

@@ -18,6 +18,7 @@ from holdfast import (
     Holdfast,
     InstanceExists,
     InvalidMessage,
+    InvalidSettings,
     NotFound,
     OrchestrationFailed,
     Reason,
@@ -207,6 +208,19 @@ def test_the_code_of_an_orchestration_cannot_call_its_application(shop: Shop) ->
             shop.of.result(way)
     assert shop.of.result("once") == "ended"
     assert sorted(got, key=str) == [1, "once"]
+
+
+def test_a_declaration_without_parentheses_and_a_start_by_name_are_explained(shop: Shop) -> None:
+    app: Any = shop.app
+
+    async def fulfil() -> None: ...
+
+    for decorator in ("activity", "orchestration"):
+        with pytest.raises(InvalidSettings, match=rf"without parentheses: write @app\.{decorator}\(\)"):
+            getattr(app, decorator)(fulfil)
+    for wrong in ("fulfil", fulfil, None):
+        with pytest.raises(UsageError, match=r"Nothing was started: .* is no orchestration"):
+            app.orchestrations.start(wrong, 1)
 
 
 def test_times_that_no_clock_reaches_are_refused(shop: Shop) -> None:

@@ -133,8 +133,8 @@ class Declares(Publishes, Protocol):
     # -- orchestrations
 
     def activity(
-        self, *, name: str | None = None, returns: Errors | None = None, on_dead: OnDeadLetter = "answer",
-        inline: Inlined = False, **options: Unpack[ActivityKeywords],
+        self, function: None = None, /, *, name: str | None = None, returns: Errors | None = None,
+        on_dead: OnDeadLetter = "answer", inline: Inlined = False, **options: Unpack[ActivityKeywords],
     ) -> ActivityDeclaration:  # fmt: skip
         """Declare the function below as an activity: a handler that orchestrations call and whose result they receive.
 
@@ -145,16 +145,18 @@ class Declares(Publishes, Protocol):
         `inline=True` runs it inside the turn, without a message; its result is stored before the next one starts.
         `inline="turn"` stores results with the turn: after a crash all activities of the turn are run again.
         """
+        names.needs_parentheses("activity", function)
         return self._declaring.activity(name, returns or {}, on_dead, inline, options)
 
     def orchestration(
-        self, *, version: str = "1", name: str | None = None, returns: Errors | None = None,
-        max_attempts: int = 5, concurrency: int | None = None,
+        self, function: None = None, /, *, version: str = "1", name: str | None = None,
+        returns: Errors | None = None, max_attempts: int = 5, concurrency: int | None = None,
     ) -> OrchestrationDeclaration:  # fmt: skip
         """Declare the `async def` below as an orchestration: it survives restarts by replay (docs/orchestrations.md).
 
         Its queue is `name@version`. A turn that fails `max_attempts` times is a dead letter, and its instance stops.
         """
+        names.needs_parentheses("orchestration", function)
         return self._declaring.orchestration(version, name, returns or {}, max_attempts, concurrency)
 
     # -- destinations

@@ -30,6 +30,12 @@ def control_in(value: str) -> re.Match[str] | None:
     return None if value.isascii() and value.isprintable() else CONTROL.search(value)
 
 
+def needs_parentheses(decorator: str, function: object) -> None:
+    """`@app.activity` on its own is called with the function below it, which options would replace."""
+    if function is not None:
+        raise InvalidSettings(f"@app.{decorator} was written without parentheses: write @app.{decorator}().")
+
+
 def askable(id: object) -> str:
     """An id to look for. What can be nobody's finds nothing, like any unknown id, and no driver refuses it."""
     return id if isinstance(id, str) and control_in(id) is None else NOWHERE

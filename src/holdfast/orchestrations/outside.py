@@ -75,6 +75,16 @@ class InstanceStatus:
     ended_at: datetime | None
 
 
+def program_of(orchestration: object) -> Program:
+    found = getattr(orchestration, "program", None)
+    if isinstance(found, Program):
+        return found
+    raise UsageError(
+        f"Nothing was started: {ascii(orchestration)[:100]} is no orchestration. Give the function that "
+        "@app.orchestration() declares; by its name it can be started with SQL (docs/orchestrations.md)."
+    )
+
+
 class Orchestrations:
     """The instances of an application: `app.orchestrations`."""
 
@@ -102,7 +112,7 @@ class Orchestrations:
 
         `attributes`: names and short texts by which people find it; they are stored as they are, never sealed.
         """
-        begin = self._begin(orchestration.program, value, id, deadline, attributes)
+        begin = self._begin(program_of(orchestration), value, id, deadline, attributes)
         return self._taken(begin, self._storing().store_with(begin.plan, on))
 
     @overload
@@ -120,7 +130,7 @@ class Orchestrations:
         deadline: datetime | timedelta | None = None, attributes: Mapping[str, str] | None = None,
     ) -> str:  # fmt: skip
         """Like `start`, for async code and async connections or sessions."""
-        begin = self._begin(orchestration.program, value, id, deadline, attributes)
+        begin = self._begin(program_of(orchestration), value, id, deadline, attributes)
         return self._taken(begin, await self._storing().astore_with(begin.plan, on))
 
     def starter(
