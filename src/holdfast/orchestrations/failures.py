@@ -160,9 +160,8 @@ def _text(error: BaseException, groups: int = GROUPS) -> str:
             text = str.__str__(text)
         text = text[: 2 * TEXT_CHARS].encode("utf-8", "replace").decode().replace("\0", "\\0")
         text = redact(text)
-        if groups and isinstance(
-            error, BaseExceptionGroup
-        ):  # an asyncio.TaskGroup itself says only how many failed
+        # An asyncio.TaskGroup itself says only how many of its tasks failed.
+        if groups and isinstance(error, BaseExceptionGroup):
             members = (f"{_name(each)}: {_text(each, groups - 1)}" for each in error.exceptions[:CHAIN])
             text = f"{text}: {'; '.join(members)}"
     except Exception:  # an exception of the user's whose __str__ fails
