@@ -65,8 +65,9 @@ def check(seed: int) -> Engine:
     assert everything(played(seed, forget=0.5)) == everything(live)
     assert everything(played(seed, forget=1)) == everything(live)
     assert everything(played(seed, forget=0, cache=Cache(count=1))) == everything(live)
-    assert everything(played(seed, forget=0, ahead=1)) == everything(live)
-    assert everything(played(seed, forget=0.2, ahead=0.5)) == everything(live)
+    ahead = played(seed, forget=0.1, ahead=0.9)
+    assert everything(ahead) == everything(live)
+    live.guessed, live.refused = ahead.guessed, ahead.refused
     for id, record in live.records.items():
         for execution in range(record.execution + 1):
             entries = merged(record.rows(id, execution))
@@ -87,13 +88,13 @@ def test_two_thousand_seeds() -> None:
     inlined = guessed = refused = 0
     for seed in range(1000, 3000):
         inlined += played(seed, forget=0).inlined
-        ahead = played(seed, forget=0, ahead=1)
-        guessed, refused = guessed + ahead.guessed, refused + ahead.refused
-        for record in check(seed).records.values():
+        checked = check(seed)
+        guessed, refused = guessed + checked.guessed, refused + checked.refused
+        for record in checked.records.values():
             state = "waiting" if record.end is None else record.end.state
             ends[state] = ends.get(state, 0) + 1
     assert inlined > 1000
-    assert guessed > 500
-    assert refused > 500
+    assert guessed > 300
+    assert refused > 300
     # The plans are worth something: they end in every way.
     assert all(ends.get(state, 0) > 50 for state in ("completed", "failed", "cancelled")), ends
