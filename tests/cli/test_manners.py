@@ -239,7 +239,7 @@ def test_unknown_options_and_states_are_wrong_calls(world: World, holdfast: Shel
         ("dead", "list", "--reason", "²"),
         ("dead", "list", "--reason", "9" * 30),
         ("dead", "list", "--before", "9999999d"),
-        ("dead", "show", str(uuid4()), "--number", "9" * 30),
+        ("dead", "show", "01a1e164-2605-75af-9fb6-000000000001", "--number", "9" * 30),
         ("outages", "show", "9" * 30),
         ("orchestrations", "show", "one", "--execution", "9" * 30),
         ("orchestrations", "export", "journals", "--sample", "9" * 30),
