@@ -12,7 +12,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model.work import Leased, Report, Settlement
 from holdfast.rules import delivery, holding
 from holdfast.rules.delivery import Ending, conclude, verdict
-from holdfast.rules.pacing import Completion, Lane, Limit, Pacing, Stop, stamped
+from holdfast.rules.lanes import Completion, Lane, Limit, Stop, stamped
+from holdfast.rules.pacing import Pacing
 from holdfast.rules.policy import HandlerPolicy
 from holdfast.settings import Settings
 from holdfast.store.plans import engine, scheduled
