@@ -48,6 +48,7 @@ PARTS = {
             "tests/proof/test_explorer_sqlite.py",
             "tests/requests/test_interleaved.py",
             "tests/orchestrations/test_interleaved.py",
+            "tests/orchestrations/test_interleaved_guesses.py",
         ),
         processes=3,
         postgres=("both",),  # each pair of a sample on one of them
