@@ -110,6 +110,11 @@ def wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
+def wall_micros() -> int:
+    """The same as integer microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
 def micros(instant: datetime) -> int:
     """An aware datetime as integer microseconds since 1970, UTC."""
     delta = instant - EPOCH

@@ -22,6 +22,7 @@ from ..model.names import control_in, header_name
 from ..settings import Settings
 from .checking import (
     DIGITS,
+    EASY,
     LONG,
     NO_NUL,
     NUL,
@@ -56,10 +57,11 @@ def encode(body: Any, limits: Settings) -> str:
     '{"id":1}'
     """
     try:
-        # Dumped once here; inside another body it is dumped twice, to check it and to write it.
-        if is_model_instance(body):
-            body = dump_model(body)
-        look(body, limits.body_depth, False)
+        if type(body) not in EASY:
+            # Dumped once here; inside another body it is dumped twice, to check it and to write it.
+            if is_model_instance(body):
+                body = dump_model(body)
+            look(body, limits.body_depth, False)
         data = WRITER.encode(body)
         if b"\\u0000" in data:
             look_for(NUL, body, NO_NUL)

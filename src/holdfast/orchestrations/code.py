@@ -56,7 +56,7 @@ from .journal import (
 )
 from .loop import Circles, Loop, NumberedTask
 from .outcome import Ask, End, Waits
-from .refusals import never_due, watch
+from .refusals import never_due
 from .replay import CodeChanged, Script, Stop
 from .room import Room
 from .signals import Box
@@ -119,16 +119,13 @@ class Code:
         if self.ended is not None:
             return False
         match arrival:
-            case Started():
-                return self._start is None
             case Answered() | Fired():
                 waiting = self._open.get(arrival.number)
-                is_timer = waiting is not None and isinstance(waiting[0].command, Timer)
-                return (
-                    waiting is not None
-                    and arrival.execution == self.execution
-                    and is_timer is isinstance(arrival, Fired)
-                )
+                if waiting is None or arrival.execution != self.execution:
+                    return False
+                return isinstance(waiting[0].command, Timer) is isinstance(arrival, Fired)
+            case Started():
+                return self._start is None
             case Signalled() | Cancelled():
                 return True
             case Begun() | Woken():
@@ -141,14 +138,14 @@ class Code:
         self._room.arrived()
         self.script.begin(expected, self.loop.now, python)
         match arrival:
+            case Answered() | Fired():
+                self._wake(arrival)
             case Started():
                 self._run(arrival)
             case Begun():
                 begin, self.begin = self.begin, None
                 assert begin is not None
                 self._run(begin)
-            case Answered() | Fired():
-                self._wake(arrival)
             case Signalled():
                 self.box(arrival.name).put(arrival.body)
             case Cancelled():
@@ -174,15 +171,16 @@ class Code:
         return await self.program.code(start.input, self._flow)
 
     def _wake(self, arrival: Answered | Fired) -> None:
-        ask, waiter = self._open.pop(arrival.number, (None, None))
-        self._room.ended(arrival.number)
-        self.inline.pop(arrival.number, None)
+        number = arrival.number
+        ask, waiter = self._open.pop(number, (None, None))
+        self._room.ended(number)
+        self.inline.pop(number, None)
         if waiter is None:
             self.script.stray(None if ask is None else ask.command)
-        elif isinstance(arrival, Answered) and isinstance(waiter, asyncio.Future):
-            if not waiter.done():
+        elif isinstance(waiter, asyncio.Future):
+            if isinstance(arrival, Answered) and not waiter.done():
                 waiter.set_result(arrival)
-        elif callable(waiter):
+        else:
             waiter()
 
     def _cancel(self, why: str) -> None:
@@ -198,7 +196,9 @@ class Code:
     def finish(self) -> CodeChanged | None:
         """The code waits again, or has ended."""
         main = self._main
-        if main is not None and main.done() and self.ended is None and self.script.changed is None:
+        if main is None or not main.done():
+            return self._finished() if self.script.replaying else None
+        if self.ended is None and self.script.changed is None:
             command, end = self._ending(main)
             try:
                 self.script.note(command)
@@ -207,6 +207,9 @@ class Code:
                 self.ended = end
             except Stop:
                 pass  # it is on the script
+        return self._finished()
+
+    def _finished(self) -> CodeChanged | None:
         changed = self.script.finish()
         if changed is not None:
             self.loop.stopped = True
@@ -266,15 +269,15 @@ class Code:
         return self._ask(Timer(due), None, NO_OPTIONS, fire)
 
     def call(self, name: str, value: Any, options: Options) -> tuple[int, asyncio.Future[Answered]]:
-        recorded = self.script.recorded()
+        recorded = self.script.recorded() if self.script.replaying else None
         runs_inline = isinstance(recorded, Inline) if isinstance(recorded, Call) else bool(options.inline)
         # In a long replay most calls were sent long ago: their input is compared by its fingerprint, and not needed.
         is_sent = type(recorded) is Call and not self.keeps and not self.asks_again
         text = None if is_sent else self._text(value)
-        future = self.loop.create_future()
-        kind = Inline if runs_inline else Call
+        future: asyncio.Future[Answered] = asyncio.Future(loop=self.loop)
         digest, size = fingerprint_and_size(value)
-        return self._ask(kind(name, digest), text, options, future, size), future
+        command = Inline(name, digest) if runs_inline else Call(name, digest)
+        return self._ask(command, text, options, future, size), future
 
     def child(
         self, name: str, id: str | None, value: Any, options: Options
@@ -341,14 +344,14 @@ class Code:
 
     def _run_once(self, name: str, function: Callable[[], Any]) -> Once:
         self.used_once = True
-        watching = watch(False)  # it may do what the code may not
+        self.loop.refuses = False  # it may do what the code may not
         try:
             value = function()
             return Once(name, None if value is None else encode_body(value, self._limits))
         except Exception as error:
             return Once(name, None, describe(error))
         finally:
-            watch(watching)
+            self.loop.refuses = True
 
     def patched(self, name: str) -> bool:
         self._refuse_outside("flow.patched")
@@ -407,7 +410,8 @@ class Code:
     def _ask(
         self, command: Numbered, input: str | None, options: Options, waiter: Waiter | None, size: int = 0
     ) -> int:
-        self._refuse_outside("A call")
+        if events._get_running_loop() is not self.loop:
+            self._refuse_outside("A call")
         self._room.check(self.id, 0 if waiter is None else len(self._open), size)
         try:
             number = self.script.ask(command)
@@ -421,8 +425,9 @@ class Code:
         self._room.took(number, size, waits=waiter is not None)
         if waiter is not None:
             self._open[number] = (ask, waiter)
-            if isinstance(command, Inline):
+            if isinstance(command, Inline):  # no message carries it
                 self.inline[number] = ask
+                return number
         if self.keeps or not self.script.replaying:
             self.asks.append(ask)
         return number

@@ -87,7 +87,7 @@ class Activity(Generic[P, R]):
         if host is None:
             own: R = await self._run(args, kwargs)
             return own
-        value = _only(self.name, args, kwargs)
+        value = args[0] if len(args) == 1 and not kwargs else _only(self.name, args, kwargs)
         asked = host.call(self.name, value, self.options)
         result: R = await answer(self.name, asked, host, self.decode, self.errors, ActivityFailed)
         return result

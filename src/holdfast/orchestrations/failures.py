@@ -28,7 +28,7 @@ ARGUMENTS_BYTES = 16 * 1024
 Errors = Mapping[str, type[Exception]]
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What went wrong: the name of the exception's class, its text, what caused it, and its category.
 
     `arguments` are the exception's own, as a JSON list, if they can be written: declared classes are rebuilt from them.

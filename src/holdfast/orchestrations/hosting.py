@@ -81,10 +81,17 @@ class Slices:
     def __init__(self, clock: Monotonic) -> None:
         self._clock, self._until = clock, clock.monotonic() + SLICE
 
+    @property
+    def are_over(self) -> bool:
+        return self._clock.monotonic() >= self._until
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
+        self._until = self._clock.monotonic() + SLICE
+
     async def pause_if_over(self) -> None:
-        if self._clock.monotonic() >= self._until:
-            await asyncio.sleep(0)
-            self._until = self._clock.monotonic() + SLICE
+        if self.are_over:
+            await self.pause()
 
 
 def _after(clock: Monotonic, seconds: float) -> Callable[[], bool]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..handlers.consumer import Ran
@@ -17,10 +18,12 @@ from ..model.work import Leased
 from ..rules.delivery import Ending, Snoozed, Unsent
 from ..store.plans.instances import Part, Stand
 from ..telemetry.logs import Log
-from .hosting import Slices, outside_tasks
+from ..worker.stepping import Suspended
+from .hosting import Slices, from_callback
 from .inline_calls import InlineCalls
 from .journal import Answered, Tried
 from .leaving import journal_text
+from .loop import NESTS
 from .outcome import Ask, Overrun
 from .replay import CodeChanged
 from .turn import Instance
@@ -32,6 +35,7 @@ log = Log("holdfast.orchestrations")
 
 MOST = 500  # inline activities in one turn, and
 SECONDS = 10.0  # after which none is started in it any more: what waits in the stream must have its turn
+AT_ONCE_SECONDS = 0.2  # of a call after which none is run at once: the ends of other runs wait for the call's
 REFUSED_SECONDS = 1.0  # until a run is tried again whose part was refused
 
 
@@ -40,11 +44,11 @@ class Refused(Exception):
 
 
 class InlineRun:
-    """The rest of a turn, for `RunCalls`: a `Later`."""
+    """A turn with inline activities. What does not answer at once goes on beside the call: then it is a `Later`."""
 
     __slots__ = (
-        "_calls", "_done", "_failed", "_is_unsaved", "_running", "_started", "count", "instance", "ran", "run",
-        "stand", "turns", "was_warm",
+        "_calls", "_done", "_failed", "_is_unsaved", "_running", "_started", "_trouble", "count", "instance", "ran",
+        "run", "stand", "turns", "was_warm",
     )  # fmt: skip
 
     def __init__(
@@ -66,9 +70,43 @@ class InlineRun:
         self._done: list[asyncio.Task[Answered | Tried]] = []
         self._failed: list[str] = []  # for good: their categories
         self._started = 0
+        self._trouble: CodeChanged | Overrun | None = None
 
     def drop(self) -> None:
         self.instance.close()
+
+    # -- what answers at once
+
+    async def at_once(self, slices: Slices) -> bool:
+        """Run one activity after the other that answers at once. False: others are left, which `endings` runs."""
+        calls, instance = self._calls, self.instance
+        while (ask := self._quick()) is not None:
+            self._started += 1
+            ended = calls.begin(ask, 0)
+            if isinstance(ended, Suspended):
+                ended = await calls.rest(ask, 0, ended)
+            if await self._is_troubled((ended,)):
+                return True
+            if slices.are_over:
+                await slices.pause()
+        return not instance.has_inline
+
+    def _quick(self) -> Ask | None:
+        """The only activity that is to run now, if others of its name have answered at once until now."""
+        ask = self.instance.only_inline
+        if ask is None or self._is_unsaved or self._started >= MOST or self.ran() >= AT_ONCE_SECONDS:
+            return None
+        return ask if self._calls.is_quick(ask) else None
+
+    async def over(self) -> Sequence[Ending]:
+        """The turn is over."""
+        turns, instance = self.turns, self.instance
+        result = self._trouble or instance.part(turns.place.now(), goes_on=instance.has_inline)
+        return await turns.ended(
+            self.run, self.stand, instance, self.count, self.was_warm, self.ran, result, self._failed
+        )
+
+    # -- what goes on beside the call
 
     async def endings(self) -> Sequence[Ending]:
         return await self.turns.guarded(self._rest(), self.run, self.ran)
@@ -76,7 +114,7 @@ class InlineRun:
     async def _rest(self) -> Sequence[Ending]:
         is_over = False
         try:
-            trouble = await self._go_on()
+            await self._go_on()
             is_over = True
         except Refused:
             log.warning(
@@ -91,35 +129,34 @@ class InlineRun:
                 task.cancel()
             if not is_over:
                 self.instance.close()
-        turns, instance = self.turns, self.instance
-        result = trouble or instance.part(turns.place.now(), goes_on=instance.has_inline)
-        return await turns.ended(
-            self.run, self.stand, instance, self.count, self.was_warm, self.ran, result, self._failed
-        )
+        return await self.over()
 
-    async def _go_on(self) -> CodeChanged | Overrun | None:
+    async def _go_on(self) -> None:
         """Run activities and give their results to the code, until none is left or others must have their turn."""
         clock = self.turns.place.clock()
         until = clock.monotonic() + min(SECONDS, self.turns.place.settings.timeout / 4)
         slices = Slices(clock)
         while True:
-            await slices.pause_if_over()
+            if slices.are_over:
+                await slices.pause()
             asks = self._left()
             may_start = self._started < MOST and clock.monotonic() < until
             if not self._running and not (asks and may_start):
-                return None
+                return
             if self._is_unsaved:
                 await self._store()
-            ended: list[Answered | Tried]
+            ended: Sequence[Answered | Tried]
             if not self._running and len(asks) == 1:
                 self._started += 1
-                ended = [await self._calls.run(asks[0], self._attempts(asks[0]))]
+                ended = (await self._calls.run(asks[0], self._attempts(asks[0])),)
             else:
                 if may_start:
                     self._start(asks)
                 ended = await self._first_ended()
-            if (trouble := await self._taken(ended)) is not None:
-                return trouble
+            if await self._is_troubled(ended):
+                return
+            if self._running:
+                self._stop_unwanted()
 
     def _left(self) -> list[Ask]:
         if not self._running:
@@ -148,26 +185,30 @@ class InlineRun:
             del self._running[task]
         return [task.result() for task in ended]
 
-    async def _taken(self, ended: Sequence[Answered | Tried]) -> CodeChanged | Overrun | None:
-        """Give the results to the code. What the code does not wait for any more is stopped."""
+    async def _is_troubled(self, ended: Sequence[Answered | Tried]) -> bool:
+        """Give the results to the code. Whether it cannot go on."""
         instance = self.instance
+        answers: list[Answered] = []
         for each in ended:
             if isinstance(each, Tried):
                 instance.park(each)
-        answers = [each for each in ended if isinstance(each, Answered)]
-        if not answers:
-            return None
-        self._failed += [each.failure.category for each in answers if each.failure is not None]
-        self._is_unsaved = self._is_unsaved or any(self._is_recorded(each.number) for each in answers)
-        trouble = await outside_tasks(lambda: instance.take(answers))
-        if not self._running:
-            return trouble
-        wanted = {ask.number for ask in instance.inline()}
+                continue
+            answers.append(each)
+            self._is_unsaved = self._is_unsaved or self._is_recorded(each.number)
+            if each.failure is not None:
+                self._failed.append(each.failure.category)
+        if answers:
+            take = partial(instance.take, answers)
+            self._trouble = take() if NESTS else await from_callback(take)
+        return self._trouble is not None
+
+    def _stop_unwanted(self) -> None:
+        """Stop what the code does not wait for any more."""
+        wanted = {ask.number for ask in self.instance.inline()}
         for task, ask in list(self._running.items()):
             if ask.number not in wanted:
                 task.cancel()
                 del self._running[task]
-        return trouble
 
     def _is_recorded(self, number: int) -> bool:
         """Whether a result is stored before the next activity starts."""

@@ -7,7 +7,7 @@ have. So exceptions mean the same, retries wait as long, and the code gets the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -70,42 +70,72 @@ class InlineCalls:
             ran,
         )
 
+    def is_quick(self, ask: Ask) -> bool:
+        """Whether activities of this name have answered at once until now, without waiting for anything."""
+        return self.place.memory.quick.get(_name(ask), False)
+
     async def run(self, ask: Ask, attempts: int) -> Answered | Tried:
         """Run it once: what the code gets, or when it is tried again. Cancelled if its turn is stopped."""
-        consumer = self.place.served.get(_name(ask))
+        begun = self.begin(ask, attempts)
+        return begun if isinstance(begun, Answered | Tried) else await self.rest(ask, attempts, begun)
+
+    def begin(self, ask: Ask, attempts: int) -> Answered | Tried | Suspended | Awaitable[Any]:
+        """The same up to where it waits for something. It has a context (contextvars) of its own."""
+        consumer = self.place.served.get(name := _name(ask))
         if consumer is None:
             error = UsageError(
-                f"Activity {_name(ask)!r} is to run inline, and this application does not declare it."
+                f"Activity {name!r} is to run inline, and this application does not declare it."
             )
             return self._answered(ask, failure=describe(error))
         try:
-            value = await self._value(ask, consumer, attempts)
-            if isinstance(value, Snooze | Dead):
-                return self._judged(ask, consumer, attempts, _wish(value))
-            return self._answered(ask, encode(value, self.place.settings))
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
+            context = None
+            if not consumer.handler.takes_context:
+                leased = _bare(ask)
+            else:
+                leased = self._leased(ask, attempts)
+                settling = _NoMessage(consumer.queue, self.place.now())
+                context = Context(leased, None, {}, settling, 0.0)
+            if not consumer.is_async:
+                return self.ran.in_thread(lambda: consumer.function(leased, context))
+            coroutine, variables = consumer.function(leased, context), copy_context()
+            yielded = variables.run(coroutine.send, None)
+        except StopIteration as end:
+            if name not in self.place.memory.quick:
+                self.place.memory.quick[name] = True
+            return self._gave(ask, consumer, attempts, end.value)
         except BaseException as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # the turn is stopped, or the code does not wait for it any more
-            return self._judged(ask, consumer, attempts, _ending(error))
+            return self._raised(ask, consumer, attempts, error)
+        self.place.memory.quick[name] = False
+        return Suspended(coroutine, yielded, variables)
 
-    # -- running
-
-    async def _value(self, ask: Ask, consumer: ActivityConsumer, attempts: int) -> Any:
-        context = None
-        if not consumer.handler.takes_context:
-            leased = _bare(ask)
-        else:
-            leased = self._leased(ask, attempts)
-            settling = _NoMessage(consumer.queue, self.place.now())
-            context = Context(leased, None, {}, settling, 0.0)
+    async def rest(self, ask: Ask, attempts: int, begun: Suspended | Awaitable[Any]) -> Answered | Tried:
+        """The rest of one that waits."""
+        consumer = self.place.served[_name(ask)]
         seconds = min(ask.options.timeout or SECONDS, seconds_max(self.place.settings.timeout))
-        if consumer.is_async:
-            return await _awaited(consumer.function(leased, context), seconds)
-        call = self.ran.in_thread(lambda: consumer.function(leased, context))
-        return await _within(asyncio.shield(asyncio.ensure_future(call)), seconds)
+        try:
+            if not isinstance(begun, Suspended):  # a thread cannot be stopped
+                begun = asyncio.shield(asyncio.ensure_future(begun))
+            return self._gave(ask, consumer, attempts, await _within(begun, seconds))
+        except BaseException as error:
+            return self._raised(ask, consumer, attempts, error)
+
+    def _gave(self, ask: Ask, consumer: ActivityConsumer, attempts: int, value: Any) -> Answered | Tried:
+        if isinstance(value, Snooze | Dead):
+            return self._judged(ask, consumer, attempts, _wish(value))
+        try:
+            return self._answered(ask, encode(value, self.place.settings))
+        except Exception as error:
+            return self._raised(ask, consumer, attempts, error)
+
+    def _raised(
+        self, ask: Ask, consumer: ActivityConsumer, attempts: int, error: BaseException
+    ) -> Answered | Tried:
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+            raise error
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise error  # the turn is stopped, or the code does not wait for it any more
+        return self._judged(ask, consumer, attempts, _ending(error))
 
     def _leased(self, ask: Ask, attempts: int) -> Leased:
         """A message as it would be in the queue of the activity: for the function's context, and to judge by."""
@@ -147,7 +177,7 @@ class InlineCalls:
         return self._answered(ask, failure=msgspec.json.decode(answer.body, type=AnswerBody).failure)
 
     def _answered(self, ask: Ask, value: str | None = None, failure: Failure | None = None) -> Answered:
-        return Answered("", micros(self.place.now()), self.execution, ask.number, value, failure)
+        return Answered("", self.place.now_micros(), self.execution, ask.number, value, failure)
 
 
 def _name(ask: Ask) -> str:
@@ -180,16 +210,6 @@ def _wish(value: Snooze | Dead) -> Ending:
 class _TimedOut(Exception):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-
-
-async def _awaited(coroutine: Coroutine[Any, Any, Any], seconds: float) -> Any:
-    """Mostly it does not suspend, and then nothing else is needed. It has a context (contextvars) of its own."""
-    variables = copy_context()
-    try:
-        yielded = variables.run(coroutine.send, None)
-    except StopIteration as end:
-        return end.value
-    return await _within(Suspended(coroutine, yielded, variables), seconds)
 
 
 async def _within(work: Any, seconds: float) -> Any:

@@ -36,14 +36,14 @@ class JournalUnreadable(HoldfastError):
 # --- What reaches the code ----------------------------------------------------------------------------------
 
 
-class Carried(msgspec.Struct, frozen=True, array_like=True):
+class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A signal that nobody had taken when its execution ended: the next one gets it."""
 
     name: str
     body: str | None
 
 
-class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
+class Started(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="started"):
     """The instance begins. Times are microseconds since 1970; `input` and all other bodies are JSON text.
 
     `seed` is what uuid(), random and jitter are drawn from. It stays the same when a journal is rewound.
@@ -59,14 +59,14 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
     attributes: dict[str, str] | None = None
 
 
-class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
+class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="begun"):
     """The start that row 0 of this execution holds (continue-as-new) was played."""
 
     message: str
     at: int
 
 
-class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
+class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="answered"):
     """An activity or a child ended: `value` is its result; with `failure` it ended badly.
 
     `message` is empty for an inline activity, whose answer came in no message.
@@ -80,7 +80,7 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
     failure: Failure | None = None
 
 
-class Fired(msgspec.Struct, frozen=True, array_like=True, tag="fired"):
+class Fired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="fired"):
     """A timer is due."""
 
     message: str
@@ -89,7 +89,7 @@ class Fired(msgspec.Struct, frozen=True, array_like=True, tag="fired"):
     number: int
 
 
-class Signalled(msgspec.Struct, frozen=True, array_like=True, tag="signalled"):
+class Signalled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="signalled"):
     """Somebody outside sent a signal."""
 
     message: str
@@ -98,7 +98,7 @@ class Signalled(msgspec.Struct, frozen=True, array_like=True, tag="signalled"):
     body: str | None = None
 
 
-class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
+class Cancelled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="cancelled"):
     """Somebody outside wants the instance to end."""
 
     message: str
@@ -106,7 +106,7 @@ class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancelled"):
     why: str = ""
 
 
-class Woken(msgspec.Struct, frozen=True, array_like=True, tag="woken"):
+class Woken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="woken"):
     """Nothing but a reason to run: the message that follows a continue-as-new. It is ended and leaves no entry."""
 
     message: str
@@ -118,24 +118,24 @@ Arrival = Started | Begun | Answered | Fired | Signalled | Cancelled | Woken
 # --- What the code asks for ---------------------------------------------------------------------------------
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
+class Call(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="call"):
     """Run an activity."""
 
     name: str
     fingerprint: str
 
 
-class Inline(Call, frozen=True, array_like=True, tag="inline"):
+class Inline(Call, frozen=True, array_like=True, gc=False, tag="inline"):
     """Run an activity inside the turn: no message carries it. It stays inline, whatever the code says later."""
 
 
-class Timer(msgspec.Struct, frozen=True, array_like=True, tag="timer"):
+class Timer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="timer"):
     """Wake me at this time."""
 
     due: int
 
 
-class Child(msgspec.Struct, frozen=True, array_like=True, tag="child"):
+class Child(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="child"):
     """Start an orchestration and wait for its result."""
 
     name: str
@@ -143,7 +143,7 @@ class Child(msgspec.Struct, frozen=True, array_like=True, tag="child"):
     fingerprint: str
 
 
-class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
+class Start(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="start"):
     """Start an orchestration and forget about it."""
 
     name: str
@@ -151,7 +151,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     fingerprint: str
 
 
-class Once(msgspec.Struct, frozen=True, array_like=True, tag="once"):
+class Once(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="once"):
     """The result of a side effect that replay must not repeat."""
 
     name: str
@@ -159,35 +159,35 @@ class Once(msgspec.Struct, frozen=True, array_like=True, tag="once"):
     failure: Failure | None = None
 
 
-class Patched(msgspec.Struct, frozen=True, array_like=True, tag="patched"):
+class Patched(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="patched"):
     """This instance runs the new side of a change."""
 
     name: str
 
 
-class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):
+class Withdraw(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="withdraw"):
     """The call, child or timer of this number is not waited for any more."""
 
     number: int
 
 
-class Complete(msgspec.Struct, frozen=True, array_like=True, tag="complete"):
+class Complete(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="complete"):
     """The function returned."""
 
     fingerprint: str
 
 
-class Fail(msgspec.Struct, frozen=True, array_like=True, tag="fail"):
+class Fail(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="fail"):
     """An exception left the function."""
 
     failure: Failure
 
 
-class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+class Cancel(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="cancel"):
     """The function ended because it was cancelled."""
 
 
-class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
+class Again(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="again"):
     """Continue as new: this execution ends, the next one begins with a new input and an empty journal."""
 
     fingerprint: str
@@ -200,14 +200,14 @@ Command = Numbered | Withdraw | Ending
 # --- Rows ---------------------------------------------------------------------------------------------------
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One arrival, and what the code asked for until it waited again."""
 
     arrival: Arrival
     asked: tuple[Command, ...] = ()
 
 
-class Tried(msgspec.Struct, frozen=True, array_like=True):
+class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An inline activity that has failed and is tried again: how often it has, and when; None: now."""
 
     number: int
@@ -219,7 +219,7 @@ class Tried(msgspec.Struct, frozen=True, array_like=True):
         return uuid5(message_id(instance, execution, self.number), f"again/{self.due}")
 
 
-class Poisoned(msgspec.Struct, frozen=True, array_like=True):
+class Poisoned(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The turn with this message could not be run, and the instance failed. It adds nothing to what replay sees.
 
     `started`: the instance had not started before; this is what would have started it.
@@ -231,7 +231,7 @@ class Poisoned(msgspec.Struct, frozen=True, array_like=True):
     started: Started | None = None
 
 
-class Rewound(msgspec.Struct, frozen=True, array_like=True):
+class Rewound(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The rows up to this one are copied from an earlier execution.
 
     The first turn behind them asks again for what is open, and these arrivals reach the code again.
@@ -241,7 +241,7 @@ class Rewound(msgspec.Struct, frozen=True, array_like=True):
     arrivals: tuple[Arrival, ...] = ()
 
 
-class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
+class _Body(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     format: int
     python: str
     at: int
@@ -254,7 +254,7 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     rewound: Rewound | None = None
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of the journal. `turn` counts from 1; row 0 holds the start of an execution after continue-as-new.
 
     `late` names messages that were ended without reaching the code. `final` is False for a part of a turn that goes

@@ -29,7 +29,7 @@ from .outcome import Ask, End, Turn
 APPLIER = "turns"
 
 
-class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+class Result(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How an instance ended, as it is stored."""
 
     value: str | None = None  # JSON

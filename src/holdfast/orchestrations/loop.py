@@ -19,15 +19,18 @@ from contextvars import Context, copy_context
 from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
+import msgspec
+
 from ..telemetry.logs import Log
 from .budget import Budget
 from .host import Host
-from .refusals import METHODS, never_due, refuse_callers, watch
+from .refusals import METHODS, audit, never_due, refuse_callers
 
 log = Log("holdfast.orchestrations")
 
 T = TypeVar("T")
 PASSES_MAX = 100_000  # of the loop for one arrival
+TASKS, GENERATORS = 16, 16  # that may be held although they have ended
 CHECK_EVERY = 64  # callbacks between two looks at whether replay should make room for others
 CLOSING_ROUNDS = 100  # in which tasks may refuse to be cancelled
 NESTS = sys.version_info < (3, 14)  # whether a task may run inside a task of another loop
@@ -37,14 +40,13 @@ class Circles(Exception):
     """The code goes round in circles: it keeps the loop busy for one arrival without end."""
 
 
-class Handle:
-    """A callback that waits to be run."""
+class Handle(msgspec.Struct, eq=False):
+    """A callback that waits to be run. A Struct, since one is made at each step."""
 
-    __slots__ = ("args", "callback", "context", "is_cancelled")
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
-        self.callback, self.args, self.context = callback, args, context
-        self.is_cancelled = False
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    context: Context
+    is_cancelled: bool = False
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -53,28 +55,21 @@ class Handle:
         return self.is_cancelled
 
 
-class TimerHandle(Handle):
+class TimerHandle(Handle, kw_only=True):
     """A callback that waits for a durable timer. Cancelling it withdraws the timer."""
 
-    __slots__ = ("_when", "loop", "number")
+    loop: Loop
+    at: float
+    number: int = 0
 
-    def __init__(
-        self,
-        loop: Loop,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-    ) -> None:
-        super().__init__(callback, args, context)
-        self.loop, self._when = loop, when
-        self.number = loop.host.timer(round(when * 1_000_000), self._fire)
+    def __post_init__(self) -> None:
+        self.number = self.loop.host.timer(round(self.at * 1_000_000), self._fire)
 
     def _fire(self) -> None:
         self.loop.ready.append(self)
 
     def when(self) -> float:
-        return self._when
+        return self.at
 
     def cancel(self) -> None:
         if not self.is_cancelled:
@@ -102,16 +97,51 @@ def _set_aside(
     host: asyncio.AbstractEventLoop | None, task: asyncio.Task[Any] | None
 ) -> asyncio.Task[Any] | None:
     """Python 3.14 runs no task inside another: while ours run, the host has no task. Returns the one that it had."""
-    if NESTS or host is None:
+    if host is None:
         return None
     swap: Callable[..., asyncio.Task[Any] | None] = asyncio.tasks._swap_current_task  # type: ignore[attr-defined]
     return swap(host, task)
 
 
+class Generators:
+    """The hooks of async generators in a thread that runs turns: each generator goes to the loop that runs it.
+
+    They stay in place between turns: Python reports each change of them to every audit hook, which is dear. Those of an
+    instance are held by its loop, so the garbage collector never hands one to `dropped`.
+    """
+
+    __slots__ = ("others",)
+
+    def __init__(self, others: sys._asyncgen_hooks) -> None:
+        self.others = others  # of the loop that the thread had before
+
+    def began(self, generator: AsyncGenerator[Any, Any]) -> None:
+        loop = events._get_running_loop()
+        if isinstance(loop, Loop):
+            loop.generators.append(generator)
+        elif self.others.firstiter is not None:
+            self.others.firstiter(generator)
+
+    def dropped(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if self.others.finalizer is not None:
+            self.others.finalizer(generator)
+
+    @classmethod
+    def install(cls) -> None:
+        """Also after another loop has put its own hooks in their place: a loop does that when it begins to run."""
+        hooks = sys.get_asyncgen_hooks()
+        if type(getattr(hooks.firstiter, "__self__", None)) is not cls:
+            own = cls(hooks)
+            sys.set_asyncgen_hooks(own.began, own.dropped)
+
+
 class Loop(asyncio.AbstractEventLoop):
     """See the module. `now` is in microseconds since 1970."""
 
+    refuses = True  # whether `refusals` looks at what is done while this is the running loop
+
     def __init__(self, host: Host) -> None:
+        audit()
         self.host = host
         self.now = 0
         self.ready: deque[Handle] = deque()
@@ -119,29 +149,27 @@ class Loop(asyncio.AbstractEventLoop):
         self.tasks: list[NumberedTask[Any]] = []
         self.generators: list[AsyncGenerator[Any, Any]] = []
         self.created = 0
-        self._keep = 16
+        self._keep = TASKS
         self._passes = 0
-        self._outside: tuple[Any, ...] | None = None
+        self._outside: tuple[asyncio.AbstractEventLoop | None, asyncio.Task[Any] | None] | None = None
 
     # --- Running ---
 
     def enter(self) -> None:
         """Ours is the running loop of this thread from here on."""
-        hooks = sys.get_asyncgen_hooks()
+        Generators.install()
         host = events._get_running_loop()
-        self._outside = (host, hooks, watch(True), _set_aside(host, None))
+        self._outside = (host, None if NESTS else _set_aside(host, None))
         events._set_running_loop(self)
-        sys.set_asyncgen_hooks(self._first_iteration, self._finalize)
 
     def leave(self) -> None:
         """The other one is again."""
         assert self._outside is not None
-        host, hooks, watching, task = self._outside
+        host, task = self._outside
         self._outside = None
-        sys.set_asyncgen_hooks(*hooks)
         events._set_running_loop(host)
-        _set_aside(host, task)
-        watch(watching)
+        if not NESTS:
+            _set_aside(host, task)
 
     def drain(self, pause: Callable[[], bool] | None = None, budget: Budget | None = None) -> bool:
         """Run until nothing is ready; False: stopped before, because of `pause`. Raises Circles."""
@@ -165,8 +193,11 @@ class Loop(asyncio.AbstractEventLoop):
                     until_check = CHECK_EVERY
                     if pause is not None and pause():
                         return False
-            self._count_pass()
-        self._forget_done()
+            self._passes += 1
+            if self._passes > PASSES_MAX:
+                raise self._circles()
+        if len(self.tasks) > self._keep or len(self.generators) > GENERATORS:
+            self._forget_done()
         return True
 
     def arrival(self, at: int) -> None:
@@ -174,25 +205,19 @@ class Loop(asyncio.AbstractEventLoop):
         self.now = max(self.now, at)
         self._passes = 0
 
-    def _count_pass(self) -> None:
-        self._passes += 1
-        if self._passes > PASSES_MAX:
-            busy = self.ready[0].callback if self.ready else None
-            name = getattr(busy, "__qualname__", None) or type(busy).__name__
-            raise Circles(
-                f"The code goes round in circles: {PASSES_MAX:,} passes of the event loop for one arrival; "
-                f"last: {name}. Look for `await asyncio.sleep(0)` in a loop, and for a loop that catches "
-                "CancelledError inside a cancel scope of anyio, which cancels again in each pass: use asyncio.timeout."
-            )
+    def _circles(self) -> Circles:
+        busy = self.ready[0].callback if self.ready else None
+        name = getattr(busy, "__qualname__", None) or type(busy).__name__
+        return Circles(
+            f"The code goes round in circles: {PASSES_MAX:,} passes of the event loop for one arrival; "
+            f"last: {name}. Look for `await asyncio.sleep(0)` in a loop, and for a loop that catches "
+            "CancelledError inside a cancel scope of anyio, which cancels again in each pass: use asyncio.timeout."
+        )
 
     def _forget_done(self) -> None:
-        if len(self.tasks) > self._keep:
-            self.tasks = [each for each in self.tasks if not each.done()]
-            self._keep = max(16, 2 * len(self.tasks))
-        if len(self.generators) > 16:
-            self.generators = [
-                each for each in self.generators if getattr(each, "ag_frame", None) is not None
-            ]
+        self.tasks = [each for each in self.tasks if not each.done()]
+        self._keep = max(TASKS, 2 * len(self.tasks))
+        self.generators = [each for each in self.generators if getattr(each, "ag_frame", None) is not None]
 
     # --- The end ---
 
@@ -245,7 +270,7 @@ class Loop(asyncio.AbstractEventLoop):
         if not isfinite(when):
             raise never_due()
         own = copy_context() if context is None else context
-        return TimerHandle(self, max(when, self.time()), callback, args, own)
+        return TimerHandle(callback, args, own, loop=self, at=max(when, self.time()))
 
     def time(self) -> float:
         return self.now / 1_000_000
@@ -300,12 +325,6 @@ class Loop(asyncio.AbstractEventLoop):
 
     # --- Async generators: held until the instance ends, so that the garbage collector decides nothing ---
 
-    def _first_iteration(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self.generators.append(generator)
-
-    def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Only what has ended is let go; nothing is left to do for it."""
-
     def close_generators(self) -> None:
         """End the generators that are still open, the youngest first. They may clean up, but not wait."""
         for generator in reversed(self.generators):
@@ -315,11 +334,13 @@ class Loop(asyncio.AbstractEventLoop):
             except BaseException:  # noqa: S112 - StopIteration, mostly; whatever it is, the generator has ended
                 continue
             closing.close()
+        _undead.extend(each for each in self.generators if getattr(each, "ag_frame", None) is not None)
         self.generators = []
 
 
-# Tasks that catch every cancellation and cannot be ended: kept, so that the garbage collector does not wake them.
-_undead: list[NumberedTask[Any]] = []
+# Tasks and generators that catch every cancellation and cannot be ended: kept, so that the garbage collector does not
+# wake them.
+_undead: list[NumberedTask[Any] | AsyncGenerator[Any, Any]] = []
 
 _WAITING = frozenset((asyncio.tasks.__file__, asyncio.queues.__file__))
 

@@ -41,7 +41,7 @@ RESUME = "holdfast.resume"  # a message there: paused instances, by their ids, a
 KNOWN = frozenset((START, TIMER, SIGNAL, CANCEL, WAKE, ANSWER))  # what may stand in the stream of an instance
 
 
-class StartBody(msgspec.Struct, frozen=True, omit_defaults=True):
+class StartBody(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     input: str | None = None
     parent: str | None = None
     deadline: int | None = None
@@ -49,24 +49,24 @@ class StartBody(msgspec.Struct, frozen=True, omit_defaults=True):
     attributes: dict[str, str] | None = None
 
 
-class AnswerBody(msgspec.Struct, frozen=True, omit_defaults=True):
+class AnswerBody(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     execution: int
     number: int
     value: str | None = None
     failure: Failure | None = None
 
 
-class TimerBody(msgspec.Struct, frozen=True):
+class TimerBody(msgspec.Struct, frozen=True, gc=False):
     execution: int
     number: int
 
 
-class SignalBody(msgspec.Struct, frozen=True, omit_defaults=True):
+class SignalBody(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     body: str | None = None
 
 
-class CancelBody(msgspec.Struct, frozen=True, omit_defaults=True):
+class CancelBody(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`start`: only for the instance that this message started."""
 
     why: str = ""

@@ -15,7 +15,7 @@ from .journal import Arrival, Call, Child, Inline, Numbered, Row, Start, Timer, 
 SENT = (Call, Timer, Child, Start)
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct, frozen=True, gc=False):
     """A command with what the journal does not hold: its input (JSON text) and how to carry it out."""
 
     number: int
@@ -47,7 +47,7 @@ class End:
     begin: Row | None = None
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(msgspec.Struct, frozen=True, gc=False):
     """What one turn leaves behind. All of it is stored in one commit, fenced by (execution, turn), or none of it."""
 
     row: Row

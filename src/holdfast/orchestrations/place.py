@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..clock import Clock, wall_clock
+from ..clock import Clock, micros, wall_clock, wall_micros
 from ..rules import journals
 from ..settings import Settings
 from ..store import Store
@@ -39,6 +39,7 @@ class Memory:
         self.forgets = False  # in tests: each turn replays the journal from its beginning
         self.foresees = True  # whether workers of activities run the next turn ahead (foreseeing.py)
         self.skips = Skips()
+        self.quick: dict[str, bool] = {}  # inline activities that have run: whether each answered at once
         self.sampling = Sampling()
         self._lock = threading.Lock()
         self._budgets: dict[int, Budget] = {}
@@ -131,3 +132,7 @@ class Place:
 
     def now(self) -> datetime:
         return self.clock().now() or wall_clock()
+
+    def now_micros(self) -> int:
+        now = self.clock().now()
+        return wall_micros() if now is None else micros(now)

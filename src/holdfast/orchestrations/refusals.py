@@ -2,7 +2,7 @@
 
 There is no sandbox. What would make replay differ is refused where it happens: functions of asyncio by the frames that
 call our event loop, methods of the loop that it does not have, and the rest by an audit hook of the interpreter. The
-hook acts only in a thread that runs a turn, and only then. Reading files works: tracebacks, lazy imports and time
+hook acts only while the loop of an instance is the running one of the thread. Reading files works: tracebacks, lazy imports and time
 zones read them. Clocks, dice and the environment cannot be refused; `advice` finds them in the code.
 """
 
@@ -13,6 +13,7 @@ import dis
 import os
 import sys
 import threading
+from asyncio import events
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,28 +164,18 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 EXEMPT = ("logging", "importlib", "warnings", "linecache", "traceback", "asyncio.log")
 
 
-class _Thread(threading.local):
-    """Whether this thread runs a turn. A hook cannot be removed, so there is one for the process, and it asks this."""
-
-    in_turn = False
-
-
-_thread = _Thread()
 _installing = threading.Lock()
 _installed = False
 
 
-def watch(in_turn: bool) -> bool:
-    """This thread begins or ends a turn. Returns what held before, to be put back."""
+def audit() -> None:
+    """Look at what the process does from here on. A hook cannot be removed, so there is one, which asks the loop."""
     global _installed
     if not _installed:
         with _installing:
             if not _installed:
                 _install()
                 _installed = True
-    before = _thread.in_turn
-    _thread.in_turn = in_turn
-    return before
 
 
 def _install() -> None:
@@ -202,7 +193,7 @@ def _install() -> None:
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event not in _EVENTS and event[:7] not in _PREFIXES:
         return
-    if not _thread.in_turn:
+    if not getattr(events._get_running_loop(), "refuses", False):
         return
     if event == "open" and not _writes(arguments):
         return

@@ -33,6 +33,7 @@ from .journal import (
 
 ENDINGS = (Complete, Fail, Cancel, Again)
 CONTEXT = 3  # commands before the difference that a diff shows
+LAST_MAX = 12  # commands that are held until all but those are dropped
 OURS = str(Path(__file__).parent)
 ASYNCIO = str(Path(sys.modules["asyncio"].__file__ or "").parent)
 
@@ -196,8 +197,8 @@ class Script:
     def ask(self, command: Command) -> int:
         """The code asks for something that gets a number: the number, or Stop if the journal has something else."""
         self.note(command)
-        self.number += 1
-        return self.number
+        self.number = number = self.number + 1
+        return number
 
     def note(self, command: Command) -> None:
         """The same for what has no number: withdrawals and the end."""
@@ -209,7 +210,12 @@ class Script:
                 self._differs(at_place, command)
                 raise Stop
             self._place += 1
-        self._keep(command)
+        self.asked.append(command)
+        self.count += 1
+        last = self._last
+        last.append(command)
+        if len(last) > LAST_MAX:
+            del last[:-CONTEXT]
 
     def recorded(self) -> Command | None:
         """In replay: what the journal has at the current place."""
@@ -227,13 +233,6 @@ class Script:
         """The journal has an arrival for a command that the code does not wait for."""
         if self.changed is None:
             self._differs(expected, None)
-
-    def _keep(self, command: Command) -> None:
-        self.asked.append(command)
-        self.count += 1
-        self._last.append(command)
-        if len(self._last) > 2 * CONTEXT:
-            del self._last[:-CONTEXT]
 
     def _differs(self, expected: Command | None, found: Command | None) -> None:
         line = "" if found is None or isinstance(found, ENDINGS) else line_of(sys._getframe(1))

@@ -222,42 +222,45 @@ class Instance:
             )
         if (broken := self.trouble) is not None:
             return broken
+        code, budget = self._code, self._budget
         if self._is_settled:
-            self._code.begin_turn()
+            code.begin_turn()
             self._is_settled = False
-        self._code.loop.enter()
+        code.loop.enter()
         try:
-            self._budget.begin()
+            budget.begin()
             try:
                 self._take(arrivals, self._taken)
             finally:
-                self._budget.end()
+                budget.end()
         except OverBudget:
-            self._budget.end()
+            budget.end()
         except Circles as error:
             self._overrun = Overrun(str(error))
         finally:
-            self._code.loop.leave()
-        if self._budget.spent:
+            code.loop.leave()
+        if budget.spent:
             self._overrun = Overrun(
                 "The code of the turn ran longer than its budget allows; move what takes long to activities."
             )
-        return self._code.script.changed or self._overrun
+        return code.script.changed or self._overrun
 
     def _take(self, arrivals: Sequence[Arrival], taken: _Taken) -> None:
-        rewound = self._ask_again()  # before anything new is asked for
-        if self._code.begin is not None:
-            self._take_one(Begun("", self._code.begin.at), taken)
-        self._take_again(rewound, taken)
+        code = self._code
+        if self._rewound is not None or code.begin is not None:
+            rewound = self._ask_again()  # before anything new is asked for
+            if code.begin is not None:
+                self._take_one(Begun("", code.begin.at), taken)
+            self._take_again(rewound, taken)
         for place, arrival in enumerate(arrivals):
-            if self._code.script.changed is not None or self._budget.spent:
+            if code.script.changed is not None or self._budget.spent:
                 return
             if arrival.message and arrival.message in self._seen:
                 taken.duplicates.append(arrival.message)
-            elif self.ended is not None and self.ended.state == "continued":
+            elif code.ended is not None and code.ended.state == "continued":
                 taken.unread = tuple(arrivals[place:])
                 return
-            elif not self._code.is_wanted(arrival):
+            elif not code.is_wanted(arrival):
                 self._try_again(arrival)
                 if arrival.message:
                     taken.late.append(arrival.message)
@@ -284,10 +287,11 @@ class Instance:
                 taken.left.append(Carried(arrival.name, arrival.body))
 
     def _take_one(self, arrival: Arrival, taken: _Taken) -> None:
-        self._code.deliver(arrival, None, PYTHON)
-        self._code.loop.drain(None, self._budget)
-        self._code.finish()
-        taken.entries.append(Entry(arrival, tuple(self._code.script.asked)))
+        code = self._code
+        code.deliver(arrival, None, PYTHON)
+        code.loop.drain(None, self._budget)
+        code.finish()
+        taken.entries.append(Entry(arrival, tuple(code.script.asked)))
         self._seen.add(arrival.message)
 
     def part(self, now: datetime, *, final: bool = True, goes_on: bool = False) -> Turn:
@@ -333,6 +337,12 @@ class Instance:
     def has_inline(self) -> bool:
         """Whether activities are to be run inside the turn, now."""
         return bool(self._code.inline) and bool(self.inline())
+
+    @property
+    def only_inline(self) -> Ask | None:
+        """The activity that is to be run inside the turn now, if it is the only one and has not failed before."""
+        inline = self._code.inline
+        return next(iter(inline.values())) if len(inline) == 1 and not self.tried else None
 
     def inline(self) -> list[Ask]:
         """The activities that are to be run inside the turn, now."""

@@ -128,7 +128,9 @@ class Turns:
                 id = _id(run[0])
                 if id in cold and id not in journals:
                     journals |= await self._read(cold[cold.index(id) :], stands)
-                found = await self._run(run, stands.get(id), held.pop(id), journals.pop(id, ()), ran)
+                found = await self._run(
+                    run, stands.get(id), held.pop(id), journals.pop(id, ()), ran, slices
+                )
                 endings.append(found)
                 if not isinstance(found, InlineRun):
                     ran.over(run)
@@ -175,9 +177,10 @@ class Turns:
         instance: Instance | None,
         journal: Journal | None,
         ran: Ran,
+        slices: Slices,
     ) -> Sequence[Ending] | Later:
         """How the messages of one run end. What is behind the last one that the turn took goes back as it was."""
-        return await self.guarded(self._turn(run, stand, instance, journal, ran), run, ran)
+        return await self.guarded(self._turn(run, stand, instance, journal, ran, slices), run, ran)
 
     async def guarded(
         self, turn: Coroutine[Any, Any, T], run: Sequence[Leased], ran: Ran
@@ -205,6 +208,7 @@ class Turns:
         instance: Instance | None,
         journal: Journal | None,
         ran: Ran,
+        slices: Slices,
     ) -> Sequence[Ending] | Later:
         try:
             early, arrivals = self._before(run, stand, ran)
@@ -219,14 +223,17 @@ class Turns:
         was_warm = instance is not None
         if instance is None:
             instance = self._cold(_id(run[0]), stand, journal)
+        count = len(arrivals)
         try:
             trouble = await taken(instance, arrivals, self.place.clock())
+            if trouble is None and instance.has_inline:
+                going = InlineRun(self, run, stand, instance, count, was_warm, ran)
+                if not await going.at_once(slices):
+                    return going
+                return await going.over()
         except BaseException:
             instance.close()
             raise
-        count = len(arrivals)
-        if trouble is None and instance.has_inline:
-            return InlineRun(self, run, stand, instance, count, was_warm, ran)
         result = trouble or instance.part(self.place.now())
         return await self.ended(run, stand, instance, count, was_warm, ran, result)
 
