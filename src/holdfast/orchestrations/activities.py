@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
@@ -114,6 +114,15 @@ class ActivityConsumer:
         if (fake := self.fakes.get(self.queue)) is not None:
             handler = replace(handler, own=replace(handler.own, run=fake), members=None)
         return handler.call(leased, context if handler.takes_context else None)
+
+    @cached_property
+    def plain(self) -> Callable[[str], Any] | None:
+        """Calls the function with the JSON text of its input, if it is an `async def` that takes nothing else."""
+        handler, takes = self.handler, self.handler.signature
+        if not takes.is_async or takes.context is not None or handler.members is not None:
+            return None
+        run, decode = handler.own.run, takes.decode
+        return (lambda text: run(decode(text))) if takes.takes_body else (lambda text: run())
 
     def _returned(self, value: Any, context: Context) -> Any:
         if isinstance(value, Snooze | Dead):

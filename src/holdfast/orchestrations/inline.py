@@ -18,7 +18,6 @@ from ..model.work import Leased
 from ..rules.delivery import Ending, Snoozed, Unsent
 from ..store.plans.instances import Part, Stand
 from ..telemetry.logs import Log
-from ..worker.stepping import Suspended
 from .hosting import Slices, from_callback
 from .inline_calls import InlineCalls
 from .journal import Answered, Tried
@@ -80,23 +79,18 @@ class InlineRun:
     async def at_once(self, slices: Slices) -> bool:
         """Run one activity after the other that answers at once. False: others are left, which `endings` runs."""
         calls, instance = self._calls, self.instance
-        while (ask := self._quick()) is not None:
+        while (ask := instance.only_inline) is not None and not self._is_unsaved and calls.is_quick(ask):
+            if slices.are_over:
+                await slices.pause()
+            if self._started >= MOST or self.ran() >= AT_ONCE_SECONDS:
+                break
             self._started += 1
             ended = calls.begin(ask, 0)
-            if isinstance(ended, Suspended):
+            if not isinstance(ended, Answered | Tried):
                 ended = await calls.rest(ask, 0, ended)
             if await self._is_troubled((ended,)):
                 return True
-            if slices.are_over:
-                await slices.pause()
         return not instance.has_inline
-
-    def _quick(self) -> Ask | None:
-        """The only activity that is to run now, if others of its name have answered at once until now."""
-        ask = self.instance.only_inline
-        if ask is None or self._is_unsaved or self._started >= MOST or self.ran() >= AT_ONCE_SECONDS:
-            return None
-        return ask if self._calls.is_quick(ask) else None
 
     async def over(self) -> Sequence[Ending]:
         """The turn is over."""
@@ -194,7 +188,8 @@ class InlineRun:
                 instance.park(each)
                 continue
             answers.append(each)
-            self._is_unsaved = self._is_unsaved or self._is_recorded(each.number)
+            if not self._is_unsaved:
+                self._is_unsaved = self._is_recorded(each.number)
             if each.failure is not None:
                 self._failed.append(each.failure.category)
         if answers:

@@ -12,7 +12,6 @@ from contextvars import copy_context
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, cast
-from uuid import UUID
 
 import msgspec
 
@@ -43,7 +42,6 @@ from .place import Place
 
 log = Log("holdfast.orchestrations")
 
-NO_ID = UUID(int=0)
 SECONDS = 10.0  # that an inline activity may take, unless it says otherwise
 NO_MESSAGE = (
     "runs inline, inside a turn, and has no message of its own: ctx.{what} is not there. Declare it without inline, "
@@ -87,25 +85,24 @@ class InlineCalls:
                 f"Activity {name!r} is to run inline, and this application does not declare it."
             )
             return self._answered(ask, failure=describe(error))
+        quick, plain = self.place.memory.quick, consumer.plain
         try:
-            context = None
-            if not consumer.handler.takes_context:
-                leased = _bare(ask)
+            if plain is not None and not consumer.fakes:
+                coroutine = plain("null" if ask.input is None else ask.input)
             else:
-                leased = self._leased(ask, attempts)
-                settling = _NoMessage(consumer.queue, self.place.now())
-                context = Context(leased, None, {}, settling, 0.0)
-            if not consumer.is_async:
-                return self.ran.in_thread(lambda: consumer.function(leased, context))
-            coroutine, variables = consumer.function(leased, context), copy_context()
+                leased, context = self._given(ask, consumer, attempts)
+                if not consumer.is_async:
+                    return self.ran.in_thread(lambda: consumer.function(leased, context))
+                coroutine = consumer.function(leased, context)
+            variables = copy_context()
             yielded = variables.run(coroutine.send, None)
         except StopIteration as end:
-            if name not in self.place.memory.quick:
-                self.place.memory.quick[name] = True
+            if name not in quick:
+                quick[name] = True
             return self._gave(ask, consumer, attempts, end.value)
         except BaseException as error:
             return self._raised(ask, consumer, attempts, error)
-        self.place.memory.quick[name] = False
+        quick[name] = False
         return Suspended(coroutine, yielded, variables)
 
     async def rest(self, ask: Ask, attempts: int, begun: Suspended | Awaitable[Any]) -> Answered | Tried:
@@ -118,6 +115,15 @@ class InlineCalls:
             return self._gave(ask, consumer, attempts, await _within(begun, seconds))
         except BaseException as error:
             return self._raised(ask, consumer, attempts, error)
+
+    def _given(
+        self, ask: Ask, consumer: ActivityConsumer, attempts: int
+    ) -> tuple[Leased, Context | None]:
+        leased = self._leased(ask, attempts)
+        if not consumer.handler.takes_context:
+            return leased, None
+        settling = _NoMessage(consumer.queue, self.place.now())
+        return leased, Context(leased, None, {}, settling, 0.0)
 
     def _gave(self, ask: Ask, consumer: ActivityConsumer, attempts: int, value: Any) -> Answered | Tried:
         if isinstance(value, Snooze | Dead):
@@ -183,13 +189,6 @@ class InlineCalls:
 def _name(ask: Ask) -> str:
     assert isinstance(ask.command, Call)
     return ask.command.name
-
-
-def _bare(ask: Ask) -> Leased:
-    """A message of which only the body is read: mostly nothing else is needed."""
-    body = "null" if ask.input is None else ask.input
-    message = Message(0, NO_ID, "", "", body, None, None, None, None, 0, 0, 0, 0, 0, 0, None, None)
-    return Leased(message, 1, 1, 0, 1)
 
 
 def _ending(error: BaseException) -> Ending:

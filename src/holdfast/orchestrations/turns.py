@@ -119,7 +119,11 @@ class Turns:
             held = {_id(run[0]): self._warm(run, stands.get(_id(run[0]))) for run in runs}
         except StoreUnavailable as error:
             return [[_unsent(error, ran())] * len(run) for run in runs]
-        cold = [id for id, each in held.items() if each is None and id in stands]
+        cold = [
+            id
+            for run in runs
+            if held[id := _id(run[0])] is None and id in stands and not _is_new(run, stands[id])
+        ]
         journals: dict[str, Journal | None] = {}
         slices = Slices(self.place.clock())
         try:
@@ -446,6 +450,11 @@ class Turns:
 def halted_by(state: str) -> str:
     """What the stream of an instance that is paused or suspended is halted by."""
     return f"{INSTANCE}{state}"
+
+
+def _is_new(run: Sequence[Leased], stand: Stand) -> bool:
+    """Whether nothing is in its journal: it has had no turn, and nobody has begun one."""
+    return stand.turn == 0 and stand.execution == 0 and run[0].epoch == 1
 
 
 def _id(leased: Leased) -> str:
