@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -46,19 +44,10 @@ def started(which: range) -> Plan[None]:
         yield from begin.plan()
 
 
-async def work_here() -> None:
-    worker = app.worker()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-    contest.gate()
-    await worker.run()
-
-
 def work(params: SimpleNamespace) -> None:
-    if params.processes > 1:
-        contest.gate()
-        run_worker(app, "bench.adapters.flows_holdfast:app", processes=params.processes)
-    else:
-        asyncio.run(work_here())
+    """As `holdfast worker` does it: a supervisor with so many worker processes."""
+    contest.gate()
+    run_worker(app, "bench.adapters.flows_holdfast:app", processes=params.processes)
 
 
 if __name__ == "__main__":

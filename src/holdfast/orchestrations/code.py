@@ -25,7 +25,7 @@ from .budget import Budget, OverBudget
 from .declared import Program
 from .failures import Failure, describe
 from .flow import ContinueAsNew, Flow
-from .host import NO_OPTIONS, Options
+from .host import NO_OPTIONS, Options, Promised
 from .journal import (
     Again,
     Answered,
@@ -73,7 +73,7 @@ class Code:
 
     __slots__ = (
         "_again", "_attributes", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_room",
-        "_start", "_status", "_too_late", "asks", "asks_again", "attributes_text", "begin", "ended", "execution", "id",
+        "_start", "_status", "_too_late", "asks", "asks_again", "at_once", "attributes_text", "begin", "ended", "execution", "id",
         "inline", "keeps", "loop", "parent", "program", "runs_ahead", "script", "seed", "status_text", "swallowed",
         "used_once", "withdrawn",
     )  # fmt: skip
@@ -93,6 +93,7 @@ class Code:
         self._open: dict[int, tuple[Ask, Waiter]] = {}
         self._room = Room()
         self.inline: dict[int, Ask] = {}  # of those, the ones to run inside the turn
+        self.at_once: Callable[[Ask], Answered | None] | None = None  # runs one while the code waits
         self.asks_again = False  # whether what is open after replay is to be sent: the journal was rewound
         self.runs_ahead = False  # the turn may never be stored, so no side effect is run in it
         self.keeps = False  # whether what is replayed is still to be sent: its turn is not settled
@@ -268,16 +269,47 @@ class Code:
             raise never_due()
         return self._ask(Timer(due), None, NO_OPTIONS, fire)
 
-    def call(self, name: str, value: Any, options: Options) -> tuple[int, asyncio.Future[Answered]]:
+    def call(self, name: str, value: Any, options: Options) -> tuple[int, Promised]:
         recorded = self.script.recorded() if self.script.replaying else None
         runs_inline = isinstance(recorded, Inline) if isinstance(recorded, Call) else bool(options.inline)
         # In a long replay most calls were sent long ago: their input is compared by its fingerprint, and not needed.
         is_sent = type(recorded) is Call and not self.keeps and not self.asks_again
         text = None if is_sent else self._text(value)
-        future: asyncio.Future[Answered] = asyncio.Future(loop=self.loop)
         digest, size = fingerprint_and_size(value)
-        command = Inline(name, digest) if runs_inline else Call(name, digest)
-        return self._ask(command, text, options, future, size), future
+        if runs_inline:
+            return self._call_inline(Inline(name, digest), text, options, size)
+        future: asyncio.Future[Answered] = asyncio.Future(loop=self.loop)
+        return self._ask(Call(name, digest), text, options, future, size), future
+
+    def _call_inline(
+        self, command: Inline, text: str | None, options: Options, size: int
+    ) -> tuple[int, Promised]:
+        ask = self._asked(command, text, options, size, waits=True)
+        if ask is None:
+            return 0, asyncio.Future(loop=self.loop)
+        if self.at_once is not None and self._is_drained() and (answered := self.at_once(ask)) is not None:
+            return ask.number, answered
+        future: asyncio.Future[Answered] = asyncio.Future(loop=self.loop)
+        self._room.took(ask.number, size, waits=True)
+        self._open[ask.number] = (ask, future)
+        self.inline[ask.number] = ask
+        return ask.number, future
+
+    def _is_drained(self) -> bool:
+        """Whether nothing would run before the next arrival if the code waited now: it may get that without waiting.
+
+        A task that is being cancelled would not get it.
+        """
+        if self.loop.ready or self.script.replaying or self.loop.stopped:
+            return False
+        task = asyncio.current_task()
+        return task is not None and not task.cancelling()
+
+    def goes_on(self, arrival: Answered) -> None:
+        """The code gets this without waiting."""
+        self.loop.arrival(arrival.at)
+        self._room.arrived()
+        self.script.begin(None, self.loop.now)
 
     def child(
         self, name: str, id: str | None, value: Any, options: Options
@@ -410,27 +442,31 @@ class Code:
     def _ask(
         self, command: Numbered, input: str | None, options: Options, waiter: Waiter | None, size: int = 0
     ) -> int:
-        if events._get_running_loop() is not self.loop:
-            self._refuse_outside("A call")
-        self._room.check(self.id, 0 if waiter is None else len(self._open), size)
-        try:
-            number = self.script.ask(command)
-        except Stop:
-            if waiter is None:
-                raise
-            # Code that catches everything would ask again at once and never stop: it gets a wait that never ends.
-            self.loop.stopped = self.script.changed is not None
+        ask = self._asked(command, input, options, size, waits=waiter is not None)
+        if ask is None:
             return 0
-        ask = Ask(number, command, input, options)
-        self._room.took(number, size, waits=waiter is not None)
+        self._room.took(ask.number, size, waits=waiter is not None)
         if waiter is not None:
-            self._open[number] = (ask, waiter)
-            if isinstance(command, Inline):  # no message carries it
-                self.inline[number] = ask
-                return number
+            self._open[ask.number] = (ask, waiter)
         if self.keeps or not self.script.replaying:
             self.asks.append(ask)
-        return number
+        return ask.number
+
+    def _asked(
+        self, command: Numbered, input: str | None, options: Options, size: int, *, waits: bool
+    ) -> Ask | None:
+        """What the code asks for, with its number. None: it gets a wait that never ends."""
+        if events._get_running_loop() is not self.loop:
+            self._refuse_outside("A call")
+        self._room.check(self.id, len(self._open) if waits else 0, size)
+        try:
+            return Ask(self.script.ask(command), command, input, options)
+        except Stop:
+            if not waits:
+                raise
+            # Code that catches everything would ask again at once and never stop.
+            self.loop.stopped = self.script.changed is not None
+            return None
 
     def _refuse_outside(self, what: str) -> None:
         if events._get_running_loop() is not self.loop:

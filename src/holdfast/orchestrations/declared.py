@@ -31,7 +31,7 @@ from ..settings import RetryProfile
 from .attributes import checked
 from .failures import ActivityFailed, CallFailed, Errors, OrchestrationFailed, describe, rebuild
 from .flow import Flow
-from .host import NO_OPTIONS, Host, Inlined, Options
+from .host import NO_OPTIONS, Host, Inlined, Options, Promised
 from .journal import Answered
 from .loop import Loop
 
@@ -49,13 +49,13 @@ def host_of_code() -> Host | None:
 
 
 async def answer(
-    name: str, asked: tuple[int, asyncio.Future[Answered]], host: Host, decode: Callable[[str], Any], errors: Errors,
+    name: str, asked: tuple[int, Promised], host: Host, decode: Callable[[str], Any], errors: Errors,
     failed: type[CallFailed],
 ) -> Any:  # fmt: skip
     """What a call gives, once it is answered. If its task is cancelled before, the call is withdrawn."""
-    number, future = asked
+    number, promised = asked
     try:
-        answered = await future
+        answered = promised if isinstance(promised, Answered) else await promised
     except asyncio.CancelledError:
         host.withdraw(number)
         raise

@@ -19,8 +19,9 @@ from ..rules.delivery import Ending, Snoozed, Unsent
 from ..store.plans.instances import Part, Stand
 from ..telemetry.logs import Log
 from .hosting import Slices, from_callback
-from .inline_calls import InlineCalls
-from .journal import Answered, Tried
+from .host import Inlined
+from .inline_calls import Begun, InlineCalls
+from .journal import Answered, Arrival, Tried
 from .leaving import journal_text
 from .loop import NESTS
 from .outcome import Ask, Overrun
@@ -46,8 +47,8 @@ class InlineRun:
     """A turn with inline activities. What does not answer at once goes on beside the call: then it is a `Later`."""
 
     __slots__ = (
-        "_calls", "_done", "_failed", "_is_unsaved", "_running", "_started", "_trouble", "count", "instance", "ran",
-        "run", "stand", "turns", "was_warm",
+        "_begun", "_calls", "_done", "_failed", "_is_unsaved", "_running", "_slices", "_started", "_trouble", "count",
+        "instance", "ran", "run", "stand", "turns", "was_warm",
     )  # fmt: skip
 
     def __init__(
@@ -59,12 +60,14 @@ class InlineRun:
         count: int,
         was_warm: bool,
         ran: Ran,
+        slices: Slices,
     ) -> None:
         self.turns, self.run, self.stand, self.instance = turns, run, stand, instance
-        self.count, self.was_warm, self.ran = count, was_warm, ran
+        self.count, self.was_warm, self.ran, self._slices = count, was_warm, ran, slices
         self._calls = InlineCalls(turns.place, turns.queue, instance.id, instance.execution, ran)
         # Where a worker may have died before, the journal says what is about to run: poison has a name then.
         self._is_unsaved = run[0].attempt > 1
+        self._begun: tuple[Ask, Begun] | None = None  # what was expected to answer at once, and waits
         self._running: dict[asyncio.Task[Answered | Tried], Ask] = {}
         self._done: list[asyncio.Task[Answered | Tried]] = []
         self._failed: list[str] = []  # for good: their categories
@@ -76,21 +79,49 @@ class InlineRun:
 
     # -- what answers at once
 
-    async def at_once(self, slices: Slices) -> bool:
-        """Run one activity after the other that answers at once. False: others are left, which `endings` runs."""
-        calls, instance = self._calls, self.instance
-        while (ask := instance.only_inline) is not None and not self._is_unsaved and calls.is_quick(ask):
+    async def take(self, arrivals: Sequence[Arrival]) -> CodeChanged | Overrun | None:
+        """Give arrivals to the code, and the answers of activities as long as these answer at once."""
+        while True:
+            take = partial(self.instance.take, arrivals, self._answer if NESTS else None)
+            self._trouble = take() if NESTS else await from_callback(take)
+            if self._trouble is not None or self._begun is None:
+                return self._trouble
+            # It has begun in this task, so it ends in it.
+            (ask, begun), self._begun = self._begun, None
+            arrivals = self._answers((await self._calls.rest(ask, 0, begun),))
+
+    def _answer(self, ask: Ask) -> Answered | None:
+        """The answer of an activity whose answers have come at once until now. None: it comes later."""
+        calls = self._calls
+        if self._is_unsaved or self._begun is not None or self._slices.are_over or not calls.is_quick(ask):
+            return None
+        if self._started >= MOST:
+            return None
+        self._started += 1
+        ended = calls.begin(ask, 0)
+        if isinstance(ended, Answered):
+            self._note(ended, ask.options.inline)
+            return ended
+        if isinstance(ended, Tried):
+            self.instance.park(ended)
+        else:
+            self._begun = ask, ended
+        return None
+
+    async def at_once(self) -> bool:
+        """Whether the turn is over with what answers at once. Else activities are left, which `endings` runs."""
+        instance, calls, slices = self.instance, self._calls, self._slices
+        while self._trouble is None and (ask := instance.only_inline) is not None:
             if slices.are_over:
                 await slices.pause()
-            if self._started >= MOST or self.ran() >= AT_ONCE_SECONDS:
-                break
+            if self._is_unsaved or self._started >= MOST or self.ran() >= AT_ONCE_SECONDS:
+                return False
+            if not calls.is_quick(ask):
+                return False
             self._started += 1
-            ended = calls.begin(ask, 0)
-            if not isinstance(ended, Answered | Tried):
-                ended = await calls.rest(ask, 0, ended)
-            if await self._is_troubled((ended,)):
-                return True
-        return not instance.has_inline
+            if answers := self._answers((await calls.run(ask, 0),)):
+                await self.take(answers)
+        return self._trouble is not None or not instance.has_inline
 
     async def over(self) -> Sequence[Ending]:
         """The turn is over."""
@@ -129,7 +160,7 @@ class InlineRun:
         """Run activities and give their results to the code, until none is left or others must have their turn."""
         clock = self.turns.place.clock()
         until = clock.monotonic() + min(SECONDS, self.turns.place.settings.timeout / 4)
-        slices = Slices(clock)
+        slices = self._slices = Slices(clock)
         while True:
             if slices.are_over:
                 await slices.pause()
@@ -147,7 +178,7 @@ class InlineRun:
                 if may_start:
                     self._start(asks)
                 ended = await self._first_ended()
-            if await self._is_troubled(ended):
+            if (answers := self._answers(ended)) and await self.take(answers) is not None:
                 return
             if self._running:
                 self._stop_unwanted()
@@ -179,23 +210,22 @@ class InlineRun:
             del self._running[task]
         return [task.result() for task in ended]
 
-    async def _is_troubled(self, ended: Sequence[Answered | Tried]) -> bool:
-        """Give the results to the code. Whether it cannot go on."""
-        instance = self.instance
+    def _answers(self, ended: Sequence[Answered | Tried]) -> list[Answered]:
+        """Those that reach the code; the others wait for their next attempt."""
         answers: list[Answered] = []
         for each in ended:
             if isinstance(each, Tried):
-                instance.park(each)
-                continue
-            answers.append(each)
-            if not self._is_unsaved:
-                self._is_unsaved = self._is_recorded(each.number)
-            if each.failure is not None:
-                self._failed.append(each.failure.category)
-        if answers:
-            take = partial(instance.take, answers)
-            self._trouble = take() if NESTS else await from_callback(take)
-        return self._trouble is not None
+                self.instance.park(each)
+            else:
+                self._note(each, self.instance.grade(each.number))
+                answers.append(each)
+        return answers
+
+    def _note(self, answered: Answered, grade: Inlined) -> None:
+        if grade != "turn":
+            self._is_unsaved = True  # until a part is stored: before the next activity starts
+        if answered.failure is not None:
+            self._failed.append(answered.failure.category)
 
     def _stop_unwanted(self) -> None:
         """Stop what the code does not wait for any more."""
@@ -204,10 +234,6 @@ class InlineRun:
             if ask.number not in wanted:
                 task.cancel()
                 del self._running[task]
-
-    def _is_recorded(self, number: int) -> bool:
-        """Whether a result is stored before the next activity starts."""
-        return self.instance.grade(number) != "turn"
 
     async def _store(self) -> None:
         """Store what the code has received and asked for, as a part of the turn."""

@@ -43,6 +43,7 @@ from .place import Place
 log = Log("holdfast.orchestrations")
 
 SECONDS = 10.0  # that an inline activity may take, unless it says otherwise
+Begun = Suspended | Awaitable[Any]  # a coroutine that waits for something, or a thread
 NO_MESSAGE = (
     "runs inline, inside a turn, and has no message of its own: ctx.{what} is not there. Declare it without inline, "
     "or call it with .using(inline=False)."
@@ -57,7 +58,7 @@ def seconds_max(timeout: float) -> float:
 class InlineCalls:
     """Runs the inline activities of one turn."""
 
-    __slots__ = ("execution", "instance", "place", "queue", "ran")
+    __slots__ = ("_variables", "execution", "instance", "place", "queue", "ran")
 
     def __init__(self, place: Place, queue: str, instance: str, execution: int, ran: Ran) -> None:
         self.place, self.queue, self.instance, self.execution, self.ran = (
@@ -67,6 +68,7 @@ class InlineCalls:
             execution,
             ran,
         )
+        self._variables = copy_context()  # the worker's: an activity may be begun in that of the code
 
     def is_quick(self, ask: Ask) -> bool:
         """Whether activities of this name have answered at once until now, without waiting for anything."""
@@ -77,7 +79,7 @@ class InlineCalls:
         begun = self.begin(ask, attempts)
         return begun if isinstance(begun, Answered | Tried) else await self.rest(ask, attempts, begun)
 
-    def begin(self, ask: Ask, attempts: int) -> Answered | Tried | Suspended | Awaitable[Any]:
+    def begin(self, ask: Ask, attempts: int) -> Answered | Tried | Begun:
         """The same up to where it waits for something. It has a context (contextvars) of its own."""
         consumer = self.place.served.get(name := _name(ask))
         if consumer is None:
@@ -94,7 +96,7 @@ class InlineCalls:
                 if not consumer.is_async:
                     return self.ran.in_thread(lambda: consumer.function(leased, context))
                 coroutine = consumer.function(leased, context)
-            variables = copy_context()
+            variables = self._variables.copy()
             yielded = variables.run(coroutine.send, None)
         except StopIteration as end:
             if name not in quick:
@@ -105,7 +107,7 @@ class InlineCalls:
         quick[name] = False
         return Suspended(coroutine, yielded, variables)
 
-    async def rest(self, ask: Ask, attempts: int, begun: Suspended | Awaitable[Any]) -> Answered | Tried:
+    async def rest(self, ask: Ask, attempts: int, begun: Begun) -> Answered | Tried:
         """The rest of one that waits."""
         consumer = self.place.served[_name(ask)]
         seconds = min(ask.options.timeout or SECONDS, seconds_max(self.place.settings.timeout))
@@ -116,9 +118,7 @@ class InlineCalls:
         except BaseException as error:
             return self._raised(ask, consumer, attempts, error)
 
-    def _given(
-        self, ask: Ask, consumer: ActivityConsumer, attempts: int
-    ) -> tuple[Leased, Context | None]:
+    def _given(self, ask: Ask, consumer: ActivityConsumer, attempts: int) -> tuple[Leased, Context | None]:
         leased = self._leased(ask, attempts)
         if not consumer.handler.takes_context:
             return leased, None

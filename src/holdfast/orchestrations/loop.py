@@ -162,6 +162,14 @@ class Loop(asyncio.AbstractEventLoop):
         self._outside = (host, None if NESTS else _set_aside(host, None))
         events._set_running_loop(self)
 
+    def step_out(self) -> None:
+        """The other one is for a moment: until `step_in`. Not from Python 3.14 on."""
+        assert self._outside is not None
+        events._set_running_loop(self._outside[0])
+
+    def step_in(self) -> None:
+        events._set_running_loop(self)
+
     def leave(self) -> None:
         """The other one is again."""
         assert self._outside is not None

@@ -1,7 +1,7 @@
 """Parts of turns that go on, stored together: one round trip and one commit for all that wait for one.
 
-While one is on its way, others gather for the next. So many instances need as few commits
-as one.
+While one is on its way, others gather for the next. So many instances need as few commits as one. If they are many,
+each commit takes half of them: their code runs on while the database stores the other half.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..store.plans.instances import Part
 
 MOST = 1_000  # parts in one commit
 BYTES = 4 * 1024 * 1024
+FEW = 64  # that are not divided
 TRIES = 20  # of a commit that was in conflict with another
 
 
@@ -27,6 +28,7 @@ class Parts:
         self.store = store
         self._waiting: list[tuple[Part, asyncio.Future[bool]]] = []
         self._storing: asyncio.Task[None] | None = None
+        self._stored = 0  # with the last commit: these come again
 
     async def put(self, part: Part) -> bool:
         """Store it. False: it was refused, since its lease is lost or another worker was before."""
@@ -39,8 +41,13 @@ class Parts:
     async def _store(self) -> None:
         try:
             while self._waiting:
-                await self._send(self._next())
-                await asyncio.sleep(0)  # those that wait for these run first, and come with their next part
+                batch = self._next()
+                await self._send(batch)
+                self._stored = len(batch)
+                if not self._waiting:
+                    await asyncio.sleep(
+                        0
+                    )  # those that wait for these run first, and come with their next part
         finally:
             self._storing = None
 
@@ -76,11 +83,12 @@ class Parts:
         batch: list[tuple[Part, asyncio.Future[bool]]] = []
         room = BYTES
         waiting, self._waiting = self._waiting, []
+        most = min(MOST, max(FEW, (len(waiting) + self._stored + 1) // 2))
         for place, (part, stored) in enumerate(waiting):
             if stored.done():
                 continue
             room -= len(part.body)
-            if batch and (room < 0 or len(batch) >= MOST):
+            if batch and (room < 0 or len(batch) >= most):
                 self._waiting = waiting[place:]
                 break
             batch.append((part, stored))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from msgspec import structs
@@ -43,13 +44,15 @@ from .replay import CodeChanged
 
 DEFAULTS = Settings()
 
+Answers = Callable[[Ask], Answered | None]  # runs an inline activity, if it answers at once
+
 
 class Instance:
     """A live orchestration. See the module; not for use from two threads at once."""
 
     __slots__ = (
-        "_budget", "_code", "_halfway", "_is_settled", "_kept", "_next", "_overrun", "_parked", "_part", "_rewound",
-        "_rows", "_seen", "_taken", "_unparked", "entries", "execution", "id", "mark", "size", "tried", "turns",
+        "_budget", "_code", "_current", "_halfway", "_is_settled", "_kept", "_next", "_overrun", "_parked", "_part",
+        "_rewound", "_rows", "_seen", "_stopped", "_taken", "_unparked", "entries", "execution", "id", "mark", "size", "tried", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +78,9 @@ class Instance:
         self._halfway = False
         self._rewound: Rewound | None = None  # that no settled turn has followed yet
         self._overrun: Overrun | None = None
+        self._stopped: BaseException | None = None  # what stopped a turn from outside
         self._taken = _Taken()  # since the last part
+        self._current: Arrival  # what the code has received last
         self._is_settled = True  # the next arrival begins a turn
         self._kept = 0  # entries of the journal whose turns are settled
         self.tried: dict[int, Tried] = {}  # inline activities that failed and are open, by number
@@ -214,8 +219,13 @@ class Instance:
         """
         return self.take(arrivals) or self.part(now, final=not more)
 
-    def take(self, arrivals: Sequence[Arrival]) -> CodeChanged | Overrun | None:
-        """Give new arrivals to the code; `part` holds what came of it. Not None: close the instance."""
+    def take(
+        self, arrivals: Sequence[Arrival], answers: Answers | None = None
+    ) -> CodeChanged | Overrun | None:
+        """Give new arrivals to the code; `part` holds what came of it. Not None: close the instance.
+
+        `answers` runs an inline activity at once, if it can: the code goes on with its answer.
+        """
         if self._rows or self._halfway:
             raise UsageError(
                 f"Instance {self.id!r} has a journal that is not replayed yet: call catch_up first."
@@ -226,6 +236,8 @@ class Instance:
         if self._is_settled:
             code.begin_turn()
             self._is_settled = False
+        if answers is not None:
+            code.at_once = partial(self._at_once, answers)
         code.loop.enter()
         try:
             budget.begin()
@@ -239,6 +251,9 @@ class Instance:
             self._overrun = Overrun(str(error))
         finally:
             code.loop.leave()
+            code.at_once = None
+        if self._stopped is not None:
+            raise self._stopped
         if budget.spent:
             self._overrun = Overrun(
                 "The code of the turn ran longer than its budget allows; move what takes long to activities."
@@ -288,11 +303,34 @@ class Instance:
 
     def _take_one(self, arrival: Arrival, taken: _Taken) -> None:
         code = self._code
+        self._current = arrival
         code.deliver(arrival, None, PYTHON)
         code.loop.drain(None, self._budget)
         code.finish()
-        taken.entries.append(Entry(arrival, tuple(code.script.asked)))
+        taken.entries.append(Entry(self._current, tuple(code.script.asked)))
         self._seen.add(arrival.message)
+
+    def _at_once(self, answers: Answers, ask: Ask) -> Answered | None:
+        """The answer of an inline activity while the code waits for it; None: it comes later.
+
+        The activity runs outside the loop and the budget of the code.
+        """
+        code, budget = self._code, self._budget
+        budget.end()
+        code.loop.step_out()
+        try:
+            answered = answers(ask)
+        except BaseException as error:  # it ends the turn, and is not the code's to catch
+            self._stopped, code.loop.stopped = error, True
+            answered = None
+        finally:
+            code.loop.step_in()
+            budget.begin()
+        if answered is not None:
+            self._taken.entries.append(Entry(self._current, tuple(code.script.asked)))
+            self._current = answered
+            code.goes_on(answered)
+        return answered
 
     def part(self, now: datetime, *, final: bool = True, goes_on: bool = False) -> Turn:
         """What came of the arrivals since the last part. `goes_on`: inline activities are left for the next turn."""
@@ -347,7 +385,7 @@ class Instance:
     def inline(self) -> list[Ask]:
         """The activities that are to be run inside the turn, now."""
         if not self.tried:
-            return list(self._code.inline.values())
+            return [*self._code.inline.values()]
         waits = [each.number for each in self.tried.values() if each.due is not None]
         return [ask for number, ask in self._code.inline.items() if number not in waits]
 
@@ -376,6 +414,8 @@ class Instance:
 
     def _tries(self, final: bool) -> tuple[tuple[Tried, ...], tuple[UUID, ...]]:
         """Which wait for an attempt since this turn; the messages of those that do not wait any more."""
+        if not (self.tried or self._parked or self._unparked):
+            return (), ()
         gone = [each for number, each in self.tried.items() if number not in self._code.inline]
         for each in gone:
             del self.tried[each.number]

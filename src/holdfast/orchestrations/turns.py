@@ -42,7 +42,7 @@ from ..store.plans.instances import Last, Stand
 from ..telemetry.logs import Log
 from .declared import Program
 from .failures import Failure
-from .hosting import Slices, taken
+from .hosting import Slices, catch_up
 from .inline import InlineRun
 from .journal import Arrival, JournalUnreadable, Row, decode
 from .leaving import Leaving, journal_text, pause_delta
@@ -132,9 +132,7 @@ class Turns:
                 id = _id(run[0])
                 if id in cold and id not in journals:
                     journals |= await self._read(cold[cold.index(id) :], stands)
-                found = await self._run(
-                    run, stands.get(id), held.pop(id), journals.pop(id, ()), ran, slices
-                )
+                found = await self._run(run, stands.get(id), held.pop(id), journals.pop(id, ()), ran, slices)
                 endings.append(found)
                 if not isinstance(found, InlineRun):
                     ran.over(run)
@@ -229,17 +227,16 @@ class Turns:
             instance = self._cold(_id(run[0]), stand, journal)
         count = len(arrivals)
         try:
-            trouble = await taken(instance, arrivals, self.place.clock())
-            if trouble is None and instance.has_inline:
-                going = InlineRun(self, run, stand, instance, count, was_warm, ran)
-                if not await going.at_once(slices):
-                    return going
-                return await going.over()
+            if instance.is_behind:
+                await catch_up(instance, self.place.clock())
+            going = InlineRun(self, run, stand, instance, count, was_warm, ran, slices)
+            await going.take(arrivals)
+            if not await going.at_once():
+                return going
         except BaseException:
             instance.close()
             raise
-        result = trouble or instance.part(self.place.now())
-        return await self.ended(run, stand, instance, count, was_warm, ran, result)
+        return await going.over()
 
     async def ended(
         self,

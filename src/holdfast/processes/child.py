@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -113,6 +114,7 @@ async def work(app: Holdfast, task: Task, board: Board, sheet: Sheet | None) -> 
         board.suspects_wait(True)
         os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor checks at once
     ending = loop.create_task(_end_when_empty(worker)) if task.quarantine else None
+    gc.freeze()  # what is loaded stays until the end: collections of garbage need not look at it each time
     await worker.run()
     if announced:
         await asyncio.wait(announced, timeout=LAST_WORDS)

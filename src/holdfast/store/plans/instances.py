@@ -155,7 +155,7 @@ def store_parts(parts: Sequence[Part]) -> Plan[set[str]]:
 
     A part is refused if its lease is lost, or if it is not the next part of its instance's current turn.
     """
-    rows = yield sql("instance_parts", rows=encode([msgspec.structs.asdict(each) for each in parts]))
+    rows = yield sql("instance_parts", rows=encode(parts))
     return {id for (id,) in rows}
 
 
