@@ -274,11 +274,13 @@ def test_a_task_that_is_being_cancelled_waits_as_ever() -> None:
 
     program, turn = started(code, answer)
     assert isinstance(turn, Turn)
-    assert turn.end is not None and turn.end.result == '"cancelled, then 2"'
+    assert turn.end is not None
+    assert turn.end.result == '"cancelled, then 2"'
     again = Instance(program, "i")
     again.load([turn.row])
     again.catch_up()
-    assert again.trouble is None and again.ended == turn.end
+    assert again.trouble is None
+    assert again.ended == turn.end
     again.close()
 
 
@@ -296,13 +298,17 @@ def test_what_others_would_do_before_the_answer_is_done_before() -> None:
         order.append("other task")
 
     program, turn = started(code, answer)
-    assert isinstance(turn, Turn) and turn.end is None and order == ["other task"]
+    assert isinstance(turn, Turn)
+    assert turn.end is None
+    assert order == ["other task"]
     begun = [turn.row]
     order.clear()
     (ask,) = [entry.asked[0] for entry in turn.row.entries]
     assert ask is not None
     end = play(program, "i", 0, begun, [Answered("", 2, 0, 1, "1")], NOW)
-    assert isinstance(end, Turn) and end.end is not None and order == ["other task", "answered"]
+    assert isinstance(end, Turn)
+    assert end.end is not None
+    assert order == ["other task", "answered"]
 
 
 @pytest.mark.parametrize("is_endless", [False, True])
@@ -326,4 +332,5 @@ def test_the_budget_is_the_codes_alone_and_holds_behind_an_answer(is_endless: bo
         _, trouble = started(code, slow, budget=budget)
     finally:
         budget.uninstall()
-    assert isinstance(trouble, Overrun if is_endless else Turn) and asked == [1]
+    assert isinstance(trouble, Overrun if is_endless else Turn)
+    assert asked == [1]

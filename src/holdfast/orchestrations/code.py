@@ -14,17 +14,16 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, assert_never
 
-from ..bodies.codec import Unreadable
 from ..bodies.codec import encode as encode_body
 from ..clock import from_micros
 from ..errors import UsageError
-from ..model.message import Reason
 from ..settings import Settings
-from .attributes import checked
 from .budget import Budget, OverBudget
 from .declared import Program
-from .failures import Failure, describe
-from .flow import ContinueAsNew, Flow
+from .display import Display
+from .endings import ends_with_again, how_it_ended
+from .failures import describe
+from .flow import Flow
 from .host import NO_OPTIONS, Options, Promised
 from .journal import (
     Again,
@@ -32,13 +31,10 @@ from .journal import (
     Arrival,
     Begun,
     Call,
-    Cancel,
     Cancelled,
     Carried,
     Child,
     Command,
-    Complete,
-    Fail,
     Fired,
     Inline,
     Numbered,
@@ -62,20 +58,19 @@ from .room import Room
 from .signals import Box
 from .still_open import awaits_only, sleeps_for
 
-STATUS_BYTES = 16 * 1024
 NEVER = 253_402_300_799_000_000  # the last microseconds that a datetime knows
 
 Waiter = asyncio.Future[Answered] | Callable[[], None]
 
 
 class Code:
-    """The function of an orchestration, running. `asks`, `withdrawn`, `status_text` are what is new in this turn."""
+    """The function of an orchestration, running. `asks` and `withdrawn` are what is new in this turn."""
 
     __slots__ = (
-        "_again", "_attributes", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_room",
-        "_start", "_status", "_too_late", "asks", "asks_again", "at_once", "attributes_text", "begin", "ended", "execution", "id",
-        "inline", "keeps", "loop", "parent", "program", "runs_ahead", "script", "seed", "status_text", "swallowed",
-        "used_once", "withdrawn",
+        "_again", "_boxes", "_cancels", "_flow", "_limits", "_main", "_open", "_patches", "_room",
+        "_start", "_too_late", "asks", "asks_again", "at_once", "begin", "display", "ended",
+        "execution", "id", "inline", "keeps", "loop", "parent", "program", "runs_ahead", "script", "seed",
+        "swallowed", "used_once", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, program: Program, id: str, execution: int, limits: Settings) -> None:
@@ -103,16 +98,14 @@ class Code:
         self._again: tuple[Any, str | None] | None = None
         self._cancels = 0
         self._too_late = False
-        self._status: Any = None
-        self._attributes: dict[str, str] = {}
+        self.display = Display(limits)
         self.begin_turn()
 
     def begin_turn(self) -> None:
         """Nothing was asked for yet."""
         self.asks: list[Ask] = []
         self.withdrawn: list[Ask] = []
-        self.status_text: str | None = None
-        self.attributes_text: str | None = None
+        self.display.begin_turn()
         self.used_once = False
 
     def is_wanted(self, arrival: Arrival) -> bool:
@@ -159,7 +152,7 @@ class Code:
 
     def _run(self, start: Started) -> None:
         self._start, self.parent, self.seed = start, start.parent, start.seed
-        self._attributes = dict(start.attributes or {})
+        self.display.attributes = dict(start.attributes or {})
         for each in start.carried:
             self.box(each.name).bodies.append(each.body)
         if start.deadline is not None:
@@ -217,31 +210,11 @@ class Code:
         return changed
 
     def _ending(self, main: NumberedTask[Any]) -> tuple[Command, End]:
-        error = main.exception() if not main.cancelled() else asyncio.CancelledError()
-        if self._again is not None and (error is None or _contains(error, ContinueAsNew)):
+        if self._again is not None and ends_with_again(main):
             value, text = self._again
             return Again(fingerprint(value)), End("continued", begin=self._next(text))
-        if error is None:
-            try:
-                value = main.result()
-                text = encode_body(value, self._limits)
-                return Complete(fingerprint(value)), End("completed", result=text)
-            except Exception as problem:  # a result that cannot be stored, or whose own methods fail
-                return self._failed(describe(problem, reason=Reason.SERIALIZATION_ERROR))
-        if isinstance(error, asyncio.CancelledError):
-            if self._too_late:
-                text = f"The deadline of the instance, {self.deadline}, has passed."
-                late = Failure("TimeoutError", text, Reason.TIMEOUT_EXCEEDED, "infrastructure")
-                return self._failed(late)
-            if self._cancels:
-                return Cancel(), End("cancelled")
-        if isinstance(error, Unreadable):
-            text = f"The input of {self.program.queue} cannot be read: {error}"
-            return self._failed(Failure("Unreadable", text, error.reason))
-        return self._failed(describe(error))
-
-    def _failed(self, failure: Failure) -> tuple[Command, End]:
-        return Fail(failure), End("failed", failure=failure)
+        late = f"The deadline of the instance, {self.deadline}, has passed." if self._too_late else None
+        return how_it_ended(main, self.program.queue, self._limits, late, is_cancelled=self._cancels > 0)
 
     def _next(self, input: str | None) -> Row:
         """Row 0 of the next execution."""
@@ -249,7 +222,7 @@ class Code:
         carried = [Carried(name, body) for name, box in self._boxes.items() for body in box.bodies]
         begin = Started(
             "", self.loop.now, input, f"{self.id}/{self.execution + 1}", self.parent, self._start.deadline,
-            tuple(carried), self._attributes or None,
+            tuple(carried), self.display.attributes or None,
         )  # fmt: skip
         return Row(id=self.id, execution=self.execution + 1, turn=0, at=self.loop.now, begin=begin)
 
@@ -410,31 +383,21 @@ class Code:
 
     @property
     def status(self) -> Any:
-        return self._status
+        return self.display.status
 
     @status.setter
     def status(self, value: Any) -> None:
         self._refuse_outside("flow.status")
-        text = encode_body(value, self._limits)
-        if len(text) > STATUS_BYTES:
-            raise UsageError(
-                f"flow.status has {len(text):,} bytes of JSON, and {STATUS_BYTES:,} are allowed: "
-                "keep it to what people read."
-            )
-        self._status = value
-        if self.keeps or not self.replaying:
-            self.status_text = text
+        self.display.set_status(value, is_new=self.keeps or not self.replaying)
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        return MappingProxyType(self._attributes)
+        return MappingProxyType(self.display.attributes)
 
     @attributes.setter
     def attributes(self, value: Mapping[str, str]) -> None:
         self._refuse_outside("flow.attributes")
-        self._attributes = checked(value) or {}
-        if self.keeps or not self.replaying:
-            self.attributes_text = encode_body(self._attributes, self._limits)
+        self.display.set_attributes(value, is_new=self.keeps or not self.replaying)
 
     def _text(self, value: Any) -> str | None:
         return None if value is None else encode_body(value, self._limits)
@@ -496,6 +459,16 @@ class Code:
         self.script.off = True
         self.script.expected = None
         self.loop.stopped = False
+        try:
+            if self.loop.is_alive:
+                self._cancel_all(budget)
+        finally:
+            self.loop.forget_tasks()
+            self._open.clear()
+            self.inline.clear()
+            self._boxes.clear()
+
+    def _cancel_all(self, budget: Budget) -> None:
         self.loop.enter()
         try:
             budget.begin()
@@ -507,13 +480,3 @@ class Code:
             budget.end()
         finally:
             self.loop.leave()
-            self.loop.forget_tasks()
-            self._open.clear()
-            self.inline.clear()
-            self._boxes.clear()
-
-
-def _contains(error: BaseException, kind: type[BaseException]) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return any(_contains(each, kind) for each in error.exceptions)
-    return isinstance(error, kind)

@@ -18,8 +18,8 @@ from ..model.work import Leased
 from ..rules.delivery import Ending, Snoozed, Unsent
 from ..store.plans.instances import Part, Stand
 from ..telemetry.logs import Log
-from .hosting import Slices, from_callback
 from .host import Inlined
+from .hosting import Slices, from_callback
 from .inline_calls import Begun, InlineCalls
 from .journal import Answered, Arrival, Tried
 from .leaving import journal_text

@@ -22,11 +22,13 @@ from .attributes import attributes_text, checked
 from .calling import call_headers
 from .declared import Activity
 from .failures import Failure
-from .journal import Call, Child, Row, Start, Timer, Tried, encode, message_id
+from .journal import Call, Child, Row, Start, Timer, Tried, decode, encode, message_id
 from .messages import START, TIMER, WAKE, Pen, StartBody, TimerBody, children_cancelled, written
 from .outcome import Ask, End, Turn
 
 APPLIER = "turns"
+
+Journal = Sequence[tuple[int, int, str]]  # turn, part and text of each row
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -170,6 +172,17 @@ def failure_of(end: End) -> Failure | None:
 def journal_text(id: str, execution: int, turn: int, part: int) -> str:
     """The name under which a row of the journal is sealed."""
     return f"journal/{execution}/{turn}/{part}/{id}"
+
+
+def opened(pen: Pen, id: str, execution: int, journal: Journal) -> tuple[list[Row], int]:
+    """The rows of a journal, and their bytes."""
+    rows: list[Row] = []
+    size = 0
+    for turn, part, text in journal:
+        plain = pen.open_in_turn(journal_text(id, execution, turn, part), text)
+        rows.append(decode(id, execution, turn, part, plain))
+        size += len(plain)
+    return rows, size
 
 
 def result_text(end: End) -> str:

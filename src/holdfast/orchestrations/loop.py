@@ -229,6 +229,11 @@ class Loop(asyncio.AbstractEventLoop):
 
     # --- The end ---
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether a task or a generator is left that has not ended."""
+        return bool(self.generators) or any(not each.done() for each in self.tasks)
+
     def cancel_all(self, budget: Budget) -> None:
         """Cancel what is left and run it to its end. Tasks and generators may clean up, but not wait."""
         for _ in range(CLOSING_ROUNDS):

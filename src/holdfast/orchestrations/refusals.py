@@ -2,8 +2,8 @@
 
 There is no sandbox. What would make replay differ is refused where it happens: functions of asyncio by the frames that
 call our event loop, methods of the loop that it does not have, and the rest by an audit hook of the interpreter. The
-hook acts only while the loop of an instance is the running one of the thread. Reading files works: tracebacks, lazy imports and time
-zones read them. Clocks, dice and the environment cannot be refused; `advice` finds them in the code.
+hook acts only while the loop of an instance is the running one of the thread. Reading files works: tracebacks, lazy
+imports and time zones read them. Clocks, dice and the environment cannot be refused; `advice` finds them in the code.
 """
 
 from __future__ import annotations

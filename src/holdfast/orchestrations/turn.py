@@ -52,7 +52,8 @@ class Instance:
 
     __slots__ = (
         "_budget", "_code", "_current", "_halfway", "_is_settled", "_kept", "_next", "_overrun", "_parked", "_part",
-        "_rewound", "_rows", "_seen", "_stopped", "_taken", "_unparked", "entries", "execution", "id", "mark", "size", "tried", "turns",
+        "_rewound", "_rows", "_seen", "_stopped", "_taken", "_unparked", "entries", "execution", "id", "mark", "size",
+        "tried", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -347,17 +348,27 @@ class Instance:
         if not final:  # all else goes with the end of the turn
             return Turn(row=row, text=text, asks=(), withdrawn=(), entries=self.entries, size=self.size)
         code = self._code
-        gone = {each.number for each in code.withdrawn}
-        asked = {each.number for each in code.asks}
+        asks, withdrawn = self._sent()
         return Turn(
-            row=row, text=text,
-            asks=tuple(each for each in code.asks if each.is_sent and each.number not in gone),
-            withdrawn=tuple(each for each in code.withdrawn if each.number not in asked),
-            end=taken.carrying(self.ended) if taken.entries else None, status=code.status_text,
-            attributes=code.attributes_text, unread=taken.unread, duplicates=tuple(taken.duplicates),
+            row=row, text=text, asks=asks, withdrawn=withdrawn,
+            end=taken.carrying(self.ended) if taken.entries else None, status=code.display.status_text,
+            attributes=code.display.attributes_text, unread=taken.unread, duplicates=tuple(taken.duplicates),
             entries=self.entries, size=self.size, used_once=code.used_once, swallowed=code.swallowed,
             parked=parked, unparked=unparked, goes_on=goes_on,
         )  # fmt: skip
+
+    def _sent(self) -> tuple[tuple[Ask, ...], tuple[Ask, ...]]:
+        """What the turn asked for and what it withdrew, without what it did both to."""
+        code = self._code
+        asks = [each for each in code.asks if each.is_sent]
+        if not code.withdrawn:
+            return tuple(asks), ()
+        gone = {each.number for each in code.withdrawn}
+        asked = {each.number for each in code.asks}
+        return (
+            tuple(each for each in asks if each.number not in gone),
+            tuple(each for each in code.withdrawn if each.number not in asked),
+        )
 
     def _count(self, row: Row) -> None:
         self.entries += len(row.entries)

@@ -44,14 +44,14 @@ from .declared import Program
 from .failures import Failure
 from .hosting import Slices, catch_up
 from .inline import InlineRun
-from .journal import Arrival, JournalUnreadable, Row, decode
-from .leaving import Leaving, journal_text, pause_delta
+from .journal import Arrival, JournalUnreadable
+from .leaving import Journal, Leaving, opened, pause_delta
 from .messages import CANCEL, KNOWN, START
 from .outcome import Overrun, Turn
 from .place import Place
 from .poison import left_by
 from .replay import CodeChanged
-from .selfcheck import difference
+from .selfcheck import differs
 from .turn import Instance
 
 log = Log("holdfast.orchestrations")
@@ -60,7 +60,6 @@ RUN_MAX = 500  # messages in one turn
 READ_BYTES = 8 * 1024 * 1024  # of journals that are read at once
 STORE_SECONDS = 1.0  # until a turn is tried again whose journal could not be read
 
-Journal = Sequence[tuple[int, int, str]]
 T = TypeVar("T")
 
 
@@ -132,7 +131,8 @@ class Turns:
                 id = _id(run[0])
                 if id in cold and id not in journals:
                     journals |= await self._read(cold[cold.index(id) :], stands)
-                found = await self._run(run, stands.get(id), held.pop(id), journals.pop(id, ()), ran, slices)
+                turn = self._turn(run, stands.get(id), held.pop(id), journals.pop(id, ()), ran, slices)
+                found = await self.guarded(turn, run, ran)
                 endings.append(found)
                 if not isinstance(found, InlineRun):
                     ran.over(run)
@@ -172,18 +172,6 @@ class Turns:
             return dict.fromkeys(wanted)  # none of them has its turn now
         return found
 
-    async def _run(
-        self,
-        run: Sequence[Leased],
-        stand: Stand | None,
-        instance: Instance | None,
-        journal: Journal | None,
-        ran: Ran,
-        slices: Slices,
-    ) -> Sequence[Ending] | Later:
-        """How the messages of one run end. What is behind the last one that the turn took goes back as it was."""
-        return await self.guarded(self._turn(run, stand, instance, journal, ran, slices), run, ran)
-
     async def guarded(
         self, turn: Coroutine[Any, Any, T], run: Sequence[Leased], ran: Ran
     ) -> T | Sequence[Ending]:
@@ -212,6 +200,7 @@ class Turns:
         ran: Ran,
         slices: Slices,
     ) -> Sequence[Ending] | Later:
+        """How the messages of one run end. What is behind the last one that the turn took goes back as it was."""
         try:
             early, arrivals = self._before(run, stand, ran)
         except BaseException:
@@ -264,7 +253,7 @@ class Turns:
                     first = Returned(0, tuple(emits), ran(), leaving.delta(result, mark, failed))
                     self.place.warn_if_long(self.queue, result, (stand.entries, stand.size))
                     # Stored, or will be; if not, its mark is not the stored one. What differs is not used again.
-                    is_stored = not (was_warm and await self._differs(result, stand))
+                    is_stored = not (was_warm and await differs(self.place, self.program, result, stand))
                     return _taken(first, count - len(result.unread), run)
                 case CodeChanged():
                     return _first(self._changed(result, id, stand, ran()), run)
@@ -341,19 +330,13 @@ class Turns:
         return None
 
     def _cold(self, id: str, stand: Stand, journal: Journal | None) -> Instance:
-        pen = self.place.pen
         if journal is None:
             raise StoreUnavailable(f"The journal of instance {id!r} could not be read.")
         instance = Instance(
             self.program, id, stand.execution, limits=self.place.settings, budget=self.place.memory.budget()
         )
         try:
-            rows: list[Row] = []
-            size = 0
-            for turn, part, text in journal:
-                plain = pen.open_in_turn(journal_text(id, stand.execution, turn, part), text)
-                rows.append(decode(id, stand.execution, turn, part, plain))
-                size += len(plain)
+            rows, size = opened(self.place.pen, id, stand.execution, journal)
             instance.load(rows, size)
             if instance.turns != stand.turn:
                 raise JournalUnreadable(
@@ -385,39 +368,6 @@ class Turns:
             instance=id, queue=self.queue, why=told,
         )  # fmt: skip
         return Paused(halted_by("paused"), ran, pause_delta(id, stand, told))
-
-    async def _differs(self, turn: Turn, stand: Stand) -> bool:
-        """The self-check: one turn in a hundred of instances in memory is replayed with its whole journal."""
-        memory, id = self.place.memory, turn.row.id
-        if not memory.sampling.is_due():
-            return False
-        try:
-            stored = (await self.place.store().arun(instances.journals([id])))[id]
-            rows = self._opened(id, stand, stored)
-        except (StoreUnavailable, Unopened, JournalUnreadable):
-            return False  # the next turn from the journal says so
-        if len(rows) < stand.turn:
-            return False
-        memory.sampling.checked += 1
-        settings, clock = self.place.settings, self.place.clock()
-        found = await difference(self.program, id, stand.execution, [*rows, turn.row], settings, clock)
-        if found is None:
-            return False
-        memory.sampling.differed += 1
-        log.error(
-            "orchestration.differs",
-            "Instance %(instance)s of %(queue)s does not do the same when it is replayed, so its next turn will pause "
-            "it: %(why)s",
-            instance=id, queue=self.queue, why=str(found),
-        )  # fmt: skip
-        return True
-
-    def _opened(self, id: str, stand: Stand, journal: Journal) -> list[Row]:
-        return [
-            decode(id, stand.execution, turn, part,
-                   self.place.pen.open_in_turn(journal_text(id, stand.execution, turn, part), text))
-            for turn, part, text in journal
-        ]  # fmt: skip
 
     async def left(self, leased: Leased, ending: Ending) -> Left | None:
         """The end of the instance, if the message dies."""
