@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -242,3 +245,34 @@ def test_an_instance_that_ended_is_not_kept() -> None:
     engine.start(short)
     engine.run()
     assert len(engine.cache) == 0
+
+
+PROGRAM = """
+import asyncio, sys
+from holdfast import Holdfast
+
+app = Holdfast(sys.argv[1])
+
+@app.orchestration()
+async def parked(n: int) -> int:
+    try:
+        await asyncio.sleep(60)
+    finally:
+        print("cleaned", n)
+    return n
+
+app.migrate()
+for n in range(3):
+    parked.start(n)
+asyncio.run(app.worker(until_idle=True).run())
+print("bye", len(app.orchestrations.place.memory.cache))
+"""
+
+
+def test_a_program_that_ends_without_closing_its_application_says_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "dev", "-c", PROGRAM, f"sqlite:///{tmp_path}/x.db"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n")[0] == "bye 3"
+    assert "destroyed" not in done.stderr
+    assert "ResourceWarning" not in done.stderr, done.stderr
+    assert done.returncode == 0

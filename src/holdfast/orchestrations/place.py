@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from ..clock import Clock, micros, wall_clock, wall_micros
 from ..rules import journals
@@ -44,6 +44,8 @@ class Memory:
         self._lock = threading.Lock()
         self._budgets: dict[int, Budget] = {}
         self._parts: WeakKeyDictionary[asyncio.AbstractEventLoop, Parts] = WeakKeyDictionary()
+        # A program may end without `app.close()`: the garbage collector would find tasks that still wait.
+        finalize(self, self.cache.clear)
 
     def take(self, id: str, stand: Stand) -> Instance | None:
         with self._lock:
