@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
@@ -74,6 +75,7 @@ class Engine:
         seed: int = 0,
         forget: float = 0.0,
         ahead: float = 0.0,
+        at_once: float = 0.0,
         cache: Cache | None = None,
     ) -> None:
         self.programs = {each.program.queue: each.program for each in programs}
@@ -81,7 +83,7 @@ class Engine:
             dict(activities) if isinstance(activities, Mapping) else {a.name: _plain(a) for a in activities}
         )
         self.activities: dict[str, Fake] = fakes
-        self.seed, self.forget, self.ahead = seed, forget, ahead
+        self.seed, self.forget, self.ahead, self.at_once = seed, forget, ahead, at_once
         self.guessed = self.refused = 0  # turns that were run ahead, and those of them that were not stored
         self.dice = Random(f"{seed}/forget")
         self.cache = cache or Cache()
@@ -89,6 +91,7 @@ class Engine:
         self.now = micros(START)
         self.calls: list[tuple[str, int, str, Any]] = []  # effects: instance, number, activity, input
         self.inlined = 0  # inline activities that were run, repeated ones too
+        self.answered_at_once = 0  # of them, those whose answer the code did not wait for
         self.late: list[str] = []
         self.paused: dict[str, Any] = {}
         self._heap: list[tuple[int, int, str, Arrival]] = []
@@ -174,7 +177,7 @@ class Engine:
         if self._guess(id, record, arrivals[0]):
             return
         instance = self._live(id, record)
-        trouble = instance.take(arrivals)
+        trouble = instance.take(arrivals, partial(self._answer, id, record))
         while trouble is None and instance.has_inline:
             instance, trouble = self._inline(id, record, instance, arrivals)
         if trouble is not None:
@@ -217,13 +220,22 @@ class Engine:
             instance = self._live(id, record)
             if (trouble := instance.take(arrivals)) is not None or not instance.has_inline:
                 return instance, trouble
-        ask = instance.inline()[0]
+        answer = self._ran_inline(id, record, instance.inline()[0])
+        return instance, instance.take([answer], partial(self._answer, id, record))
+
+    def _answer(self, id: str, record: Record, ask: Ask) -> Answered | None:
+        """At times an inline activity answers at once."""
+        if not self.at_once or self.dice.random() >= self.at_once:
+            return None
+        self.answered_at_once += 1
+        return self._ran_inline(id, record, ask)
+
+    def _ran_inline(self, id: str, record: Record, ask: Ask) -> Answered:
         assert isinstance(ask.command, Call)
         value = None if ask.input is None else msgspec.json.decode(ask.input)
         result, failure = self._performed(id, ask.number, ask.command.name, value)
-        answer = Answered("", self.now, record.execution, ask.number, result, failure)
         self.inlined += 1
-        return instance, instance.take([answer])
+        return Answered("", self.now, record.execution, ask.number, result, failure)
 
     def _settle(self, id: str, record: Record, turn: Turn) -> None:
         row = turn.row

@@ -16,9 +16,13 @@ from tests.orchestrations.engine import Engine
 from tests.orchestrations.plans import draw, interpret, work
 
 
-def played(seed: int, forget: float, cache: Cache | None = None, ahead: float = 0.0) -> Engine:
+def played(
+    seed: int, forget: float, cache: Cache | None = None, ahead: float = 0.0, at_once: float = 0.0
+) -> Engine:
     dice = Random(f"outside/{seed}")
-    engine = Engine(interpret, activities=[work], seed=seed, forget=forget, cache=cache, ahead=ahead)
+    engine = Engine(
+        interpret, activities=[work], seed=seed, forget=forget, cache=cache, ahead=ahead, at_once=at_once
+    )
     engine.start(interpret, draw(seed))
     for _ in range(dice.randint(0, 6)):
         engine.signal(
@@ -68,11 +72,20 @@ def check(seed: int) -> Engine:
     ahead = played(seed, forget=0.1, ahead=0.9)
     assert everything(ahead) == everything(live)
     live.guessed, live.refused = ahead.guessed, ahead.refused
-    for id, record in live.records.items():
+    check_batches(live, seed)
+    # What several tasks call is answered in another order then; the same arrivals still do the same, one at a time.
+    at_once = played(seed, forget=0.1, at_once=0.8)
+    assert at_once.paused == {}
+    check_batches(at_once, seed)
+    live.answered_at_once = at_once.answered_at_once
+    return live
+
+
+def check_batches(engine: Engine, seed: int) -> None:
+    for id, record in engine.records.items():
         for execution in range(record.execution + 1):
             entries = merged(record.rows(id, execution))
-            assert merged(rebatched(live, id, execution, seed)) == entries
-    return live
+            assert merged(rebatched(engine, id, execution, seed)) == entries
 
 
 @pytest.mark.covers("X59")
@@ -85,15 +98,17 @@ def test_forgetting_replaying_and_batches_change_nothing(seed: int) -> None:
 @pytest.mark.covers("X59")
 def test_two_thousand_seeds() -> None:
     ends: dict[str, int] = {}
-    inlined = guessed = refused = 0
+    inlined = guessed = refused = at_once = 0
     for seed in range(1000, 3000):
         inlined += played(seed, forget=0).inlined
         checked = check(seed)
         guessed, refused = guessed + checked.guessed, refused + checked.refused
+        at_once += checked.answered_at_once
         for record in checked.records.values():
             state = "waiting" if record.end is None else record.end.state
             ends[state] = ends.get(state, 0) + 1
     assert inlined > 1000
+    assert at_once > 500
     assert guessed > 300
     assert refused > 300
     # The plans are worth something: they end in every way.
