@@ -520,7 +520,7 @@ async def large(wish: list[Any], flow: Flow) -> Any:
         ("gather", 64, False),
         ("gather", 65, True),
         ("map", 70, False),
-        ("races", 70, False),
+        ("races", 200, False),
         ("starts", 60, False),
         ("starts", 65, True),
     ],
