@@ -32,7 +32,7 @@ ORDER = [
     ["schedules", "requests", "orchestrations", "transports"],
     ["inboxes"],
     ["operations"],
-    ["publishing", "by_hand"],
+    ["publishing", "by_hand", "letters"],
     ["testing"],
     ["facade"],
     ["app"],

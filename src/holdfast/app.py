@@ -11,28 +11,19 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, Unpack
 
-from .alerting.sinks import Sink
 from .bodies.keys import Source, keys_for
-from .by_hand import ByHand
 from .clock import Clock, SystemClock
 from .errors import InvalidSettings
-from .facade import configured
 from .facade.asks import Asks
 from .facade.declares import Declares
+from .facade.parts import Late
 from .facade.recurs import Recurs
 from .facade.works import Works
 from .handlers.registry import Handlers
-from .limits.breakers import Breakers
 from .model import names
 from .model.message import Reason
 from .model.schedule import Definition, Fired
-from .orchestrations.declaring import Declaring
-from .orchestrations.messages import Pen
-from .orchestrations.outside import Orchestrations
-from .orchestrations.place import Memory, Place
 from .publishing import Publishing
-from .requests.hooks import Pen as RequestPen
-from .requests.outside import Requests
 from .rules.recovery import Recovery, checked
 from .rules.redact import Rule, redactor
 from .settings import Settings, SettingsOptions
@@ -40,15 +31,24 @@ from .store import Store, open_store
 from .telemetry import exposition
 from .telemetry.families import Sample
 from .telemetry.sheet import Sheet, summed
-from .testing import Drained, testing
-from .transports.attempts import Brokers
 from .worker.around import Around
 
 if TYPE_CHECKING:
+    from .alerting.sinks import Sink
+    from .by_hand import ByHand
+    from .facade.brokering import Brokering
+    from .facade.working import Working
     from .inboxes import Inbox
+    from .limits.breakers import Breakers
     from .operations import Operations
     from .operations.gauges import Gauges
+    from .orchestrations.declaring import Declaring
+    from .orchestrations.outside import Orchestrations
+    from .requests.outside import Requests
+    from .schedules.outside import Schedules
     from .telemetry.tracing import Tracing
+    from .testing import Drained
+    from .transports.attempts import Brokers
 
 
 class Holdfast(Declares, Asks, Recurs, Works):
@@ -86,22 +86,13 @@ class Holdfast(Declares, Asks, Recurs, Works):
         self._schedules: dict[str, Definition] = {}  # those in code
         self._hear_fired: Callable[[Fired], None] | None = None  # in tests
         self.store: Store = open_store(self.url, self.settings, self.clock, self.schema)
-        self.breakers = Breakers(lambda: self.store)
-        self.brokers = Brokers()
         self.sheet = Sheet() if metrics else None
-        self._gauges: Gauges | None = None
         self._sinks: list[Sink] = []
         self._around: list[Around] = []
         self.require_on = require_on
         wanted = os.environ.get("HOLDFAST_OTEL", "") not in ("", "0") if otel is None else otel
         self.tracing = tracing_for(self.clock, self.settings.headers_bytes) if wanted else None
-        self.publishing, self._by_hand = self._in_store()
-        place = Place(lambda: self.store, lambda: self.clock, self.settings, Pen(self.keys), Memory())
-        self.orchestrations = Orchestrations(place, lambda: self.publishing)
-        self._declaring = Declaring(self, self.orchestrations)
-        self.requests = Requests(
-            self, lambda: self.store, lambda: self.publishing, self.settings, RequestPen(self.keys)
-        )
+        self.publishing = self._publishing_here()
 
     @classmethod
     def from_config(
@@ -122,6 +113,8 @@ class Holdfast(Declares, Asks, Recurs, Works):
         It is `path`, or the nearest holdfast.toml or pyproject.toml with `[tool.holdfast]`, from here upwards. What is
         given here wins over the file.
         """
+        from .facade import configured
+
         found = configured.find(path)
         if found is None:
             raise InvalidSettings(
@@ -132,27 +125,88 @@ class Holdfast(Declares, Asks, Recurs, Works):
             found.database(), clock=clock, redact=redact, metrics=metrics, keys=keys, recovery=recovery, otel=otel,
             require_on=require_on, **wanted,
         )  # fmt: skip
-        app.configure(found)
+        found.declare(app)
         return app
 
-    def _in_store(self) -> tuple[Publishing, ByHand]:
-        """Publishing and working by hand, in the database that this application is in now."""
+    def _publishing_here(self) -> Publishing:
+        """Publishing in the database that this application is in now."""
         publishing = Publishing(repr(self), self.store, self.handlers, self.settings, self.keys, self.tracing)
         publishing.require_on = self.require_on
-        by_hand = ByHand(
-            self.store,
-            self.handlers,
-            self.settings,
-            self.clock,
-            self.redact,
-            self.keys,
-            self.prepare,
-            self._steps,
-        )
-        return publishing, by_hand
+        return publishing
 
     def __repr__(self) -> str:
         return f"Holdfast({names.display_url(self.url)!r})"
+
+    # -- parts that are loaded when they are first used: when something is declared for them, or a worker is made
+
+    @Late
+    def orchestrations(self) -> Orchestrations:
+        """Starts instances of orchestrations, signals them, cancels them, and waits for their results."""
+        from .orchestrations.messages import Pen
+        from .orchestrations.outside import Orchestrations
+        from .orchestrations.place import Memory, Place
+
+        place = Place(lambda: self.store, lambda: self.clock, self.settings, Pen(self.keys), Memory())
+        return Orchestrations(place, lambda: self.publishing)
+
+    @Late
+    def requests(self) -> Requests:
+        """Requests with deadlines: reads them, and decides them."""
+        from .requests.hooks import Pen
+        from .requests.outside import Requests
+
+        return Requests(self, lambda: self.store, lambda: self.publishing, self.settings, Pen(self.keys))
+
+    @Late
+    def breakers(self) -> Breakers:
+        from .limits.breakers import Breakers
+
+        return Breakers(lambda: self.store)
+
+    @Late
+    def brokers(self) -> Brokers:
+        from .transports.attempts import Brokers
+
+        return Brokers()
+
+    @Late
+    def _declaring(self) -> Declaring:
+        from .orchestrations.declaring import Declaring
+
+        return Declaring(self, self.orchestrations)
+
+    @Late
+    def _recurring(self) -> Schedules:
+        from .schedules.outside import Schedules
+
+        return Schedules(self.settings, self.keys, self._schedules, lambda: self.publishing)
+
+    @Late
+    def _brokering(self) -> Brokering:
+        from .facade.brokering import Brokering
+
+        return Brokering(self)
+
+    @Late
+    def _working(self) -> Working:
+        from .facade.working import Working
+
+        return Working(self)
+
+    @Late
+    def _by_hand(self) -> ByHand:
+        from .by_hand import ByHand
+
+        return ByHand(
+            self.store, self.handlers, self.settings, self.clock, self.redact, self.keys, self.prepare,
+            self._working.steps,
+        )  # fmt: skip
+
+    @Late
+    def _gauges(self) -> Gauges:
+        from .operations.gauges import Gauges
+
+        return Gauges(lambda: self.operations, self.clock)
 
     # -- operating and testing
 
@@ -168,10 +222,6 @@ class Holdfast(Declares, Asks, Recurs, Works):
 
     def metrics(self, sheets: Sequence[Sheet] = ()) -> list[Sample]:
         """The counts of workers on these sheets and inside this process, and the numbers read from the database."""
-        from .operations.gauges import Gauges
-
-        if self._gauges is None:
-            self._gauges = Gauges(lambda: self.operations, self.clock)
         ours = [] if self.sheet is None else [self.sheet]
         return [*summed([*sheets, *ours]), *self._gauges.read()]
 
@@ -193,6 +243,8 @@ class Holdfast(Declares, Asks, Recurs, Works):
         application has is refused, unless `elsewhere` names it (or a prefix, `billing.*`). `at`: the clock's first
         time, an aware datetime or a text, "2026-03-28 12:00 Europe/Berlin".
         """
+        from .testing import testing
+
         with testing(self, url, elsewhere, at) as drained:
             yield drained
 
@@ -202,18 +254,26 @@ class Holdfast(Declares, Asks, Recurs, Works):
         before = self.store, self.clock, self.url, self.schema
         (self.url, self.schema), self.clock = names.database_url(url), clock
         self.store = open_store(self.url, self.settings, clock, self.schema)
-        self.publishing, self._by_hand = self._in_store()
+        self._settle()
         try:
             yield
         finally:
             self.store.close()
             self.store, self.clock, self.url, self.schema = before
-            self.publishing, self._by_hand = self._in_store()
+            self._settle()
+
+    def _settle(self) -> None:
+        """After a move: publish there, and hold no leases of messages that are elsewhere."""
+        self.publishing = self._publishing_here()
+        vars(self).pop("_by_hand", None)
 
     def close(self) -> None:
         """Close the connections that this process has, and drop instances of orchestrations from its memory."""
-        self.orchestrations.place.memory.forget()
-        self.breakers.close()
+        used = vars(self)  # the parts that have been used, among others
+        if "orchestrations" in used:
+            self.orchestrations.place.memory.forget()
+        if "breakers" in used:
+            self.breakers.close()
         self.store.close()
 
 

@@ -20,6 +20,7 @@ from .errors import BodySealed
 from .handlers.consumer import ends_more
 from .handlers.registry import Handlers
 from .model import names
+from .model.message import NewMessage, Reason
 from .model.work import Batch, Leased, Report, Settlement, TurnItem, Want
 from .orchestrations.leaving import journal_text
 from .orchestrations.messages import Pen
@@ -148,6 +149,21 @@ class ByHand:
             settlement = with_left(settlement, left)
         assert settlement is not None
         return settlement
+
+    def done(self, leased: Leased, emits: tuple[NewMessage, ...]) -> Settlement:
+        return self.conclude(leased, delivery.Returned(0, emits))
+
+    def failed(
+        self, leased: Leased, completed: int, error: str | BaseException, reason: Reason | None
+    ) -> Settlement:
+        raised = error if isinstance(error, BaseException) else Reported(error)
+        return self.conclude(leased, delivery.Raised(raised, completed, reason=reason))
+
+    def release(self, leased: Leased) -> Settlement:
+        return delivery.release(leased)
+
+    def give_back(self, leased: Leased, delay: float, refund: bool) -> Settlement:
+        return delivery.give_back(leased, delay, refund)
 
     def _policy(self, leased: Leased) -> HandlerPolicy:
         consumer = self.handlers.get(leased.message.queue)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import Alert, Dead, Holdfast, InvalidSettings, RetryPolicy
-from holdfast.alerting.sinks import Webhook
+from holdfast.alerting.webhook import Webhook
 from holdfast.model.message import Reason
 from holdfast.model.work import Outcome
 from holdfast.operations import Alerts, Operations
@@ -561,7 +561,7 @@ import os, sys
 from holdfast.clock import MovableClock
 from holdfast.operations import Operations
 from holdfast.settings import Settings
-from holdfast.alerting.sinks import Webhook
+from holdfast.alerting.webhook import Webhook
 from holdfast.store import open_store
 from holdfast.store.plans import outages
 from datetime import datetime

@@ -19,7 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from holdfast import Alert, Holdfast, InvalidSettings
-from holdfast.alerting.sinks import FunctionSink, LogSink, NotTaken, Webhook
+from holdfast.alerting.sinks import FunctionSink, LogSink, NotTaken
+from holdfast.alerting.webhook import Webhook
 
 NOON = datetime(2040, 5, 1, 12, 0, tzinfo=UTC)
 RAISED = Alert(

@@ -142,7 +142,7 @@ async def test_destinations_and_inboxes_of_one_broker_belong_together(sqlite_lab
     two = app.destination("two", broker, types=["order.*"], to="shop.events")
     elsewhere = app.destination("three", other, types=["order.*"], to="shop.events")
     app.inbox("in", broker, queue="q")
-    (intake,) = app._intakes(None)
+    (intake,) = app._working.intakes(None)
     assert one.attempts is two.attempts is intake._attempts  # type: ignore[attr-defined]
     assert elsewhere.attempts is not one.attempts
 

@@ -61,7 +61,7 @@ class Desk:
         return self.ticker(app)()
 
     def ticker(self, app: Holdfast | None = None) -> Ticker:
-        found = (app or self.app)._steps()["schedules"]
+        found = (app or self.app)._working.steps()["schedules"]
         assert isinstance(found, Ticker)
         return found
 

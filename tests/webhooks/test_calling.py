@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.alerting.sinks import NotTaken, Webhook
+from holdfast.alerting.sinks import NotTaken
+from holdfast.alerting.webhook import Webhook
 from holdfast.clock import SystemClock
 from holdfast.webhooks import calling
 from holdfast.webhooks.calling import NoAnswer, NotPublic, is_public, post

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from uuid import UUID
 
-from ..requests.kinds import Answer, Asked, RequestKind, Resolved
 from .parts import Parts
+
+if TYPE_CHECKING:
+    from ..requests.kinds import Answer, Asked, RequestKind, Resolved
 
 B = TypeVar("B")
 R = TypeVar("R")

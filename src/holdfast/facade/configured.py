@@ -18,9 +18,10 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,8 +29,12 @@ import msgspec
 from ..errors import HoldfastError, InvalidSettings
 from ..model.names import passwords
 from ..settings import Settings
+from ..transports import DeadLetters, Exchange, MemoryBroker, Queue, RabbitMQ
 from ..transports.contract import Connector
 from ..transports.secrets import Secret
+
+if TYPE_CHECKING:
+    from .declares import Declares
 
 FILE, PROJECT, TABLE = "holdfast.toml", "pyproject.toml", "tool.holdfast"
 FILE_BYTES = 1024 * 1024
@@ -123,6 +128,19 @@ class Configured(msgspec.Struct, frozen=True):
                 f'{self.where}.url is missing: url = "env:DATABASE_URL", or sqlite:///shop.db.'
             )
         return _plain(self.url, f"{self.where}.url")
+
+    def declare(self, app: Declares) -> None:
+        """Declare the destinations and inboxes of this file."""
+        brokers = self.connectors()
+        for name, sends in self.destinations.items():
+            with _named(f"{self.where}.destinations.{name}"):
+                app.destination(
+                    name, brokers[sends.broker], types=sends.types, **_options(sends, "broker", "types")
+                )
+        for name, receives in self.inboxes.items():
+            with _named(f"{self.where}.inboxes.{name}"):
+                broker = brokers[receives.broker]
+                app.inbox(name, broker, queue=receives.queue, **_options(receives, "broker", "queue"))
 
     def connectors(self) -> dict[str, Connector]:
         """The brokers by name, none of them connected."""
@@ -294,8 +312,6 @@ def _has_password(url: str) -> bool:
 
 
 def _broker(table: BrokerTable, where: str) -> Connector:
-    from ..transports import DeadLetters, Exchange, MemoryBroker, Queue, RabbitMQ
-
     if table.transport == "memory":
         return MemoryBroker()
     if table.url is None:
@@ -324,10 +340,19 @@ def _broker(table: BrokerTable, where: str) -> Connector:
         raise InvalidSettings(f"{where}: {error}") from None
 
 
-def options(table: msgspec.Struct, *without: str) -> dict[str, Any]:
+def _options(table: msgspec.Struct, *without: str) -> dict[str, Any]:
     """A table as keywords; missing keys keep their defaults."""
     return {
         name: value
         for name in table.__struct_fields__
         if name not in without and (value := getattr(table, name)) is not None
     }
+
+
+@contextmanager
+def _named(key: str) -> Iterator[None]:
+    """Errors begin with the key of the file that they concern."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise InvalidSettings(f"{key}: {error}") from None

@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overload
 
-from ..alerting.sinks import FunctionSink, Listener, Sink, Webhook
-from ..errors import HoldfastError, InvalidSettings, UsageError
-from ..handlers.context import Context
+from ..errors import InvalidSettings, UsageError
 from ..handlers.declare import AnyHandler, Handler, HandlerOptions, Key, declare, is_declared_again
 from ..handlers.forms import BatchDeclaration, Declaration, HandlerKeywords
-from ..limits.breakers import Breaker, Counts
 from ..model import names
 from ..model.limits import Breaker as BreakerLike
 from ..model.limits import SharedRate, SharedSlots, slots_count
-from ..model.message import NewMessage, Reason
-from ..operations.letters import DeadLetter, hook
-from ..orchestrations.declared import ActivityDeclaration, OnDeadLetter, OrchestrationDeclaration
-from ..orchestrations.declaring import ActivityKeywords
-from ..orchestrations.failures import Errors
-from ..orchestrations.host import Inlined
+from ..model.message import Reason
 from ..rules import aftermath
 from ..rules.aftermath import CopyTo
-from ..rules.breaker import BreakerOptions
 from ..rules.policy import OnDead, Ordering
 from ..rules.rate import rate as read_rate
 from ..rules.recovery import Recovery
 from ..rules.retry import RetryPolicy
 from ..settings import RetryProfile
-from ..store.recognise import recognise
-from ..transports.contract import SendingConnector
-from ..transports.destination import Destination, DestinationKeywords, declare_destination
 from ..worker.around import Around
-from .configured import Configured, options
 from .publishes import Publishes
 
 if TYPE_CHECKING:
+    from ..alerting.sinks import Listener, Sink
+    from ..handlers.context import Context
     from ..inboxes import Inbox, InboxOptions
-    from ..transports.contract import Connector
+    from ..letters import DeadLetter
+    from ..limits.breakers import Breaker, Counts
+    from ..orchestrations.declared import ActivityDeclaration, OnDeadLetter, OrchestrationDeclaration
+    from ..orchestrations.declaring import ActivityKeywords
+    from ..orchestrations.failures import Errors
+    from ..orchestrations.host import Inlined
+    from ..rules.breaker import BreakerOptions
+    from ..transports.contract import Connector, SendingConnector
+    from ..transports.destination import Destination, DestinationKeywords
 
-Hear = TypeVar("Hear", bound=Listener)
-Hook = TypeVar("Hook", bound=Callable[[DeadLetter], object] | Callable[[DeadLetter, Context], object])
+Hear = TypeVar("Hear", bound="Listener")
+Hook = TypeVar("Hook", bound="Callable[[DeadLetter], object] | Callable[[DeadLetter, Context], object]")
 Surround = TypeVar("Surround", bound=Around)
 
 
@@ -171,16 +167,16 @@ class Declares(Publishes, Protocol):
         came through an inbox. `batch`: messages in one call at most. The other options are those of `handler`; a
         breaker has the destination's name unless another is given (docs/relay.md).
         """
-        has_hook = aftermath.HOOK_QUEUE in self.handlers
-        made = declare_destination(self, name, connector, types, options, self.recovery, has_hook)
-        self.handlers.add(made)
-        return made
+        return self._brokering.destination(name, connector, types, options)
 
     def on_dead_letter(self, function: Hook) -> Hook:
         """Declare the function below as the hook for dead letters: called at least once for each death.
 
         It receives a `DeadLetter` and is retried like any handler; a typical use is to open a ticket.
         """
+        # Imported here, as below: few applications have one.
+        from ..letters import hook
+
         handler = hook(self, function, lambda: self.operations)
         self.handlers.report_deaths()
         self.handlers.add(handler)
@@ -221,47 +217,14 @@ class Declares(Publishes, Protocol):
         `dead_letters`: the queue is a dead letter queue of the broker; `backlog`: it stops receiving while so many
         messages wait to be handled; `resolves`: a kind of request whose results the messages bring (docs/requests.md).
         """
-        from ..inboxes import Reader, declared, received, returning
-
-        made = declared(name, broker, queue=queue, **options)
-        if name in self.inboxes:
-            raise InvalidSettings(f"There is already an inbox named {name!r}: give one of them another name.")
-        after_death = aftermath.AfterDeath(has_hook=aftermath.HOOK_QUEUE in self.handlers)
-        reader = Reader(made, self.settings, self.keys)
-        if made.resolves is not None and self.requests.kinds.get(made.resolves.name) is not made.resolves:
-            raise InvalidSettings(f"Inbox {name!r}: resolves= is a kind of request of another application.")
-
-        async def receive(message: NewMessage, db: object) -> None:
-            if recognise(db).is_async:
-                await self.publishing.astore_with(lambda: received([message], self.requests.pen), db)
-            else:
-                self.publishing.store_with(lambda: received([message], self.requests.pen), db)
-
-        self.handlers.add(returning(self, made, reader, after_death, receive))
-        self.inboxes[name] = made
-        return made
-
-    def configure(self, found: Configured) -> None:
-        """Declare the destinations and inboxes of a configuration file. `from_config` calls it."""
-        brokers = found.connectors()
-        for name, sends in found.destinations.items():
-            with _named(f"{found.where}.destinations.{name}"):
-                self.destination(
-                    name, brokers[sends.broker], types=sends.types, **options(sends, "broker", "types")
-                )
-        for name, receives in found.inboxes.items():
-            with _named(f"{found.where}.inboxes.{name}"):
-                self.inbox(
-                    name,
-                    brokers[receives.broker],
-                    queue=receives.queue,
-                    **options(receives, "broker", "queue"),
-                )
+        return self._brokering.inbox(name, broker, queue, **options)
 
     # -- alerts
 
     def on_alert(self, function: Hear) -> Hear:
         """Call the function below, async or not, with every `Alert` that begins or is over, in one of the workers."""
+        from ..alerting.sinks import FunctionSink
+
         self._add_sink(FunctionSink(function))
         return function
 
@@ -279,6 +242,8 @@ class Declares(Publishes, Protocol):
         `secret`: one, or two while one is replaced, the new one first. `allow_private`: it may be an address of your
         own network. `timeout` is for the whole call.
         """
+        from ..alerting.webhook import Webhook
+
         self._add_sink(
             Webhook(url, secret, allow_http=allow_http, allow_private=allow_private, timeout=timeout)
         )
@@ -287,12 +252,3 @@ class Declares(Publishes, Protocol):
         if any(each.name == sink.name for each in self._sinks):
             raise InvalidSettings(f"Alerts go to {sink.name} already: give each sink once.")
         self._sinks.append(sink)
-
-
-@contextmanager
-def _named(key: str) -> Iterator[None]:
-    """Errors begin with the key of the file that they concern."""
-    try:
-        yield
-    except HoldfastError as error:
-        raise InvalidSettings(f"{key}: {error}") from None

@@ -1,34 +1,44 @@
-"""The parts of an application that its methods use. `app.py` makes each of these."""
+"""The parts of an application that its methods use. `app.py` makes each of these.
+
+What every application needs is made with it. The rest is made when it is first used, and its code is loaded then: most
+processes publish and never work, and few use all that there is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
 
-from ..alerting.sinks import Sink
 from ..bodies.keys import Keys
-from ..by_hand import ByHand
 from ..clock import Clock
 from ..handlers.registry import Handlers
-from ..limits.breakers import Breakers
 from ..model.message import Reason
 from ..model.schedule import Definition, Fired
-from ..orchestrations.declaring import Declaring
-from ..orchestrations.outside import Orchestrations
 from ..publishing import Publishing
-from ..requests.outside import Requests
 from ..rules.recovery import Recovery
 from ..rules.redact import Masking
 from ..settings import Settings
 from ..store import Store
 from ..telemetry.sheet import Sheet
-from ..transports.attempts import Brokers
 from ..worker.around import Around
 
 if TYPE_CHECKING:
+    from ..alerting.sinks import Sink
+    from ..by_hand import ByHand
     from ..inboxes import Inbox
+    from ..limits.breakers import Breakers
     from ..operations import Operations
+    from ..orchestrations.declaring import Declaring
+    from ..orchestrations.outside import Orchestrations
+    from ..requests.outside import Requests
+    from ..schedules.outside import Schedules
     from ..telemetry.tracing import Tracing
+    from ..transports.attempts import Brokers
+    from .brokering import Brokering
+    from .working import Working
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 class Parts(Protocol):
@@ -42,19 +52,51 @@ class Parts(Protocol):
     recovery: Mapping[Reason, Recovery]
     handlers: Handlers
     inboxes: dict[str, Inbox]
-    _schedules: dict[str, Definition]
-    _hear_fired: Callable[[Fired], None] | None
-    breakers: Breakers
-    brokers: Brokers
     publishing: Publishing
-    orchestrations: Orchestrations
-    requests: Requests
     sheet: Sheet | None
     tracing: Tracing | None
-    _by_hand: ByHand
-    _declaring: Declaring
+    _schedules: dict[str, Definition]
+    _hear_fired: Callable[[Fired], None] | None
     _sinks: list[Sink]
     _around: list[Around]
 
+    # -- made when they are first used
+
     @property
     def operations(self) -> Operations: ...
+    @property
+    def orchestrations(self) -> Orchestrations: ...
+    @property
+    def requests(self) -> Requests: ...
+    @property
+    def breakers(self) -> Breakers: ...
+    @property
+    def brokers(self) -> Brokers: ...
+    @property
+    def _declaring(self) -> Declaring: ...
+    @property
+    def _recurring(self) -> Schedules: ...
+    @property
+    def _brokering(self) -> Brokering: ...
+    @property
+    def _working(self) -> Working: ...
+    @property
+    def _by_hand(self) -> ByHand: ...
+
+
+class Late(Generic[A, T]):
+    """Makes a part of an application when it is first used: a decorator of the method that makes it.
+
+    The part is kept among the attributes of the application, where Python finds it from then on. Two threads may make
+    one at the same time; `setdefault` gives both the one that was there first.
+    """
+
+    def __init__(self, make: Callable[[A], T]) -> None:
+        self._make, self._name, self.__doc__ = make, make.__name__, make.__doc__
+
+    @overload
+    def __get__(self, app: None, kind: type[A]) -> Self: ...
+    @overload
+    def __get__(self, app: A, kind: type[A]) -> T: ...
+    def __get__(self, app: A | None, kind: type[A]) -> Any:
+        return self if app is None else vars(app).setdefault(self._name, self._make(app))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import InvalidSettings
-from ..model.schedule import Definition, Overlap, Planned, Policy
-from ..rules.patterns import Rule
-from ..rules.tick import CAP, GRACE
-from ..schedules import setting
-from ..schedules.defining import define, schedule_name
+from ..model.schedule import CAP, GRACE, Overlap, Planned, Policy
 from .publishes import Publishes
+
+if TYPE_CHECKING:
+    from ..rules.patterns import Rule
 
 
 class Recurs(Publishes, Protocol):
@@ -31,16 +29,12 @@ class Recurs(Publishes, Protocol):
         while the one before has not ended: "allow", "queue", "skip", "replace". The other options are those of
         `publish` (docs/schedules.md).
         """
-        made = self._defined(
+        made = self._recurring.define(
             name, rule, type, body,
             misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
             subject=subject, headers=headers, queue=queue,
         )  # fmt: skip
-        if made.name in self._schedules and self._schedules[made.name] != made:
-            raise InvalidSettings(
-                f"There is already a schedule named {made.name!r}: give one of them another name."
-            )
-        self._schedules[made.name] = made
+        self._recurring.declare(made)
 
     def set_schedule(
         self, name: str, rule: Rule | str, type: str, body: object = None, *, on: object = None,
@@ -53,12 +47,12 @@ class Recurs(Publishes, Protocol):
         `app.set_schedule(f"birthday/{user.id}", yearly(user.born, "09:00", zone=user.zone), "birthday.due", on=db)`.
         If the name exists, its schedule is changed, and no occurrence comes twice. Returns which occurrence is next.
         """
-        made = self._defined(
+        made = self._recurring.define(
             name, rule, type, body,
             misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
             subject=subject, headers=headers, queue=queue,
         )  # fmt: skip
-        return self.publishing.store_with(lambda: setting.put(made, self.keys), on, verb="set_schedule")
+        return self._recurring.put(made, on)
 
     async def aset_schedule(
         self, name: str, rule: Rule | str, type: str, body: object = None, *, on: object = None,
@@ -67,33 +61,17 @@ class Recurs(Publishes, Protocol):
         headers: Mapping[str, Any] | None = None, queue: str | None = None,
     ) -> Planned:  # fmt: skip
         """Like `set_schedule`, for async code and async connections or sessions."""
-        made = self._defined(
+        made = self._recurring.define(
             name, rule, type, body,
             misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
             subject=subject, headers=headers, queue=queue,
         )  # fmt: skip
-        return await self.publishing.astore_with(
-            lambda: setting.put(made, self.keys), on, verb="aset_schedule"
-        )
+        return await self._recurring.aput(made, on)
 
     def drop_schedule(self, name: str, *, on: object = None) -> bool:
         """End a schedule that was set at run time. Its published messages stay. False: there was none of that name."""
-        known = schedule_name(name)
-        return self.publishing.store_with(lambda: setting.drop(known), on, verb="drop_schedule")
+        return self._recurring.drop(name, on)
 
     async def adrop_schedule(self, name: str, *, on: object = None) -> bool:
         """Like `drop_schedule`, for async code and async connections or sessions."""
-        known = schedule_name(name)
-        return await self.publishing.astore_with(lambda: setting.drop(known), on, verb="adrop_schedule")
-
-    def _defined(
-        self, name: str, rule: Rule | str, type: str, body: object, *,
-        misfire: Policy | None, cap: int | None, max_late: float | None, grace: float, overlap: Overlap,
-        jitter: int | None, stream: str | None, subject: str | None, headers: Mapping[str, Any] | None,
-        queue: str | None,
-    ) -> Definition:  # fmt: skip
-        return define(
-            self.settings, name, rule, type, body,
-            misfire=misfire, cap=cap, max_late=max_late, grace=grace, overlap=overlap, jitter=jitter, stream=stream,
-            subject=subject, headers=headers, queue=queue,
-        )  # fmt: skip
+        return await self._recurring.adrop(name, on)

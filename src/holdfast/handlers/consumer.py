@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, runtime_checkable
 from uuid import UUID
 
 from ..bodies.keys import Keys
@@ -20,10 +20,12 @@ from ..model.limits import Breaker, Door, SharedRate, SharedSlots
 from ..model.progress import Progress
 from ..model.work import Leased, Left
 from ..rules.catchup import CatchUp
-from ..rules.delivery import Ending
 from ..rules.policy import HandlerPolicy
 from ..rules.redact import Masking
 from .context import Context
+
+if TYPE_CHECKING:
+    from ..rules.delivery import Ending
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ from ..bodies import codec
 from ..bodies.drafts import window
 from ..errors import InvalidMessage, InvalidSettings
 from ..model import names
-from ..model.endpoint import Endpoint
+from ..model.endpoint import INBOX_QUEUES, Endpoint
 from ..requests.kinds import RequestKind
 from ..transports.contract import Connector, Source
 from ..transports.templates import Template
 
-QUEUES = "inbox/"  # before the name of an inbox: the queue of its dead letters, which is paused with it
 PREFETCH = 2000
 PREFETCH_BYTES = 8 * 1024 * 1024
 PREFETCH_MAX = 65_535  # AMQP counts no further
@@ -53,7 +52,7 @@ class Inbox:
     @property
     def queue(self) -> str:
         """Where its dead letters are. Paused, it stops receiving."""
-        return QUEUES + self.name
+        return INBOX_QUEUES + self.name
 
     @property
     def endpoint(self) -> Endpoint:
@@ -77,7 +76,7 @@ def declared(
     resolves: RequestKind[Any, Any] | None = None,
 ) -> Inbox:
     """An inbox, or InvalidSettings with what is wrong about it."""
-    names.queue_name(QUEUES + names.own_name(name, "The inbox"))
+    names.queue_name(INBOX_QUEUES + names.own_name(name, "The inbox"))
     if not isinstance(connector, Connector):
         raise InvalidSettings(
             f"Inbox {name!r}: {connector!r} cannot be received from. Give a broker, RabbitMQ(url) for one."

@@ -24,7 +24,8 @@ from ..model import names
 from ..model.message import Reason
 from ..rules.blame import FAILURES, ending_of, is_ours, mark_trial, result_of
 from ..rules.breaker import BAD, VOID, BreakerOptions, Policy
-from ..rules.classify import classify, storable
+from ..rules.classify import classify
+from ..rules.describing import storable
 from ..store import Store
 from ..store.plans.breakers import Change
 from ..telemetry.logs import Log

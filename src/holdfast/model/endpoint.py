@@ -8,6 +8,9 @@ from typing import Literal, Protocol, runtime_checkable
 EndpointKind = Literal["destination", "inbox"]
 Connected = Literal["open", "broken", "held"]  # held: an inbox that receives nothing for now
 
+# Before the name of an inbox: the queue of its dead letters, which is paused with it.
+INBOX_QUEUES = "inbox/"
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:

@@ -10,6 +10,8 @@ from uuid import UUID
 Origin = Literal["code", "call"]
 Policy = Literal["all", "latest", "skip"]  # what happens to occurrences that were missed
 Overlap = Literal["allow", "queue", "skip", "replace"]  # one is due before the last has ended
+CAP = 100  # occurrences that are fired late, at most, unless a schedule says otherwise
+GRACE = 60.0  # seconds; an occurrence is late after that, unless a schedule says otherwise
 NAME_MAX = 190  # characters; a stream `schedule/NAME` must be possible
 
 # Headers of an occurrence's message.

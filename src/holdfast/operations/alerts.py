@@ -19,7 +19,7 @@ from ..model.alert import Alert, AlertOver, AlertRaised, Episode, Measure
 from ..model.message import Reason
 from ..rules import alert as rules
 from ..rules.alert import RELEASE, length
-from ..rules.classify import describe, storable
+from ..rules.describing import describe, storable
 from ..rules.outage import lateness, more_than
 from ..settings import Settings
 from ..store.plans import alerts, breakers, outages

@@ -12,7 +12,7 @@ from ..errors import NotFound, Refused, UsageError
 from ..handlers.consumer import Consumer
 from ..handlers.registry import Handlers
 from ..model import names
-from ..rules.classify import storable
+from ..rules.describing import storable
 from ..settings import Settings
 from ..store import Store
 from ..store.given import taken

@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import NotFound, UsageError
-from ..inboxes.declared import QUEUES, Inbox
 from ..limits.breakers import Breaker
-from ..model.endpoint import Connected, Endpoint, EndpointKind
+from ..model.endpoint import INBOX_QUEUES, Connected, Endpoint, EndpointKind
 from ..model.text import counted
 from ..store.plans import breakers, endpoints, operator
 from ..store.statement import Plan
@@ -23,6 +22,9 @@ from ..transports.templates import Values
 from .desk import Desk
 from .queues import Queues
 from .results import Finding
+
+if TYPE_CHECKING:
+    from ..inboxes.declared import Inbox
 
 T = TypeVar("T")
 
@@ -190,10 +192,10 @@ class Endpoints:
         return "destinations" if self.kind == "destination" else "inboxes"
 
     def _queue(self, name: str) -> str:
-        return name if self.kind == "destination" else QUEUES + name
+        return name if self.kind == "destination" else INBOX_QUEUES + name
 
     def _name(self, queue: str) -> str:
-        return queue if self.kind == "destination" else queue.removeprefix(QUEUES)
+        return queue if self.kind == "destination" else queue.removeprefix(INBOX_QUEUES)
 
     def _states(self, queue: str | None) -> Sequence[EndpointState]:
         return self._desk.ask(self._read(queue))
@@ -306,9 +308,9 @@ async def tried(name: str, found: Destination | Inbox) -> Tried:
 
 def _wanted(found: Destination | Inbox) -> tuple[list[str], Source | None, SendingConnector]:
     """What must exist at the broker."""
-    if isinstance(found, Inbox):
-        return list(found.source.bind), found.source, found.connector
-    return [found.to.fill(Values(""))] if found.to.is_fixed else [], None, found.connector
+    if isinstance(found, Destination):
+        return [found.to.fill(Values(""))] if found.to.is_fixed else [], None, found.connector
+    return list(found.source.bind), found.source, found.connector
 
 
 async def _opened(sender: Sender) -> str | None:

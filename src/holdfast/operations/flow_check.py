@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from ..errors import BodySealed
 from ..orchestrations.checking import replayed
@@ -15,34 +14,10 @@ from ..orchestrations.turns import Turns
 from ..store.plans import instance_queries
 from ..store.plans.instance_queries import OpenInstance
 from .desk import Desk
+from .instance_states import FlowCheck, Unfit
 from .instances import journal_rows
 
 BATCH = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Unfit:
-    """An instance that the code here cannot continue. `diff`: `-` is the journal, `+` the code."""
-
-    id: str
-    queue: str
-    why: str
-    diff: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FlowCheck:
-    """What a check found. `missing`: versions that the code here does not have, with how many instances of each."""
-
-    checked: int
-    fit: int
-    unfit: tuple[Unfit, ...]
-    missing: dict[str, int] = field(default_factory=dict)
-    sealed: int = 0  # journals that the keys here do not open
-
-    @property
-    def is_well(self) -> bool:
-        return not self.unfit and not self.missing and not self.sealed
 
 
 def check(desk: Desk, name: str | None, progress: Callable[[int], None] | None = None) -> FlowCheck:

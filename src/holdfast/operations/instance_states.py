@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..errors import BodySealed
 from ..model.progress import Progress
-from ..orchestrations.messages import Pen
-from ..orchestrations.steps import Fan, Step
 from ..store.plans.instances import Shown
+
+if TYPE_CHECKING:
+    from ..orchestrations.messages import Pen
+    from ..orchestrations.steps import Fan, Step
 
 STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", "terminated")
 
@@ -66,6 +68,60 @@ class Commanded:
     id: str
     what: str
     state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """An instance that the code here cannot continue. `diff`: `-` is the journal, `+` the code."""
+
+    id: str
+    queue: str
+    why: str
+    diff: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCheck:
+    """What a check found. `missing`: versions that the code here does not have, with how many instances of each."""
+
+    checked: int
+    fit: int
+    unfit: tuple[Unfit, ...]
+    missing: dict[str, int] = field(default_factory=dict)
+    sealed: int = 0  # journals that the keys here do not open
+
+    @property
+    def is_well(self) -> bool:
+        return not self.unfit and not self.missing and not self.sealed
+
+
+@dataclass(frozen=True, slots=True)
+class RewindPoint:
+    """The point to go back to: `to` asks for that step again, `after` keeps its answer. `at`: only if it is there."""
+
+    to: str | None = None
+    after: str | None = None
+    keeps_signals: bool = True
+    at: tuple[int, int] | None = None  # (execution, turn)
+
+
+@dataclass(frozen=True, slots=True)
+class RewoundInstance:
+    """The result of a rewind, or of its rehearsal. `repeats`: effects that may happen a second time."""
+
+    id: str
+    queue: str
+    state: str  # before
+    execution: int  # before
+    turn: int  # before
+    point: str
+    kept: int  # events
+    dropped: int
+    repeats: tuple[str, ...]
+    asked_again: tuple[str, ...]
+    delivered_again: tuple[str, ...]
+    notes: tuple[str, ...]
+    is_rehearsal: bool
 
 
 def state_of(row: Shown, pen: Pen) -> InstanceState:

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from ..bodies.keys import SEALED, VARIABLE, Keys
 from ..errors import BodySealed, UsageError
-from ..orchestrations.messages import bound
 from ..store.plans import keys
 from ..store.plans.audit import Entry
 from .desk import Desk, Tally, log
@@ -70,6 +69,9 @@ class Keyring:
 
     def rotate(self, *, plain: bool = False, progress: Callable[[int], None] | None = None) -> Rotated:
         """Seal with the first key the bodies that are sealed with another; with `plain` also unsealed ones."""
+        # Imported here: few keys are ever rotated, and it brings all of orchestrations.
+        from ..orchestrations.messages import bound
+
         ours, desk = self._keys("sealed again"), self._desk
         marks = {"mark": ours.mark, "sealed": SEALED}
 

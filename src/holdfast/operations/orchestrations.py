@@ -39,10 +39,19 @@ from ..store.plans.instances import Shown
 from ..store.plans.operator import moment
 from ..store.statement import Plan
 from .desk import Desk, log, needed, said
-from .flow_check import FlowCheck, check
-from .instance_states import STATES, Commanded, InstanceDossier, InstanceState, state_of
+from .flow_check import check
+from .instance_states import (
+    STATES,
+    Commanded,
+    FlowCheck,
+    InstanceDossier,
+    InstanceState,
+    RewindPoint,
+    RewoundInstance,
+    state_of,
+)
 from .instances import journal_rows, progress_of, read_rows, why_instance
-from .rewind import RewindPoint, RewoundInstance, rewind
+from .rewind import rewind
 
 LOOKS_EVERY = 0.1  # seconds, for a result
 RESUMES = 20  # while a worker has the next message of an instance
@@ -60,6 +69,10 @@ class Orchestrations:
         self._desk = desk
 
     # -- looking
+
+    def why(self, id: str) -> Sequence[str] | None:
+        """What an instance waits for, or how it ended. None: there is no such instance."""
+        return why_instance(self._desk, id)
 
     def list(
         self,

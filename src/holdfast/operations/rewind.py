@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -23,38 +23,10 @@ from ..store.plans.instance_commands import Adoption, Rewind
 from ..store.plans.instances import Shown
 from ..store.statement import Plan
 from .desk import Desk
+from .instance_states import RewindPoint, RewoundInstance
 from .instances import read_rows
 
 ENDED = ("completed", "failed", "cancelled", "terminated")
-
-
-@dataclass(frozen=True, slots=True)
-class RewindPoint:
-    """The point to go back to: `to` asks for that step again, `after` keeps its answer. `at`: only if it is there."""
-
-    to: str | None = None
-    after: str | None = None
-    keeps_signals: bool = True
-    at: tuple[int, int] | None = None  # (execution, turn)
-
-
-@dataclass(frozen=True, slots=True)
-class RewoundInstance:
-    """The result of a rewind, or of its rehearsal. `repeats`: effects that may happen a second time."""
-
-    id: str
-    queue: str
-    state: str  # before
-    execution: int  # before
-    turn: int  # before
-    point: str
-    kept: int  # events
-    dropped: int
-    repeats: tuple[str, ...]
-    asked_again: tuple[str, ...]
-    delivered_again: tuple[str, ...]
-    notes: tuple[str, ...]
-    is_rehearsal: bool
 
 
 def rewind(desk: Desk, id: str, point: RewindPoint, why: str | None) -> RewoundInstance:

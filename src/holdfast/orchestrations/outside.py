@@ -18,7 +18,7 @@ from ..errors import InstanceExists, InvalidMessage, NotEnded, NotFound, UsageEr
 from ..model import names
 from ..model.ids import new_id
 from ..model.message import NewMessage
-from ..rules.classify import storable
+from ..rules.describing import storable
 from ..store.plans import instances
 from ..store.plans.instances import Shown
 from ..store.statement import Runnable

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HoldfastError, UsageError
-from ..rules.classify import describe
+from ..rules.describing import describe
 from ..rules.redact import redact
 
 if TYPE_CHECKING:

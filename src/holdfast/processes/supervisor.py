@@ -198,7 +198,7 @@ class Supervisor:
                 logged = str(error)
                 threading.Event().wait(pause)
                 pause = min(pause * 2, PAUSE_MAX)
-        _ = self.app.operations  # imported here, so that no child needs to
+        self.app.load()  # here, so that no child needs to
         self.app.close()
 
     def _listen_to_signals(self) -> int:

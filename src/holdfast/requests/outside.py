@@ -16,7 +16,7 @@ from ..model.ids import new_id
 from ..model.message import NewMessage
 from ..model.request import Happening
 from ..rules import aftermath
-from ..rules.classify import storable
+from ..rules.describing import storable
 from ..settings import Settings
 from ..store import Store
 from ..store.statement import Runnable

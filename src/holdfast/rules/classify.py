@@ -33,14 +33,16 @@ from __future__ import annotations
 
 import errno
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from ..model.failure import PERMANENT
 from ..model.message import Reason
+from .describing import attribute, describe, leaves
+
+__all__ = ["Failure", "classify", "describe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def classify(
     'TRANSPORT_UNAVAILABLE'
     """
     if isinstance(error, BaseExceptionGroup) and _declared(error, declared or {}) is None:
-        failures = [classify(leaf, declared, now) for leaf in _leaves(error)]
+        failures = [classify(leaf, declared, now) for leaf in leaves(error)]
         reasons = {failure.reason for failure in failures}
         waits = [failure.retry_after for failure in failures if failure.retry_after is not None]
         return Failure(
@@ -75,28 +77,6 @@ def classify(
         )
     return Failure(_reason(error, declared or {}), _retry_after(error, now))
 
-
-def describe(error: BaseException, limit: int = 2000) -> str:
-    """One line or more about `error`, at most `limit` characters, that every database can store.
-
-    >>> describe(KeyError("id"))
-    "KeyError: 'id'"
-    """
-    text = _text(error)
-    if isinstance(error, BaseExceptionGroup):
-        text += ": " + "; ".join(describe(leaf, limit) for leaf in _leaves(error)[:_LEAVES_SHOWN])
-    name = type(error).__name__
-    return storable(f"{name}: {text}" if text else name, limit)
-
-
-def storable(text: str, limit: int = 2000) -> str:
-    """`text` cut at `limit`, without what a database refuses: NUL (PostgreSQL) and lone surrogates (UTF-8)."""
-    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[:limit])
-
-
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_LEAVES_MAX = 100
-_LEAVES_SHOWN = 5
 
 _STATUS_PASSES = frozenset({401, 402, 403, 407, 409, 423, 424, 425, 429})
 
@@ -165,13 +145,13 @@ def _reason_of_status(status: int) -> Reason:
 
 
 def _status(error: Exception) -> int | None:
-    response = _get(error, "response")
+    response = attribute(error, "response")
     values = (
-        _get(error, "status"),
-        _get(error, "status_code"),
-        _get(error, "code"),
-        _get(response, "status_code"),
-        _get(response, "status"),
+        attribute(error, "status"),
+        attribute(error, "status_code"),
+        attribute(error, "code"),
+        attribute(response, "status_code"),
+        attribute(response, "status"),
     )
     for value in values:
         if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
@@ -180,8 +160,8 @@ def _status(error: Exception) -> int | None:
 
 
 def _retry_after(error: BaseException, now: datetime | None) -> float | None:
-    for holder in (_get(error, "response"), error):
-        headers = _get(holder, "headers")
+    for holder in (attribute(error, "response"), error):
+        headers = attribute(holder, "headers")
         for name in ("Retry-After", "retry-after"):
             seconds = _seconds(_header(headers, name), now)
             if seconds is not None:
@@ -190,7 +170,7 @@ def _retry_after(error: BaseException, now: datetime | None) -> float | None:
 
 
 def _header(headers: object, name: str) -> object:
-    get = _get(headers, "get")
+    get = attribute(headers, "get")
     try:
         return get(name) if callable(get) else None
     except Exception:
@@ -213,43 +193,3 @@ def _seconds(value: object, now: datetime | None) -> float | None:
         except (ValueError, TypeError, IndexError, OverflowError):
             return None
     return seconds if math.isfinite(seconds) and seconds > 0 else None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return _pydantic_text(error) or str(error)
-    except Exception:
-        return "(its text cannot be read)"
-
-
-def _pydantic_text(error: BaseException) -> str:
-    """pydantic quotes the input in its text; the error history must not contain a payload."""
-    if not type(error).__module__.startswith("pydantic"):
-        return ""
-    faults = _get(error, "errors")
-    if not callable(faults):
-        return ""
-    listed = faults(include_input=False, include_url=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}" for fault in listed)
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    return [leaf for leaf, _ in zip(_walk(group), range(_LEAVES_MAX), strict=False)]
-
-
-def _walk(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    waiting: list[BaseException] = [group]
-    while waiting:
-        error = waiting.pop()
-        if isinstance(error, BaseExceptionGroup):
-            waiting.extend(reversed(error.exceptions))
-        else:
-            yield error
-
-
-def _get(holder: object, name: str) -> object:
-    # Attributes of other people's exceptions may be properties that raise (httpx does).
-    try:
-        return getattr(holder, name, None)
-    except Exception:
-        return None

@@ -23,7 +23,8 @@ from ..errors import LeaseLost
 from ..model.failure import FailureDescription, category_of, is_retryable, serialized
 from ..model.message import Flag, NewMessage, Reason
 from ..model.work import Delta, Guess, Leased, Outcome, Settlement, Unfit
-from .classify import Failure, classify, describe
+from .classify import Failure, classify
+from .describing import describe
 from .judging import PROGRESS, Judge, bounded, starts_allowed
 from .policy import HandlerPolicy
 from .redact import ROOM

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidSettings
-from .classify import storable
+from .describing import storable
 
 Function = Callable[[str], str]
 Redactor = Function  # one that looks at nothing but the text

@@ -19,13 +19,11 @@ from enum import Enum
 from typing import assert_never
 
 from ..errors import InvalidSettings
-from ..model.schedule import Overlap, Policy
+from ..model.schedule import CAP, GRACE, Overlap, Policy
 from .patterns import KeyKind, Rule
 from .timeline import Occurrence, Timeline
 from .zones import moment_of, seconds_of
 
-CAP = 100
-GRACE = 60.0  # seconds
 LIMIT = 100  # occurrences of one schedule in one tick
 # Before a schedule that waits for the end of its last occurrence is looked at again.
 WAIT = timedelta(seconds=5)

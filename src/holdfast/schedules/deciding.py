@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from ..bodies.keys import Keys
 from ..model.schedule import Due, DueNow, Fired, Note, Step
 from ..rules import tick
-from ..rules.classify import storable
+from ..rules.describing import storable
 from ..rules.tick import LIMIT, Last, Misfire, Tick
 from ..rules.timeline import Occurrence, Timeline
 from ..telemetry.logs import Log

@@ -13,10 +13,9 @@ from ..bodies.drafts import draft
 from ..bodies.keys import SEALED
 from ..errors import InvalidMessage, InvalidSettings
 from ..model import names
-from ..model.schedule import NAME_MAX, Definition, Overlap, Policy
+from ..model.schedule import CAP, GRACE, NAME_MAX, Definition, Overlap, Policy
 from ..rules import recurrence, tick
 from ..rules.patterns import Rule
-from ..rules.tick import CAP, GRACE
 from ..settings import Settings
 from . import zones
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import Context as Variables
 from contextvars import copy_context
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ..model.drain import DrainSummary
-from ..model.endpoint import EndpointKind
-from ..model.work import Batch, Leased, Report, Settlement
-from .wire import ReceivedBatch, SentBatch
+if TYPE_CHECKING:
+    from ..model.drain import DrainSummary
+    from ..model.endpoint import EndpointKind
+    from ..model.work import Batch, Leased, Report, Settlement
+    from .wire import ReceivedBatch, SentBatch
 
 
 class Watch(Protocol):

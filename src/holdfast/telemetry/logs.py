@@ -23,7 +23,7 @@ import msgspec
 
 from ..errors import InvalidSettings
 from ..model.text import safe_json, visible
-from ..rules.classify import describe
+from ..rules.describing import describe
 from ..rules.redact import redact
 
 Kind = Literal["text", "json"]

@@ -16,8 +16,8 @@ from types import CodeType
 
 from ..model.text import visible
 from ..rules import traces
-from ..rules.classify import describe
 from ..rules.delivery import BatchFailed, Ending, Raised, TimedOut, TrialFailed, Unreadable
+from ..rules.describing import describe
 from ..rules.redact import ROOM, Masking, kept
 from ..rules.traces import Frame, Place, Section, Walk
 

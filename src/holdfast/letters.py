@@ -14,16 +14,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from ..bodies import codec
-from ..bodies.keys import SEALED, Keys
-from ..errors import InvalidSettings
-from ..handlers.declare import AnyHandler, Application, HandlerOptions, declare
-from ..model.failure import FailureDescription, of_letter
-from ..model.message import Death, Reason, Trouble
-from ..rules.aftermath import HOOK_QUEUE
+from .bodies import codec
+from .bodies.keys import SEALED, Keys
+from .errors import InvalidSettings
+from .handlers.declare import AnyHandler, Application, HandlerOptions, declare
+from .model.failure import FailureDescription, of_letter
+from .model.message import Death, Reason, Trouble
+from .rules.aftermath import HOOK_QUEUE
 
-if TYPE_CHECKING:  # an application that does not use operations does not load them
-    from . import Content, Operations
+if TYPE_CHECKING:
+    from .operations import Content, Operations
 
 NEAR = timedelta(minutes=1)  # between the moment of a death by a worker's clock and by the database's
 
