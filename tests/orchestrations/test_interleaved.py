@@ -8,42 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 
-from holdfast import Holdfast
-from holdfast.clock import MovableClock
 from holdfast.model.work import Delta, Leased, Outcome, Report, Settlement, Want
 from holdfast.store.plans import engine, instance_commands, instances
 from holdfast.store.plans.instances import Part, Stand
 from holdfast.store.plans.operator import TargetChanged
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.statement import Runnable, Statement
+from holdfast.store.statement import Statement
 from tests import servers
-from tests.proof import instrument
-from tests.proof.counts import COUNTS
+from tests.orchestrations.scene import NEW, OLD, REFUSED, Scene, exploring, own, schedules
 from tests.proof.explorer import Explorer
-from tests.proof.operations import RACE
-from tests.proof.session import Body, Operation, Quiet
+from tests.proof.session import Body, Quiet
 
-OLD, NEW = 4711, 4712
 QUEUE, ID = "flow@1", "i"
 PARTS = 3  # of the turn; the last one is stored with its settlement
-TABLES = ("message", "lease", "stream", "instance", "journal", "history", "death", "dead")
 
 
 class World:
     """One instance whose first message the old worker has, put back before every schedule."""
 
-    def __init__(self, dsn: str) -> None:
-        app = Holdfast(dsn, clock=MovableClock())
-        assert isinstance(app.store, PostgresStore)
-        self.app, self.store = app, app.store
-        self.store.migrate()
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.store, app = scene, scene.store, scene.app
 
         @app.orchestration(version="1", name="flow")
         async def flow() -> None: ...
@@ -53,30 +41,19 @@ class World:
         asked = Report(OLD, want=[Want(QUEUE, 1)], total=1)
         (self.leased,) = self.store.run(engine.exchange(asked)).work
         self.stand = self.store.run(instances.stands([ID]))[ID]
-        self.now = datetime.now(UTC)
         self.dids: dict[str, Did] = {}
-        self.connection = psycopg.connect(dsn, autocommit=True)
-        instrument.install(self.connection)
-        self.connection.execute("set session_replication_role = replica")  # rows come back without triggers
-        for table in TABLES:
-            self.connection.execute(f"create table proof.before_{table} as table holdfast.{table}".encode())
+        self.now = scene.keep()
 
     def turn(self) -> Any:
         """What is stored now; after which everything is as it was."""
         dids, self.dids = list(self.dids.values()), {}
         left = (
             dids,
-            self.connection.execute("select part, body from holdfast.journal order by part").fetchall(),
-            self.connection.execute("select state, turn from holdfast.instance").fetchall(),
+            self.scene.query("select part, body from holdfast.journal order by part"),
+            self.scene.query("select state, turn from holdfast.instance"),
         )
-        for table in TABLES:
-            self.connection.execute(f"delete from holdfast.{table}".encode())
-            self.connection.execute(f"insert into holdfast.{table} table proof.before_{table}".encode())
+        self.scene.put_back()
         return left
-
-    def close(self) -> None:
-        self.connection.close()
-        self.app.close()
 
 
 @dataclass
@@ -94,13 +71,6 @@ class Did:
     def known(self) -> int:
         """How many parts of the turn there are, by its own knowledge."""
         return len(self.read or ()) + len(self.confirmed)
-
-
-def own(plan: Runnable[Any]) -> Any:
-    yield Quiet("begin")
-    found = yield from plan
-    yield Statement("commit")
-    return found
 
 
 def works(w: World) -> Body:
@@ -169,9 +139,6 @@ OPERATIONS: dict[str, Callable[[World], Body]] = {
 }  # fmt: skip
 
 
-REFUSED = "is not the next one of its instance"
-
-
 def faults(left: Any, errors: list[str]) -> list[str]:
     """What must not be, by the journal that is left and what each knows. Who comes after an end is refused."""
     dids, journal, ((state, turn),) = left
@@ -196,26 +163,21 @@ def faults(left: Any, errors: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def explored(postgres_server: servers.Server) -> Iterator[tuple[World, Explorer]]:
-    with postgres_server.database() as dsn:
-        world = World(dsn)
-        explorer = Explorer(dsn)
-        yield world, explorer
-        explorer.close()
-        world.close()
+    with exploring(postgres_server, World) as found:
+        yield found
 
 
 def check(explored: tuple[World, Explorer], names: tuple[str, ...], preemptions: int | None) -> int:
-    world, explorer = explored
-    count = 0
-    for run in explorer.explore(
-        [Operation(name, OPERATIONS[name], RACE) for name in names], world, preemptions
-    ):
-        wrong = faults(run.left, run.faults)
-        story = "\n  ".join(run.trace)
-        assert not wrong, f"{names}: {wrong}\n  {story}"
-        count += 1
-    COUNTS.add("explorer", "schedules of parts", count)
-    return count
+    return len(
+        schedules(
+            explored,
+            OPERATIONS,
+            names,
+            preemptions,
+            lambda run: faults(run.left, run.faults),
+            "schedules of parts",
+        )
+    )
 
 
 PAIRS = (("works", "takes over"), ("works", "terminates"), ("takes over", "terminates"))

@@ -8,31 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
-import psycopg
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Holdfast
-from holdfast.clock import MovableClock
 from holdfast.model.work import Delta, Report, Want
 from holdfast.store.plans import engine, instance_commands
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.statement import Runnable, Statement
 from tests import servers
-from tests.proof import instrument
-from tests.proof.counts import COUNTS
+from tests.orchestrations.scene import NEW, OLD, REFUSED, Scene, exploring, own, schedules
 from tests.proof.explorer import Explorer
-from tests.proof.operations import RACE
-from tests.proof.session import Body, Operation, Quiet
+from tests.proof.session import Body
 from tests.store.box import Box, done, new
 from tests.store.guessing import FLOW, WORK, begun, guessed, row
 
-OLD, NEW = 4711, 4712
 ID, OTHER = "i", "j"
-TABLES = ("message", "lease", "stream", "instance", "journal", "history", "death", "dead")
 
 
 @dataclass
@@ -52,56 +41,33 @@ class Left:
 class World:
     """An instance that waits for a call which the old worker has; another one whose turn the old worker has, too."""
 
-    def __init__(self, dsn: str) -> None:
-        app = Holdfast(dsn, clock=MovableClock())
-        assert isinstance(app.store, PostgresStore)
-        self.app, self.store = app, app.store
-        self.store.migrate()
-        box = Box(self.store, app.clock, dsn)
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.store, app = scene, scene.store, scene.app
+        box = Box(self.store, app.clock, app.url)
         box.workers = {"one": OLD}
         self.leased, self.other = begun(box, ID, OTHER)
         box.publish(new("signal", type="signal", queue=FLOW, stream=OTHER))
         self.head = box.claim_one(FLOW)
-        self.now = datetime.now(UTC)
-        self.connection = psycopg.connect(dsn, autocommit=True)
-        instrument.install(self.connection)
-        self.connection.execute("set session_replication_role = replica")  # rows come back without triggers
-        for table in TABLES:
-            self.connection.execute(f"create table proof.before_{table} as table holdfast.{table}".encode())
-
-    def query(self, text: str) -> list[Any]:
-        return self.connection.execute(text.encode()).fetchall()
+        self.now = scene.keep()
 
     def turn(self) -> Left:
         """What is stored now; after which everything is as it was."""
-        ((turn, state),) = self.query(f"select turn, state from holdfast.instance where id = '{ID}'")
-        ((count, halted),) = self.query(f"select open, halted_by from holdfast.stream where name = '{ID}'")
-        stream = self.query(
+        query = self.scene.query
+        ((turn, state),) = query(f"select turn, state from holdfast.instance where id = '{ID}'")
+        ((count, halted),) = query(f"select open, halted_by from holdfast.stream where name = '{ID}'")
+        stream = query(
             f"select type, head from holdfast.message where queue = '{FLOW}' and stream = '{ID}' order by position"
         )
-        calls = self.query(
+        calls = query(
             f"select body from holdfast.message where queue = '{WORK}' and subject = '{ID}' order by body"
         )
-        journal = self.query(f"select turn, body from holdfast.journal where id = '{ID}' order by turn")
+        journal = query(f"select turn, body from holdfast.journal where id = '{ID}' order by turn")
         left = Left(
             turn, state, journal, [type for type, _ in stream], sum(head for _, head in stream),
             [body for (body,) in calls], count, halted is not None,
         )  # fmt: skip
-        for table in TABLES:
-            self.connection.execute(f"delete from holdfast.{table}".encode())
-            self.connection.execute(f"insert into holdfast.{table} table proof.before_{table}".encode())
+        self.scene.put_back()
         return left
-
-    def close(self) -> None:
-        self.connection.close()
-        self.app.close()
-
-
-def own(plan: Runnable[Any]) -> Any:
-    yield Quiet("begin")
-    found = yield from plan
-    yield Statement("commit")
-    return found
 
 
 def guesses(w: World) -> Body:
@@ -153,7 +119,6 @@ OPERATIONS: dict[str, Callable[[World], Body]] = {
     each.__name__: each
     for each in (guesses, guesses_beside_a_turn, signals, signals_both, suspends, takes_over, turns)
 }
-REFUSED = "is not the next one of its instance"  # the turn of a worker whose instance has had this one since
 
 
 def faults(left: Left, names: tuple[str, ...], errors: list[str]) -> list[str]:
@@ -176,27 +141,18 @@ def faults(left: Left, names: tuple[str, ...], errors: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def explored(postgres_server: servers.Server) -> Iterator[tuple[World, Explorer]]:
-    with postgres_server.database() as dsn:
-        world = World(dsn)
-        explorer = Explorer(dsn)
-        yield world, explorer
-        explorer.close()
-        world.close()
+    with exploring(postgres_server, World) as found:
+        yield found
 
 
 def check(explored: tuple[World, Explorer], names: tuple[str, ...], preemptions: int | None) -> set[bool]:
     """In which schedules the guess was stored: in some, or none."""
-    world, explorer = explored
-    stored = []
-    chosen = [Operation(name, OPERATIONS[name], RACE) for name in names]
-    for run in explorer.explore(chosen, world, preemptions):
-        wrong = faults(run.left, names, run.faults)
-        story = "\n  ".join(run.trace)
-        assert not wrong, f"{names}: {wrong}\n  {story}"
-        stored.append((2, '"turn 2"') in run.left.journal)
-    COUNTS.add("explorer", "schedules of guesses", len(stored))
-    assert len(stored) > 2
-    return set(stored)
+    runs = schedules(
+        explored, OPERATIONS, names, preemptions, lambda run: faults(run.left, names, run.faults),
+        "schedules of guesses",
+    )  # fmt: skip
+    assert len(runs) > 2
+    return {(2, '"turn 2"') in run.left.journal for run in runs}
 
 
 PAIRS = (
