@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .limits.breakers import Breaker
     from .model.alert import Alert
     from .model.failure import Category, FailureDescription
+    from .model.instance import InstanceStatus
     from .model.limits import SharedRate, SharedSlots
     from .model.message import Death, Dedupe, Event, Flag, Message, NewMessage, Published, Reason, Trouble
     from .model.schedule import Occurrence, Planned
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from .orchestrations.failures import ActivityFailed, CallFailed, OrchestrationFailed, UndoFailed
     from .orchestrations.flow import Flow
     from .orchestrations.journal import JournalUnreadable
-    from .orchestrations.outside import InstanceStatus
     from .orchestrations.turns import TurnOverrun
     from .requests.kinds import Answer, Asked, Request, RequestKind, Resolved
     from .rules.aftermath import CopyTo
@@ -77,6 +77,7 @@ else:
         "limits.breakers": "Breaker",
         "model.alert": "Alert",
         "model.failure": "Category FailureDescription",
+        "model.instance": "InstanceStatus",
         "model.limits": "SharedRate SharedSlots",
         "model.message": "Death Dedupe Event Flag Message NewMessage Published Reason Trouble",
         "model.schedule": "Occurrence Planned",
@@ -85,7 +86,6 @@ else:
         "orchestrations.failures": "ActivityFailed CallFailed OrchestrationFailed UndoFailed",
         "orchestrations.flow": "Flow",
         "orchestrations.journal": "JournalUnreadable",
-        "orchestrations.outside": "InstanceStatus",
         "orchestrations.turns": "TurnOverrun",
         "requests.kinds": "Answer Asked Request RequestKind Resolved",
         "rules.aftermath": "CopyTo",

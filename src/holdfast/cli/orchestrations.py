@@ -18,7 +18,7 @@ from .options import command
 from .target import Change, NamedTarget, Target
 
 if TYPE_CHECKING:
-    from ..operations import Commanded, FlowCheck, InstanceDossier, InstanceState, RewoundInstance
+    from ..operations import Commanded, FlowCheck, InstanceDossier, InstanceStatus, RewoundInstance
 
 app = typer.Typer(help="Orchestrations: find, show, signal, cancel instances.", no_args_is_help=True)
 
@@ -39,7 +39,7 @@ Execution = Annotated[
 Reveal = Annotated[bool, typer.Option("--reveal", help="Open what is encrypted, with the keys here.")]
 
 
-class InstanceStateName(StrEnum):
+class InstanceStatusName(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     SUSPENDED = "suspended"
@@ -58,7 +58,7 @@ def list_(
     ] = None,
     version: Annotated[str | None, typer.Option("--version", "-V", help="Only of this version.")] = None,
     state: Annotated[
-        InstanceStateName | None, typer.Option("--state", "-s", help="Only in this state.")
+        InstanceStatusName | None, typer.Option("--state", "-s", help="Only in this state.")
     ] = None,
     status: Annotated[
         str | None, typer.Option("--status", help="Only with this text in its flow.status.")
@@ -127,7 +127,7 @@ def shown_id(id: str) -> UUID | str:
         return id
 
 
-def in_words(state: InstanceState) -> str:
+def in_words(state: InstanceStatus) -> str:
     """What an instance says about itself."""
     if state.is_sealed:
         return "(sealed)"

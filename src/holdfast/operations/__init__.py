@@ -21,6 +21,7 @@ from ..bodies.keys import Keys
 from ..errors import UsageError
 from ..handlers.consumer import Consumer
 from ..limits import breakers as limits
+from ..model.instance import InstanceStatus
 from ..model.message import Death, Trouble
 from ..model.outage import Outage
 from ..requests.hooks import Pen
@@ -42,7 +43,7 @@ from .explain import why
 from .files import Archived, Imported, LetterFiles
 from .flow_problems import flow_problems
 from .incident import Cause, Paused, Status, Tripped
-from .instance_states import Commanded, FlowCheck, InstanceDossier, InstanceState, RewoundInstance
+from .instance_states import Commanded, FlowCheck, InstanceDossier, RewoundInstance
 from .keyring import Keyring
 from .late import StuckMessage
 from .messages import Messages
@@ -130,7 +131,7 @@ __all__ = [
     "Housekept",
     "Imported",
     "InstanceDossier",
-    "InstanceState",
+    "InstanceStatus",
     "LeftOut",
     "Letter",
     "LetterFiles",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..errors import BodySealed
+from ..model.instance import InstanceStatus
 from ..model.progress import Progress
 from ..store.plans.instances import Shown
 
@@ -21,38 +21,13 @@ STATES = ("running", "paused", "suspended", "completed", "failed", "cancelled", 
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceState:
-    """An instance in a list. `status` is what its code reports about itself; None if it cannot be opened."""
-
-    id: str
-    orchestration: str
-    version: str
-    state: str
-    execution: int
-    turn: int
-    status: Any
-    trouble: str | None
-    attributes: Mapping[str, str]
-    entries: int
-    journal_bytes: int
-    started_at: datetime
-    turned_at: datetime | None
-    ended_at: datetime | None
-    is_sealed: bool = False  # a part of it cannot be opened with these keys
-
-    @property
-    def queue(self) -> str:
-        return f"{self.orchestration}@{self.version}"
-
-
-@dataclass(frozen=True, slots=True)
 class InstanceDossier:
     """An instance with the steps of its current execution, and what it waits for. `unread`: why there are none.
 
     `progress`: the reported progress of calls, by their labels: `convert#3`.
     """
 
-    state: InstanceState
+    state: InstanceStatus
     steps: tuple[Step, ...]
     fans: tuple[Fan, ...]
     why: tuple[str, ...]
@@ -124,8 +99,7 @@ class RewoundInstance:
     is_rehearsal: bool
 
 
-def state_of(row: Shown, pen: Pen) -> InstanceState:
-    name, _, version = row.queue.rpartition("@")
+def state_of(row: Shown, pen: Pen) -> InstanceStatus:
     status, is_sealed = None, False
     if row.status is not None:
         try:
@@ -133,11 +107,8 @@ def state_of(row: Shown, pen: Pen) -> InstanceState:
         except BodySealed:
             is_sealed = True
     attributes = {} if row.attributes is None else _plain(row.attributes)
-    return InstanceState(
-        row.id, name, version, row.state, row.execution, row.turn, status, row.trouble,
-        attributes if isinstance(attributes, dict) else {"?": str(attributes)},
-        row.entries, row.size, row.started_at, row.turned_at, row.ended_at, is_sealed,
-    )  # fmt: skip
+    known = attributes if isinstance(attributes, dict) else {"?": str(attributes)}
+    return row.as_status(status, known, is_sealed=is_sealed)
 
 
 def _plain(text: str) -> Any:

@@ -12,6 +12,7 @@ import msgspec
 from ..bodies.keys import SEALED
 from ..errors import BodySealed, NotEnded, NotFound, Refused, UsageError
 from ..model import names
+from ..model.instance import InstanceStatus
 from ..model.message import Reason
 from ..model.progress import Progress
 from ..model.replies import reply_of
@@ -45,7 +46,6 @@ from .instance_states import (
     Commanded,
     FlowCheck,
     InstanceDossier,
-    InstanceState,
     RewindPoint,
     RewoundInstance,
     state_of,
@@ -84,7 +84,7 @@ class Orchestrations:
         attributes: Mapping[str, str] | None = None,
         is_open: bool | None = None,
         limit: int = 50,
-    ) -> Sequence[InstanceState]:
+    ) -> Sequence[InstanceStatus]:
         """Instances, those that had a turn last first.
 
         `status`: only those whose flow.status contains this text, among the newest 10,000. It may be sealed, so the

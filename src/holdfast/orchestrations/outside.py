@@ -17,6 +17,7 @@ from ..clock import Clock, micros
 from ..errors import InstanceExists, InvalidMessage, NotEnded, NotFound, UsageError
 from ..model import names
 from ..model.ids import new_id
+from ..model.instance import InstanceStatus
 from ..model.message import NewMessage
 from ..rules.describing import storable
 from ..store.plans import instances
@@ -53,26 +54,6 @@ class Begin:
 
     def plan(self) -> Runnable[bool]:
         return instances.begin(self.message, self.attributes)
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceStatus:
-    """Where an instance is. `status` is what its code said about itself; `trouble` why it cannot go on."""
-
-    id: str
-    orchestration: str
-    version: str
-    state: str  # running, paused, suspended, completed, failed, cancelled, terminated
-    execution: int
-    turn: int
-    status: Any
-    trouble: str | None
-    attributes: Mapping[str, str]
-    entries: int
-    journal_bytes: int
-    started_at: datetime
-    turned_at: datetime | None
-    ended_at: datetime | None
 
 
 def program_of(orchestration: object) -> Program:
@@ -265,15 +246,11 @@ class Orchestrations:
         return shown
 
     def _status(self, shown: Shown) -> InstanceStatus:
-        name, _, version = shown.queue.rpartition("@")
         text = None if shown.status is None else self.place.pen.open(f"status/{shown.id}", shown.status)
-        return InstanceStatus(
-            shown.id, name, version, shown.state, shown.execution, shown.turn,
-            None if text is None else msgspec.json.decode(text), shown.trouble,
+        return shown.as_status(
+            None if text is None else msgspec.json.decode(text),
             {} if shown.attributes is None else msgspec.json.decode(shown.attributes, type=dict[str, str]),
-            shown.entries, shown.size,
-            shown.started_at, shown.turned_at, shown.ended_at,
-        )  # fmt: skip
+        )
 
     def _result(self, shown: Shown) -> Any:
         assert shown.result is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...model import names
+from ...model.instance import InstanceStatus
 from ...model.message import NewMessage
 from ..statement import Plan, single, statements
 from ..values import as_id, encode, instant
@@ -76,6 +77,16 @@ class Shown(NamedTuple):
     turned_at: datetime | None
     ended_at: datetime | None
     result: str | None = None  # not in lists
+
+    def as_status(
+        self, status: Any, attributes: Mapping[str, str], *, is_sealed: bool = False
+    ) -> InstanceStatus:
+        """The same with its JSON read."""
+        name, _, version = self.queue.rpartition("@")
+        return InstanceStatus(
+            self.id, name, version, self.state, self.execution, self.turn, status, self.trouble, attributes,
+            self.entries, self.size, self.started_at, self.turned_at, self.ended_at, is_sealed,
+        )  # fmt: skip
 
 
 def shown(row: Sequence[Any]) -> Shown:
