@@ -26,6 +26,7 @@ app = Holdfast("sqlite:///never.db")
 PACKAGES = {"bodies", "facade", "handlers", "model", "rules", "store", "telemetry"}
 MODULES = {"app", "clock", "errors", "publishing", "settings", "worker", "worker.around"}
 MODULES_MAX = 90
+STATUS_MAX = 225  # of `holdfast status`
 # Slow to load, and no part of publishing: of the standard library, drivers, clients, and what the command line needs.
 HEAVY = {
     "aiosqlite", "asyncpg", "cryptography", "difflib", "django", "email", "http", "importlib.metadata",
@@ -175,3 +176,13 @@ def test_the_help_of_the_command_line_loads_no_engine() -> None:
     assert {each.split(".")[0] for each in ours(found)} <= {
         "cli", "errors", "model", "processes", "rules", "settings",
     }  # fmt: skip
+
+
+def test_a_look_at_a_database_loads_nothing_that_works_or_replays(tmp_path: Path) -> None:
+    holdfast.Holdfast(f"sqlite:///{tmp_path / 'shop.db'}").migrate()
+    command = "sys.argv = ['holdfast', 'status', '--url', 'sqlite:///shop.db']"
+    found = ours(loaded(COMMAND, before=command, folder=tmp_path))
+    packages = {each.split(".")[0] for each in found}
+    assert packages & {"orchestrations", "inboxes", "testing", "demo", "webhooks", "by_hand"} == set()
+    assert {each for each in found if each.startswith("worker.")} == {"worker.around"}
+    assert len(found) <= STATUS_MAX

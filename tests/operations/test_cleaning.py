@@ -189,7 +189,7 @@ async def test_a_worker_goes_on_while_there_is_more(url: str, monkeypatch: pytes
             over.set()
         return Rest(0.001, more=len(calls) < 4)
 
-    monkeypatch.setattr("holdfast.operations.keeper.Keeper", lambda *_: keep)
+    monkeypatch.setattr("holdfast.facade.working.Keeper", lambda *_: keep)
 
     @app.handler("t")
     async def work(body: object) -> None: ...

@@ -30,7 +30,7 @@ from ..rules.housekeeping import Rest
 from ..settings import Settings
 from ..store import Store
 from ..store.plans import audit, engine, operator, queries
-from . import doctor, from_rows, incident
+from . import from_rows, incident
 from .alerts import Alerts
 from .asked import problems as request_problems
 from .asked import why_request
@@ -357,6 +357,8 @@ class Operations:
 
         `deep`: everything that is stored is read and checked, in small parts, while workers keep running.
         """
+        from . import doctor  # here, since most processes never ask it
+
         brokers = (self.destinations.examine, self.inboxes.examine)
         return doctor.examine(self._desk, self.status, self.stuck, brokers, deep=deep)
 

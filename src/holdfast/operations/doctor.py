@@ -12,11 +12,12 @@ from ..store.installed import compare, other, words
 from ..store.plans import alerts
 from ..store.plans import dead_queries as letters
 from ..store.plans import doctor as plans
-from . import database, repair, schedule_findings
+from . import database, schedule_findings
 from . import deep as deeply
 from .cleaning import overdue
 from .desk import Desk
 from .incident import Status
+from .repair import examine as sequences
 from .results import Finding, Stuck
 
 SHOWN = 20
@@ -46,7 +47,7 @@ def examine(
     if any(each.severity == "error" for each in findings):
         return findings
     findings += database.examine(desk)
-    findings += repair.examine(desk)
+    findings += sequences(desk)
     findings += deeply.examine(desk) if deep else _order(desk)
     status = look()
     findings += _work(status)
