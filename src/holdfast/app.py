@@ -75,7 +75,7 @@ class Holdfast(Declares, Asks, Recurs, Works):
         `require_on`: a publish without `on=` is refused, so that it cannot be forgotten (docs/publishing.md).
         `otel`: spans and numbers for OpenTelemetry (docs/telemetry.md); else HOLDFAST_OTEL=1.
         """
-        self.recovery = checked(recovery or {})
+        self.recovery: Mapping[Reason, Recovery] = checked(recovery or {})
         self.url, self.schema = names.database_url(url)
         self.redact = redactor(redact, names.passwords(self.url))
         self.settings = Settings().but(**settings)
@@ -191,7 +191,7 @@ class Holdfast(Declares, Asks, Recurs, Works):
     def _working(self) -> Working:
         from .facade.working import Working
 
-        return Working(self)
+        return Working(self, self.message, self.prepare)
 
     @Late
     def _by_hand(self) -> ByHand:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import Protocol, Unpack
 
 from ..errors import InvalidSettings
+from ..handlers.declare import Application
 from ..inboxes import Inbox, InboxOptions, Reader, declared, received, returning
 from ..model.message import NewMessage
 from ..rules import aftermath
 from ..store.recognise import recognise
 from ..transports.contract import Connector, SendingConnector
 from ..transports.destination import Destination, DestinationKeywords, declare_destination
+from .publishes import Publishes
 
-if TYPE_CHECKING:
-    from .declares import Declares
+
+class Home(Publishes, Application, Protocol):
+    """What is needed of an application."""
 
 
 class Brokering:
     """Declares destinations and inboxes for one application."""
 
-    def __init__(self, app: Declares) -> None:
+    def __init__(self, app: Home) -> None:
         self.app = app
 
     def destination(

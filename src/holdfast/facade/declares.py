@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..rules.breaker import BreakerOptions
     from ..transports.contract import Connector, SendingConnector
     from ..transports.destination import Destination, DestinationKeywords
+    from .brokering import Brokering
 
 Hear = TypeVar("Hear", bound="Listener")
 Hook = TypeVar("Hook", bound="Callable[[DeadLetter], object] | Callable[[DeadLetter, Context], object]")
@@ -44,6 +45,9 @@ Surround = TypeVar("Surround", bound=Around)
 
 class Declares(Publishes, Protocol):
     """`@app.handler` and everything else that an application declares before it runs."""
+
+    @property
+    def _brokering(self) -> Brokering: ...
 
     # -- handlers
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ..schedules.outside import Schedules
     from ..telemetry.tracing import Tracing
     from ..transports.attempts import Brokers
-    from .brokering import Brokering
-    from .working import Working
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -76,10 +74,6 @@ class Parts(Protocol):
     def _declaring(self) -> Declaring: ...
     @property
     def _recurring(self) -> Schedules: ...
-    @property
-    def _brokering(self) -> Brokering: ...
-    @property
-    def _working(self) -> Working: ...
     @property
     def _by_hand(self) -> ByHand: ...
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from ..bodies.drafts import Draft
 from ..inboxes import Intake
 from ..operations.keeper import Keeper
 from ..requests import sweeping
@@ -23,18 +24,18 @@ from ..worker.standings import Companion
 from ..worker.ticking import Step
 
 if TYPE_CHECKING:
-    from .works import Works
+    from .parts import Parts
 
 
 class Working:
     """Makes the workers of one application."""
 
-    def __init__(self, app: Works) -> None:
-        self.app = app
+    def __init__(self, app: Parts, draft: Draft, prepare: Callable[[], None]) -> None:
+        self.app, self._draft, self._prepare = app, draft, prepare
 
     def worker(
         self, queues: Iterable[str] | None, name: str | None, board: Board | None, sheet: Sheet | None,
-        quarantine: bool, embedded: bool, until_idle: bool,
+        *, quarantine: bool, embedded: bool, until_idle: bool,
     ) -> Worker:  # fmt: skip
         app = self.app
         app.orchestrations.place.memory.is_embedded = embedded
@@ -45,7 +46,7 @@ class Working:
         companions = [] if quarantine or until_idle else self.intakes(queues)
         duties = Duties(Keeper(lambda: app.operations), self.steps(), companions)
         return Worker(
-            app.store, app.handlers, app.settings, app.clock, draft=app.message, queues=queues, name=name,
+            app.store, app.handlers, app.settings, app.clock, draft=self._draft, queues=queues, name=name,
             board=board, role=Role(quarantine, embedded, until_idle), duties=duties, watch=together(watches),
             around=app._around,
         )  # fmt: skip
@@ -77,11 +78,13 @@ class Working:
     async def running(
         self, queues: Iterable[str] | None, name: str | None, until_idle: bool
     ) -> AsyncIterator[Running]:
-        app = self.app
-        await asyncio.to_thread(app.prepare)
-        running = Running(
-            lambda: app.worker(queues=queues, name=name, until_idle=until_idle), app.prepare, app.clock
-        )
+        def worker() -> Worker:
+            return self.worker(
+                queues, name, None, None, quarantine=False, embedded=True, until_idle=until_idle
+            )
+
+        await asyncio.to_thread(self._prepare)
+        running = Running(worker, self._prepare, self.app.clock)
         task = asyncio.create_task(running.run())
         try:
             await _first(running.started, task)
@@ -91,8 +94,8 @@ class Working:
             try:
                 await task
             finally:
-                app.orchestrations.place.memory.forget()
-                await app.store.aclose()
+                self.app.orchestrations.place.memory.forget()
+                await self.app.store.aclose()
 
 
 async def _first(started: asyncio.Event, task: asyncio.Task[None]) -> None:

@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from ..worker.board import Board
     from ..worker.embedded import Running
     from ..worker.loop import Worker
+    from .working import Working
 
 
 class Works(Publishes, Protocol):
     """`app.running` and what belongs to it; `app.process_work_batch` for a worker of your own."""
+
+    @property
+    def _working(self) -> Working: ...
 
     def worker(
         self, *, queues: Iterable[str] | None = None, name: str | None = None, until_idle: bool = False,
@@ -28,7 +32,9 @@ class Works(Publishes, Protocol):
 
         `queues`: only these; `until_idle`: it ends when nothing is claimable. The others are for worker processes.
         """
-        return self._working.worker(queues, name, board, sheet, quarantine, embedded, until_idle)
+        return self._working.worker(
+            queues, name, board, sheet, quarantine=quarantine, embedded=embedded, until_idle=until_idle
+        )
 
     def running(
         self, *, queues: Iterable[str] | None = None, name: str | None = None, until_idle: bool = False
