@@ -45,9 +45,8 @@ class Parts:
                 await self._send(batch)
                 self._stored = len(batch)
                 if not self._waiting:
-                    await asyncio.sleep(
-                        0
-                    )  # those that wait for these run first, and come with their next part
+                    # Those that wait for these run first, and come with their next part.
+                    await asyncio.sleep(0)
         finally:
             self._storing = None
 
