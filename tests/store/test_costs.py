@@ -492,6 +492,33 @@ def test_a_turn_on_sqlite_costs_the_same_whatever_is_pending(tmp_path: Path) -> 
     assert counts[1] < 1.5 * counts[0]
 
 
+def test_turns_on_sqlite_are_stored_with_statements_for_all(tmp_path: Path) -> None:
+    """A trigger for each turn read its JSON some thirty times, and looked behind each head one by one."""
+    box = sqlite_box(tmp_path / "one.db")
+    for size in (5, BATCH):
+        report, ids = turned(box, size, f"of{size}-")
+        said, _ = statements(box, engine.exchange(report))
+        assert not any("insert into holdfast_turned" in each for each in said)
+        assert sum("holdfast_journal" in each for each in said) == 1
+        assert {each.turn for each in box.store.run(instances.stands(ids)).values()} == {1}
+    box.store.close()
+
+
+def test_heads_with_nothing_behind_them_are_claimed_with_as_many_statements_for_many_as_for_few(
+    tmp_path: Path,
+) -> None:
+    counts = []
+    for size in (5, BATCH):
+        box = sqlite_box(tmp_path / f"{size}.db")
+        box.publish(*(new(n, stream=f"s{n}", queue=QUEUE) for n in range(size)))
+        want = [Want(QUEUE, size, run=50)]
+        said, batch = statements(box, engine.exchange(Report(box.worker(), want=want, total=2 * size)))
+        assert len(batch.work) == size
+        counts.append(len(said))
+        box.store.close()
+    assert counts[0] == counts[1]
+
+
 def steps_on_sqlite(box: Box, plan: Runnable[Any]) -> int:
     """How many hundreds of instructions SQLite needs for it."""
     count = 0

@@ -17,6 +17,11 @@ from ..values import encode
 from .settling import MessageFence, message_fence
 
 Emitted = Callable[[MessageFence, NewMessage], dict[str, object]]  # a message as the database takes it
+# Of a turn: what few have; what all that are no pause have, for the journal and for the instance; and what some have.
+RARE = ("begin", "starts", "timers", "calls")
+JOURNALED = ("id", "execution", "turn", "part", "body")
+STANDS = ("id", "execution", "turn", "state", "mark", "entries", "size")
+MORE = ("result", "poison", "trouble", "status", "attributes")
 
 
 def deltas_postgres(settlements: Sequence[Settlement], message: Emitted) -> str | None:
@@ -54,8 +59,29 @@ def apply_sqlite(stood: Sequence[Settlement], appliers: Mapping[str, str], now: 
         if each.delta is not None:
             rows.setdefault(each.delta.applier, []).extend(each.delta.rows)
     for name in sorted(rows):
+        if name == "turns" and name not in appliers:
+            yield from turns_sqlite(rows[name], now)
+            continue
         text = appliers.get(name) or load("sqlite", (f"deltas/apply_{name}",))
         yield Statement(text, {"rows": encode(rows[name]), "now": now})
+
+
+def turns_sqlite(turns: Sequence[Mapping[str, Any]], now: int) -> Plan[None]:
+    """Store turns. Those that do nothing but go on or end, mostly all, need three statements, however many they are."""
+    plain: list[Mapping[str, Any]] = []
+    others: list[Mapping[str, Any]] = []
+    for each in turns:
+        (others if "body" not in each or any(map(each.get, RARE)) else plain).append(each)
+    if plain:
+        stood = [(*(t[name] for name in STANDS), [t.get(name) for name in MORE]) for t in plain]
+        yield Statement(load("sqlite", ("deltas/turns_store",)), {"rows": encode(stood), "now": now})
+        ((count,),) = yield Statement(load("sqlite", ("deltas/turns_stored",)))
+        if count == len(plain):
+            bodies = [[t[name] for name in JOURNALED] for t in plain]
+            yield Statement(load("sqlite", ("deltas/turns_journal",)), {"rows": encode(bodies)})
+            turns = others
+    if turns:  # if one is not the next of its instance, all are refused here
+        yield Statement(load("sqlite", ("deltas/apply_turns",)), {"rows": encode(turns), "now": now})
 
 
 def guesses_sqlite(stood: Sequence[Settlement], now: int) -> Plan[list[NewMessage]]:
@@ -69,5 +95,5 @@ def guesses_sqlite(stood: Sequence[Settlement], now: int) -> Plan[list[NewMessag
     fits = {n for (n,) in fitting}
     turns = [guess.turn for n, guess in enumerate(guesses) if n in fits]
     if turns:
-        yield Statement(load("sqlite", ("deltas/apply_turns",)), {"rows": encode(turns), "now": now})
+        yield from turns_sqlite(turns, now)
     return [m for n, guess in enumerate(guesses) for m in (guess.emits if n in fits else (guess.answer,))]

@@ -326,9 +326,15 @@ class SqliteEngine:
         """The messages that are handed out behind the heads."""
         followers: Rows = []
         longest = {want.queue: want.run or report.run for want in report.want}
-        for head in heads:
-            if head[POSITION] is None:
-                continue
+        places = {
+            n: (head[QUEUE], head[STREAM], head[POSITION])
+            for n, head in enumerate(heads)
+            if head[POSITION] is not None and longest[head[QUEUE]] > 1
+        }
+        if not places:
+            return []
+        for (n,) in (yield sql("claim_followed", heads=encode(places))):
+            head = heads[n]
             room = min(longest[head[QUEUE]] - 1, report.total - len(heads) - len(followers))
             if room <= 0 or budget.is_spent:
                 continue

@@ -1,0 +1,2 @@
+-- How many instances the statement before has changed.
+select changes()
