@@ -146,6 +146,85 @@ async def test_a_step_that_fails_stops_neither_the_others_nor_the_work(
 
 
 @pytest.mark.one_postgres
+async def test_messages_of_other_queues_do_not_wait_for_a_step_that_takes_long(url: str) -> None:
+    """While a handler runs, exchanges go on beside the steps."""
+    app, held, over = Holdfast(url), threading.Event(), asyncio.Event()
+    steps, begun, handled = list[bool](), asyncio.Event(), asyncio.Event()
+
+    def slow() -> Ticked:
+        if begun.is_set() and not steps:
+            steps.append(held.wait(20))
+        return Ticked(0, wall_clock(), wall_clock())
+
+    @app.handler("long")
+    async def long(body: object) -> None:
+        begun.set()
+        await over.wait()
+
+    @app.handler("other")
+    async def other(body: object) -> None:
+        handled.set()
+        held.set()
+
+    loop = worker(app, {"slow": slow})
+    running = asyncio.create_task(loop.run())
+    try:
+        async with asyncio.timeout(60):
+            await asyncio.to_thread(app.publish, "long", {})
+            await begun.wait()
+            await auntil(lambda: not loop.ticking.is_quiet)
+            await asyncio.to_thread(app.publish, "other", {})
+            await handled.wait()
+    finally:
+        over.set()
+        held.set()
+        loop.stop()
+        await running
+    assert steps == [True]
+    await app.store.aclose()
+
+
+async def test_what_steps_say_of_queues_holds_for_the_exchanges_after_them() -> None:
+    """An exchange that is in flight when they end would set the watermark behind what they brought."""
+    brought, ended = list[str](), asyncio.Event()
+
+    def step() -> Ticked:
+        now = wall_clock()
+        return Ticked(1, now, now + timedelta(seconds=5), ("q",))
+
+    ticking = Ticking({"step": step}, SystemClock(), brought.extend)
+    await ticking.tick(ended.set)
+    assert not ticking.is_quiet
+    await ended.wait()
+    assert brought == []
+    assert ticking.is_due
+    await ticking.tick(ended.set)
+    assert brought == ["q"]
+    assert not ticking.is_due
+    ticking.close()
+
+
+async def test_a_worker_without_work_waits_for_steps_that_run_beside_its_exchanges() -> None:
+    held, calls = threading.Event(), list[int]()
+
+    def step() -> Ticked:
+        calls.append(held.wait(20))
+        now = wall_clock()
+        return Ticked(0, now, now + timedelta(seconds=5))
+
+    ticking = Ticking({"step": step}, SystemClock(), lambda queues: None)
+    await ticking.tick(lambda: None)
+    waiting = asyncio.create_task(ticking.tick())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    held.set()
+    await waiting
+    assert calls == [True]
+    assert ticking.is_quiet
+    ticking.close()
+
+
+@pytest.mark.one_postgres
 def test_a_worker_written_by_hand_runs_the_steps_too(url: str) -> None:
     app = Holdfast(url)
     step = Task(wall_clock() - timedelta(hours=1))

@@ -259,6 +259,7 @@ class Worker:
             await self._rest(report, batch, asked_at)
             self._spent = report, batch
             del report, batch
+        await self.ticking.over()
 
     async def _tick(self) -> None:
         """Run what falls due by the clock, if its time has come. A worker that stops leaves it to others."""
@@ -267,7 +268,9 @@ class Worker:
             self._due.clear()
             self.ticking.wake()
         if self.ticking.is_due and not self.pacing.stopping:
-            await self.ticking.tick()
+            # While handlers run, exchanges go on meanwhile: messages of other queues would wait for what is due.
+            is_busy = self.pacing.has_arrived or self.pacing.asking.is_running
+            await self.ticking.tick(self._changed.set if is_busy else None)
 
     @property
     def _ticks_in(self) -> float:
