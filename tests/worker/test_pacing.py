@@ -18,6 +18,7 @@ from holdfast.model.message import Message
 from holdfast.model.work import Batch, Found, Leased, Look, Outcome, Report, Share
 from holdfast.rules import delivery, holding
 from holdfast.rules import pacing as rule
+from holdfast.rules.asking import FAIR_MIN
 from holdfast.rules.families import ASKED_MAX, PASSED_MAX, QUIET_KEPT
 from holdfast.rules.lanes import HORIZON, Lane, Limit, Stop
 from holdfast.rules.policy import HandlerPolicy
@@ -506,6 +507,35 @@ def test_queues_that_all_have_enough_are_asked_in_turns() -> None:
         p.receive(report, batch_of([leased(next(seqs), queue=first) for _ in range(report.total)]), 0.0)
         run_through(p)
     assert set(came.values()) == {20}
+
+
+def flooded(few: int) -> Pacing:
+    """A queue `q` of whose messages 200 end in a moment, beside one with so many."""
+    p = Pacing({"q": Limit(50_000, ahead=False), "r": Limit(50_000, ahead=False)}, Settings())
+    p.report(1, 0.0)
+    work = [leased(n) for n in range(1, 201)] + [leased(n, queue="r") for n in range(201, 201 + few)]
+    p.receive(p.report(1, 0.01), batch_of(work), 0.01)
+    run_through(p)
+    return p
+
+
+def asked_of(p: Pacing, now: float) -> dict[str, int]:
+    return {each.queue: each.heads for each in p.report(1, now).want}
+
+
+@pytest.mark.parametrize(("few", "heads"), [(0, 500), (2, FAIR_MIN), (100, 500)])
+def test_a_queue_with_many_messages_is_asked_for_few_while_another_one_has_few(few: int, heads: int) -> None:
+    assert asked_of(flooded(few), 0.5) == {"q": heads, "r": 500}
+
+
+def test_of_such_a_queue_no_more_than_two_parts_are_held_and_what_runs_at_once() -> None:
+    p = flooded(2)
+    for first in (1000, 2000):
+        assert asked_of(p, 0.5)["q"] == FAIR_MIN
+        p.receive(p.report(1, 0.5), batch_of([leased(first + n) for n in range(FAIR_MIN)]), 0.5)
+    assert asked_of(p, 0.5) == {"r": 500}
+    p.paces["q"].busy = 10.0
+    assert asked_of(p, 0.5) == {"q": 20, "r": 500}
 
 
 def test_the_quarantine_asks_for_one_suspect_when_it_has_none() -> None:

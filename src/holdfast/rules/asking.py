@@ -14,6 +14,10 @@ from ..model.work import Batch, Found, Look, Report, Want
 from .families import ASKED_MAX, PASSED_MAX, Family
 from .lanes import HORIZON, LOOK_ANEW, SHARE, Limit, Pace
 
+# A queue has few messages if it has less than this share of all that end, but some in each second.
+FEW_SHARE, FEW_A_SECOND = 0.1, 1.0
+FAIR_SECONDS, FAIR_MIN = 0.02, 120  # of work that an exchange asks for while such a queue is there
+
 Wishes = tuple[list[Want], int, list[Look]]  # from queues; messages altogether; families to look through
 
 
@@ -50,7 +54,13 @@ class Asking:
         self.names: list[str] = []  # the queues that are always asked
         self._first = 0  # where the next report begins in the list of queues, so that all get their turn
         self._lately: dict[str, float] = {}  # messages that came from queues lately; older ones count less
+        self._fair: tuple[int, float] | None = None
         self.took_all = False  # the last answer had all that could be claimed then
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a handler runs, or may begin with what is here."""
+        return any(pace.running or pace.ready for pace in self.paces.values())
 
     # -- what is served
 
@@ -83,7 +93,7 @@ class Asking:
 
     def wants(self, total: int, now: float, anew: bool) -> Wishes:
         """What to ask for when there is room for this many messages. `anew`: ignore watermarks and ask all queues."""
-        names = self.names
+        names, self._fair = self.names, self._fair_share()
         self._first = (self._first + 1) % max(1, len(names))
         wants = []
         for queue in names[self._first :] + names[: self._first]:
@@ -99,6 +109,17 @@ class Asking:
             # If one queue can fill all of the room, queues with few messages must not wait for their turn.
             wants.sort(key=self._came_lately)
         return wants, total, looks
+
+    def _fair_share(self) -> tuple[int, float] | None:
+        """What to ask of a queue with many messages while another one has few, and from what rate on these are many.
+
+        The few wait for the exchange that carries the many, and for the handlers of those. So an exchange has no more
+        of them than what is worked off in a short time.
+        """
+        rates = [pace.rate for pace in self.paces.values() if pace.rate >= FEW_A_SECOND]
+        if len(rates) < 2 or min(rates) > (many := FEW_SHARE * sum(rates)):
+            return None
+        return max(FAIR_MIN, ceil(sum(rates) * FAIR_SECONDS)), many
 
     def _came_lately(self, want: Want) -> float:
         return self._lately.get(want.queue, 0.0)
@@ -141,6 +162,11 @@ class Asking:
         room = pace.room
         if room <= 0:
             return None
+        if self._fair is not None and pace.rate > self._fair[1]:
+            # One part runs, and the next one is here; more only where more than one runs at once.
+            room = min(room, self._fair[0], 2 * self._fair[0] + ceil(2 * (pace.busy or 0.0)) - pace.held)
+            if room <= 0:
+                return None
         most = min(room, share)
         run = pace.run_max(total, self.settings.run)
         heads = min(most, max(ceil(most / min(pace.run, SHARE)), pace.useful_lanes))
