@@ -65,23 +65,25 @@ def test_a_step_that_fails_rests_longer_and_is_not_woken() -> None:
     assert beat.is_due(100.0)
 
 
-def test_a_portion_is_halved_after_a_long_turn_and_doubled_after_a_short_one() -> None:
+def test_a_portion_begins_small_is_halved_after_a_long_turn_and_doubled_after_a_short_one() -> None:
     portion, now, sizes = Portion(500), 0.0, []
-    for seconds in (0.2, 0.2, 0.2, 0.2, 0.2, 0.04, 0.01, 0.01, 0.01, 0.01, 0.01):
+    for seconds in (0.005, 0.005, 0.005, 0.015, 0.05, 0.05, 0.05, 0.005, 0.005):
         sizes.append(portion.begin(now))
         portion.took(sizes[-1])
         now += seconds
-    assert sizes == [500, 250, 125, 62, PORTION_MIN, PORTION_MIN, PORTION_MIN, 100, 200, 400, 500]
+    assert sizes == [PORTION_MIN, 200, 400, 500, 500, 250, 125, PORTION_MIN, 200]
 
 
 def test_what_passes_until_something_is_due_again_is_no_turn() -> None:
     portion = Portion(500)
-    for now in (0.0, 60.0, 120.0):
-        assert portion.begin(now) == 500
-        portion.took(499)
+    for now in (0.0, 0.001, 0.002, 60.0, 120.0):
+        size = portion.begin(now)
+        portion.took(size if now < 0.002 else size - 1)
+    assert (size, portion.was_full) == (400, False)
     portion.begin(180.0)
-    portion.took(500)
-    assert portion.begin(181.0) == 250
+    portion.took(400)
+    assert portion.was_full
+    assert portion.begin(181.0) == 200
 
 
 def test_the_least_portion_is_not_more_than_the_most() -> None:

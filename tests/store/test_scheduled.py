@@ -409,14 +409,31 @@ def test_after_the_clock_was_set_back_all_that_is_due_is_brought_over(box: Box) 
 def test_a_flood_is_brought_over_in_smaller_parts_when_turns_take_long(box: Box) -> None:
     """Messages of other queues wait for such a turn."""
     step = Bringer(box.store, box.clock)
-    step.portion = Portion(120)
-    box.publish(*[new(f"m{n}", due_at=box.now + timedelta(hours=1)) for n in range(240)])
+    step.portion = Portion(240)
+    box.publish(*[new(f"m{n}", due_at=box.now + timedelta(hours=1)) for n in range(640)])
     box.pass_time(hours=1)
     brought = []
     while did := step().did:
         brought.append(did)
-        box.pass_time(seconds=0.3)
-    assert brought == [120, 60, 50, 10]
+        box.pass_time(seconds=0.3 if len(brought) > 2 else 0.001)
+    assert brought == [100, 200, 240, 100]
+
+
+def test_what_is_due_is_not_looked_for_while_parts_are_full(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look is a round trip of its own. The clock that is set back meanwhile ends that."""
+    step, looks, first = Bringer(box.store, box.clock), list[object](), scheduled.first
+    monkeypatch.setattr(scheduled, "first", lambda since: looks.append(since) or first(since))
+    box.publish(*[new(f"m{n}", due_at=box.now + timedelta(hours=1)) for n in range(250)])
+    box.pass_time(hours=1)
+    assert [step().did, step().did, step().did, step().did] == [100, 150, 0, 0]
+    assert len(looks) == 3
+    box.publish(*[new(f"n{n}", due_at=box.now + timedelta(hours=1)) for n in range(1000)])
+    box.pass_time(hours=1)
+    assert [step().did, step().did] == [200, 400]
+    box.pass_time(minutes=-30)
+    assert step().did == 0
 
 
 def test_timers_of_an_older_release_are_brought_over_too(box: Box) -> None:

@@ -17,8 +17,9 @@ HELD_MIN = (
     0.02  # seconds: the first rest when what is due is held by somebody else; each next one is twice as long
 )
 FAILED_MIN, FAILED_MAX = 1.0, 60.0  # seconds: the first and the longest rest of a step that fails
-TURN_MAX = 0.05  # seconds that a turn of a worker may take while much is due
-PORTION_MIN = 50
+# Seconds that a turn of a worker may take while much is due, and how much it takes at least: a commit costs as much as
+# some ten messages, so smaller portions would cost more than they help others.
+TURN_MAX, PORTION_MIN = 0.02, 100
 
 
 @dataclass(slots=True)
@@ -113,8 +114,8 @@ class Beat:
 class Portion:
     """How much of what is due one turn of a worker takes. Time (`now`) is monotonic and an argument.
 
-    While much is due, messages of other queues wait for one such turn. If it took long, the next portion is half as
-    large; if it was short, twice as large.
+    While much is due, messages of other queues wait for one such turn. The first portion is small. If it took long, the
+    next one is half as large; if it was short, twice as large.
     """
 
     most: int
@@ -122,7 +123,12 @@ class Portion:
     begun_at: float | None = None  # the last full portion
 
     def __post_init__(self) -> None:
-        self.size = self.most
+        self.size = min(PORTION_MIN, self.most)
+
+    @property
+    def was_full(self) -> bool:
+        """Whether the last portion was all that may be taken at once, so that more is probably left."""
+        return self.begun_at is not None
 
     def begin(self, now: float) -> int:
         """How much to take now."""

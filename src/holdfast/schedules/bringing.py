@@ -37,18 +37,27 @@ class Bringer:
 
     def __call__(self) -> Ticked:
         since = self._since()
+        # After a full portion more is due, mostly: it need not be looked for.
+        if since is not None and self.portion.was_full and (brought := self._bring(since)) is not None:
+            return brought
         at, now = self.store.read(scheduled.first(since))
         if self._last is not None and self._last > now:  # the database's clock was set back
             self._last, since = None, None
             at, now = self.store.read(scheduled.first(None))
         if at is None or at > now:
             return Ticked(0, now, at)
+        return self._bring(since) or Ticked(0, now, at)  # else another worker has it
+
+    def _bring(self, since: datetime | None) -> Ticked | None:
+        """The next portion; None if nothing was there to take."""
         done = self.store.run(scheduled.bring(self.portion.begin(self.clock.monotonic()), BYTES, since))
         self.portion.took(done.did)
-        if not done.did:  # another worker has it
-            return Ticked(0, now, at)
-        self._last = max(done.last, self._last) if self._last and done.last else done.last
-        return Ticked(done.did, now, now, done.queues)  # they are handed out first, then it looks again
+        if done.last is None:
+            return None
+        self._last = done.last if self._last is None else max(done.last, self._last)
+        return Ticked(
+            done.did, done.last, done.last, done.queues
+        )  # they are handed out first, then it looks again
 
     def _since(self) -> datetime | None:
         """Where to begin; None: at the very beginning."""
