@@ -8,9 +8,9 @@ rounds of the loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from ..clock import Monotonic
 from .journal import Arrival
@@ -20,7 +20,9 @@ from .replay import CodeChanged
 from .turn import Instance
 
 T = TypeVar("T")
-SLICE = 0.010  # seconds of replay, or of turns, before others have their turn
+SLICE = 0.010  # seconds of replay, or of inline activities, before others have their turn
+SHORT = 0.005  # the same for turns: what waits for the database needs several rounds of the loop to go on
+GiveWay: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def outside_tasks(function: Callable[[], T]) -> T:
@@ -74,20 +76,25 @@ async def catch_up(instance: Instance, clock: Monotonic) -> None:
 
 
 class Slices:
-    """Lets others have their turn when one piece of work after another has taken a slice of time."""
+    """Lets others have their turn when one piece of work after another has taken a slice of time.
 
-    __slots__ = ("_clock", "_until")
+    `give_way`: how, if what waits for the database is to go on, too (`Store.give_way`). Such slices are short.
+    """
 
-    def __init__(self, clock: Monotonic) -> None:
-        self._clock, self._until = clock, clock.monotonic() + SLICE
+    __slots__ = ("_clock", "_give_way", "_seconds", "_until")
+
+    def __init__(self, clock: Monotonic, give_way: GiveWay | None = None) -> None:
+        self._clock, self._give_way = clock, give_way
+        self._seconds = SLICE if give_way is None else SHORT
+        self._until = clock.monotonic() + self._seconds
 
     @property
     def are_over(self) -> bool:
         return self._clock.monotonic() >= self._until
 
     async def pause(self) -> None:
-        await asyncio.sleep(0)
-        self._until = self._clock.monotonic() + SLICE
+        await (asyncio.sleep(0) if self._give_way is None else self._give_way())
+        self._until = self._clock.monotonic() + self._seconds
 
     async def pause_if_over(self) -> None:
         if self.are_over:

@@ -114,7 +114,7 @@ class Turns:
         """
         endings: list[Sequence[Ending] | Later] = []
         try:
-            stands = await self.place.store().arun(instances.stands([_id(run[0]) for run in runs]))
+            stands = await self.place.store().aread(instances.stands([_id(run[0]) for run in runs]))
             held = {_id(run[0]): self._warm(run, stands.get(_id(run[0]))) for run in runs}
         except StoreUnavailable as error:
             return [[_unsent(error, ran())] * len(run) for run in runs]
@@ -124,7 +124,7 @@ class Turns:
             if held[id := _id(run[0])] is None and id in stands and not _is_new(run, stands[id])
         ]
         journals: dict[str, Journal | None] = {}
-        slices = Slices(self.place.clock())
+        slices = Slices(self.place.clock(), self.place.store().give_way)
         try:
             for run in runs:
                 await slices.pause_if_over()
@@ -167,7 +167,7 @@ class Turns:
                 break
             wanted.append(id)
         try:
-            found: Mapping[str, Journal] = await self.place.store().arun(instances.journals(wanted))
+            found: Mapping[str, Journal] = await self.place.store().aread(instances.journals(wanted))
         except StoreUnavailable:
             return dict.fromkeys(wanted)  # none of them has its turn now
         return found

@@ -42,6 +42,12 @@ class Store(Protocol):
     def read(self, plan: Runnable[T]) -> T:
         """Run a plan that only reads."""
 
+    async def aread(self, plan: Runnable[T]) -> T:
+        """The same in a running loop. A plan that reads little: it may block the loop."""
+
+    async def give_way(self) -> None:
+        """Called between two pieces of work on the loop: what waits for the database, or is stored now, goes on."""
+
     def bound(self, plan: Runnable[T]) -> Bound[T]:
         """The plan in the SQL of this database, at this time: for a handle of the caller."""
 

@@ -51,6 +51,9 @@ T = TypeVar("T")
 
 IDLE_SPARE = 4  # connections kept beyond those of handlers: exchanges, heartbeats, publishers
 
+# What waits for an answer needs so many rounds of the loop to go on: psycopg waits for the socket in a task of its own.
+ROUNDS = 4
+
 
 class PostgresStore:
     """A PostgreSQL database as a store."""
@@ -107,6 +110,12 @@ class PostgresStore:
                 return await adrive(self.bound(plan), lambda s: aexecute(connection, s))
             async with self._abegun(connection):
                 return await adrive(self.bound(plan), lambda s: aexecute(connection, s))
+
+    aread = arun
+
+    async def give_way(self) -> None:
+        for _ in range(ROUNDS):
+            await asyncio.sleep(0)
 
     @contextmanager
     def _begun(self, connection: HandedOut) -> Iterator[None]:

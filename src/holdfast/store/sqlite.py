@@ -23,6 +23,7 @@ from ..clock import Clock, micros, wall_clock
 from ..errors import NotMigrated, UsageError
 from ..settings import Settings
 from .connecting_sqlite import as_ours, connect, connect_handed_out, execute, is_locked, is_stale
+from .giving_way import GivesWay
 from .handed import HandedOut
 from .migrate import check_not_newer, latest, migrate
 from .plans import engine
@@ -87,6 +88,7 @@ class SqliteStore:
                     target=self._write, args=(self._asks,), name="holdfast-sqlite", daemon=True
                 )
                 self._thread.start()
+            self._giving.begin()
             self._asks.put((plan, future))
         return future
 
@@ -102,6 +104,7 @@ class SqliteStore:
         # To write in this process: its thread's, or that of a handler's transaction.
         self._turn = threading.Lock()
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._giving = GivesWay()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
         self._idle: list[HandedOut] = []  # for handlers' transactions, of which there is one at a time
         self._pid = os.getpid()
@@ -132,6 +135,20 @@ class SqliteStore:
 
     def _commit(self, connection: sqlite3.Connection, group: list[Ask]) -> None:
         connection.execute("begin immediate")
+        try:
+            results = self._driven(connection, group)
+        finally:
+            self._giving.end(self._asks.empty())
+        connection.execute("commit")
+        for future, result, failure in results:
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)
+
+    def _driven(
+        self, connection: sqlite3.Connection, group: list[Ask]
+    ) -> list[tuple[Future[Any], Any, BaseException | None]]:
         results: list[tuple[Future[Any], Any, BaseException | None]] = []
         for plan, future in group:
             connection.execute("savepoint holdfast")
@@ -145,12 +162,7 @@ class SqliteStore:
             else:
                 results.append((future, result, None))
             connection.execute("release holdfast")
-        connection.execute("commit")
-        for future, result, failure in results:
-            if failure is not None:
-                future.set_exception(failure)
-            else:
-                future.set_result(result)
+        return results
 
     def _discard(self, connection: sqlite3.Connection | None, error: Exception) -> sqlite3.Connection | None:
         if connection is None:
@@ -184,6 +196,13 @@ class SqliteStore:
                 self._local.reader = None
                 connection.close()
             raise as_ours(error, self.path) from error
+
+    async def aread(self, plan: Runnable[T]) -> T:
+        """It does not wait for the writer: readers never do."""
+        return await self.arun(plan) if self.in_memory else self.read(plan)
+
+    async def give_way(self) -> None:
+        await self._giving.wait()
 
     def changed(self) -> bool:
         """Whether this or another process has committed since the last call. Costs microseconds."""

@@ -1,0 +1,51 @@
+"""A loop gives way to the thread in which SQLite writes: both need the lock of the interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+
+WAY_SECONDS = 0.02  # that a loop waits for plans that run, at most
+
+
+class GivesWay:
+    """Lets a loop wait while the thread that writes runs plans.
+
+    Each row that SQLite finds hands the interpreter's lock to whoever wants it, and a busy loop gives it back after
+    5 ms. So work on the loop would hold up a transaction, and everybody who waits for the file, many times over.
+    """
+
+    __slots__ = ("_is_running", "_lock", "_waiting")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def begin(self) -> None:
+        """Plans wait for the thread, or run in it."""
+        self._is_running = True
+
+    def end(self, over: bool = True) -> None:
+        """They have run; what follows, the commit, needs no lock of the interpreter. `over`: no others wait."""
+        with self._lock:
+            self._is_running = not over
+            waiting, self._waiting = self._waiting, []
+        for loop, ended in waiting:
+            with suppress(RuntimeError):  # the loop may have ended in the meantime
+                loop.call_soon_threadsafe(ended.set)
+
+    async def wait(self) -> None:
+        """Return when they have run. If that takes long, the thread waits for somebody, and nobody waits for it."""
+        await asyncio.sleep(0)
+        ended = asyncio.Event()
+        with self._lock:
+            if not self._is_running:
+                return
+            self._waiting.append((asyncio.get_running_loop(), ended))
+        try:
+            async with asyncio.timeout(WAY_SECONDS):
+                await ended.wait()
+        except TimeoutError:
+            self._is_running = False
