@@ -204,6 +204,26 @@ async def test_what_steps_say_of_queues_holds_for_the_exchanges_after_them() -> 
     ticking.close()
 
 
+async def test_what_is_changed_while_a_step_runs_is_looked_for_again() -> None:
+    """For example a schedule that falls due earlier: the step that runs has looked before."""
+    held, ended, calls = threading.Event(), asyncio.Event(), list[bool]()
+
+    def step() -> Ticked:
+        calls.append(held.wait(20))
+        now = wall_clock()
+        return Ticked(0, now, now + timedelta(hours=1))
+
+    ticking = Ticking({"step": step}, SystemClock(), lambda queues: None)
+    await ticking.tick(ended.set)
+    ticking.wake()
+    held.set()
+    await ended.wait()
+    await ticking.tick()
+    assert calls == [True, True]
+    assert not ticking.is_due
+    ticking.close()
+
+
 async def test_a_worker_without_work_waits_for_steps_that_run_beside_its_exchanges() -> None:
     held, calls = threading.Event(), list[int]()
 

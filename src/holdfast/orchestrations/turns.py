@@ -58,6 +58,7 @@ log = Log("holdfast.orchestrations")
 
 RUN_MAX = 500  # messages in one turn
 READ_BYTES = 8 * 1024 * 1024  # of journals that are read at once
+SHORT_BYTES = 256 * 1024  # of those that may block the loop, where the database is a file
 STORE_SECONDS = 1.0  # until a turn is tried again whose journal could not be read
 
 T = TypeVar("T")
@@ -166,8 +167,10 @@ class Turns:
             if wanted and size > READ_BYTES:
                 break
             wanted.append(id)
+        store = self.place.store()
+        read = store.aread if size <= SHORT_BYTES else store.arun
         try:
-            found: Mapping[str, Journal] = await self.place.store().aread(instances.journals(wanted))
+            found: Mapping[str, Journal] = await read(instances.journals(wanted))
         except StoreUnavailable:
             return dict.fromkeys(wanted)  # none of them has its turn now
         return found

@@ -55,9 +55,8 @@ class Bringer:
         if done.last is None:
             return None
         self._last = done.last if self._last is None else max(done.last, self._last)
-        return Ticked(
-            done.did, done.last, done.last, done.queues
-        )  # they are handed out first, then it looks again
+        # They are handed out first, then it looks again.
+        return Ticked(done.did, done.last, done.last, done.queues)
 
     def _since(self) -> datetime | None:
         """Where to begin; None: at the very beginning."""

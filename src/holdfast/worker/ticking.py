@@ -36,6 +36,7 @@ class Ticking:
         self._beats = {name: Beat() for name in steps}
         self._thread: ThreadPoolExecutor | None = None
         self._going: asyncio.Future[Answers] | None = None  # steps that run beside the exchanges
+        self._looks_again = False  # what they answer does not know of something that was changed meanwhile
 
     @property
     def is_due(self) -> bool:
@@ -60,6 +61,7 @@ class Ticking:
 
     def wake(self) -> None:
         """Look at the next turn: something may have been changed that is due earlier."""
+        self._looks_again = self._going is not None
         for beat in self._beats.values():
             beat.wake()
 
@@ -96,6 +98,8 @@ class Ticking:
         answers, self._going = self._going.result(), None
         for name, answer in answers:
             self._run(name, self._beats[name], answer)
+        if self._looks_again:
+            self.wake()
 
     def _begun(self, names: list[str]) -> asyncio.Future[Answers]:
         if self._thread is None:
