@@ -509,9 +509,9 @@ def test_queues_that_all_have_enough_are_asked_in_turns() -> None:
     assert set(came.values()) == {20}
 
 
-def flooded(few: int) -> Pacing:
+def flooded(few: int, run: int = 50) -> Pacing:
     """A queue `q` of whose messages 200 end in a moment, beside one with so many."""
-    p = Pacing({"q": Limit(50_000, ahead=False), "r": Limit(50_000, ahead=False)}, Settings())
+    p = Pacing({"q": Limit(50_000, ahead=False, run=run), "r": Limit(50_000, ahead=False)}, Settings())
     p.report(1, 0.0)
     work = [leased(n) for n in range(1, 201)] + [leased(n, queue="r") for n in range(201, 201 + few)]
     p.receive(p.report(1, 0.01), batch_of(work), 0.01)
@@ -523,9 +523,13 @@ def asked_of(p: Pacing, now: float) -> dict[str, int]:
     return {each.queue: each.heads for each in p.report(1, now).want}
 
 
-@pytest.mark.parametrize(("few", "heads"), [(0, 500), (2, FAIR_MIN), (100, 500)])
-def test_a_queue_with_many_messages_is_asked_for_few_while_another_one_has_few(few: int, heads: int) -> None:
-    assert asked_of(flooded(few), 0.5) == {"q": heads, "r": 500}
+@pytest.mark.parametrize(
+    ("few", "run", "heads"), [(0, 50, 500), (2, 50, FAIR_MIN), (100, 50, 500), (2, 1, 500)]
+)
+def test_a_queue_of_many_turns_is_asked_for_few_while_another_one_has_few(
+    few: int, run: int, heads: int
+) -> None:
+    assert asked_of(flooded(few, run), 0.5) == {"q": heads, "r": 500}
 
 
 def test_of_such_a_queue_no_more_than_two_parts_are_held_and_what_runs_at_once() -> None:

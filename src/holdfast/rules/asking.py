@@ -114,7 +114,8 @@ class Asking:
         """What to ask of a queue with many messages while another one has few, and from what rate on these are many.
 
         The few wait for the exchange that carries the many, and for the handlers of those. So an exchange has no more
-        of them than what is worked off in a short time.
+        of them than what is worked off in a short time. Only where calls take whole runs, which are turns of
+        orchestrations: they run one after another. Other batches may be cheap for their size alone.
         """
         rates = [pace.rate for pace in self.paces.values() if pace.rate >= FEW_A_SECOND]
         if len(rates) < 2 or min(rates) > (many := FEW_SHARE * sum(rates)):
@@ -162,7 +163,7 @@ class Asking:
         room = pace.room
         if room <= 0:
             return None
-        if self._fair is not None and pace.rate > self._fair[1]:
+        if self._fair is not None and pace.limit.run > 1 and pace.rate > self._fair[1]:
             # One part runs, and the next one is here; more only where more than one runs at once.
             room = min(room, self._fair[0], 2 * self._fair[0] + ceil(2 * (pace.busy or 0.0)) - pace.held)
             if room <= 0:
