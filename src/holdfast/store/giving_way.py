@@ -6,7 +6,8 @@ import asyncio
 import threading
 from contextlib import suppress
 
-WAY_SECONDS = 0.02  # that a loop waits for plans that run, at most
+# That a loop waits for plans that run: at a time, and altogether. The thread may wait for others, or for a free core.
+PIECE_SECONDS, WAY_SECONDS = 0.005, 0.02
 
 
 class GivesWay:
@@ -16,28 +17,30 @@ class GivesWay:
     5 ms. So work on the loop would hold up a transaction, and everybody who waits for the file, many times over.
     """
 
-    __slots__ = ("_is_running", "_lock", "_waiting")
+    __slots__ = ("_is_running", "_left", "_lock", "_waiting")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_running = False
+        self._left = 0.0  # seconds that are still waited
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def begin(self) -> None:
         """Plans wait for the thread, or run in it."""
-        self._is_running = True
+        if not self._is_running:
+            self._is_running, self._left = True, WAY_SECONDS
 
     def end(self, over: bool = True) -> None:
         """They have run; what follows, the commit, needs no lock of the interpreter. `over`: no others wait."""
         with self._lock:
-            self._is_running = not over
+            self._is_running, self._left = not over, WAY_SECONDS
             waiting, self._waiting = self._waiting, []
         for loop, ended in waiting:
             with suppress(RuntimeError):  # the loop may have ended in the meantime
                 loop.call_soon_threadsafe(ended.set)
 
     async def wait(self) -> None:
-        """Return when they have run. If that takes long, the thread waits for somebody, and nobody waits for it."""
+        """Return when they have run, or soon. If that takes long, nobody waits for the thread any more."""
         await asyncio.sleep(0)
         ended = asyncio.Event()
         with self._lock:
@@ -45,7 +48,8 @@ class GivesWay:
                 return
             self._waiting.append((asyncio.get_running_loop(), ended))
         try:
-            async with asyncio.timeout(WAY_SECONDS):
+            async with asyncio.timeout(PIECE_SECONDS):
                 await ended.wait()
         except TimeoutError:
-            self._is_running = False
+            self._left -= PIECE_SECONDS
+            self._is_running = self._is_running and self._left > 0
