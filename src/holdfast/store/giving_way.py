@@ -52,4 +52,5 @@ class GivesWay:
                 await ended.wait()
         except TimeoutError:
             self._left -= PIECE_SECONDS
-            self._is_running = self._is_running and self._left > 0
+            if self._left <= 0:
+                self._is_running = False
