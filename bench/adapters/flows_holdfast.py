@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -44,10 +46,19 @@ def started(which: range) -> Plan[None]:
         yield from begin.plan()
 
 
-def work(params: SimpleNamespace) -> None:
-    """As `holdfast worker` does it: a supervisor with so many worker processes."""
+async def work_here() -> None:
+    worker = app.worker()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     contest.gate()
-    run_worker(app, "bench.adapters.flows_holdfast:app", processes=params.processes)
+    await worker.run()
+
+
+def work(params: SimpleNamespace) -> None:
+    if params.processes > 1:
+        contest.gate()
+        run_worker(app, "bench.adapters.flows_holdfast:app", processes=params.processes)
+    else:
+        asyncio.run(work_here())
 
 
 if __name__ == "__main__":
