@@ -42,6 +42,7 @@ class Limits:
     catch_up: CatchUp | None = None
     ahead: bool = True  # a worker may hold more than it runs, and several messages of one stream at once
     run: int = 1  # more: so many messages of one stream whatever the pace, since one call takes them all
+    late: bool = False  # it is called after a deadline, too, and decides itself (TooLate)
     door: Door | None = None
 
     @property

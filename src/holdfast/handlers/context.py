@@ -39,6 +39,10 @@ class Dead(Exception):
         super().__init__(why)
 
 
+class TooLate(Exception):
+    """Raised by the engine's own consumers that look at deadlines themselves: it has passed, and nothing was done."""
+
+
 class Settling(Protocol):
     """The part of a worker that a handler uses through its context."""
 

@@ -135,7 +135,9 @@ class Declaring:
                 Turns(made.program, self.place, judged, masking, concurrency or settings.concurrency)
             )
             if EARLY not in self.app.handlers:
-                self.app.handlers.add(EarlySignals(self.place, judged, masking))
+                # A signal that nobody has waited for must not stop those behind it.
+                passing = replace(judged, on_dead="continue")
+                self.app.handlers.add(EarlySignals(self.place, passing, masking))
             self.orchestrations.declared[queue] = made
             return made
 

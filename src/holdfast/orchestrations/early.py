@@ -13,9 +13,9 @@ from uuid import UUID
 import msgspec
 
 from ..bodies.keys import Keys
-from ..errors import Refused
+from ..errors import Refused, StoreUnavailable
 from ..handlers.consumer import Limits
-from ..handlers.context import Context, Snooze
+from ..handlers.context import Context, Snooze, TooLate
 from ..model.message import Message, NewMessage
 from ..model.work import Leased
 from ..rules.policy import HandlerPolicy
@@ -47,7 +47,7 @@ class EarlySignals:
     steps: Mapping[str, int] = field(default_factory=dict)
 
     def limits(self, queue: str) -> Limits:
-        return Limits(self.place.settings.concurrency, self.place.settings.timeout)
+        return Limits(self.place.settings.concurrency, self.place.settings.timeout, late=True)
 
     def but(self, policy: HandlerPolicy) -> EarlySignals:
         return replace(self, policy=policy)
@@ -59,9 +59,15 @@ class EarlySignals:
             return await self._withdraw(message)
         if message.type == RESUME:
             return await self._resume(message)
-        found = await self.place.store().arun(instances.queue_of(message.stream or ""))
+        try:
+            found = await self.place.store().arun(instances.queue_of(message.stream or ""))
+        except StoreUnavailable:  # not the signal's fault, and without a limit: those behind it must not overtake it
+            return Snooze(LOOK_MIN)
         if found is None:
-            age = (self.place.now() - message.created_at).total_seconds()
+            now = self.place.now()
+            if message.deadline is not None and now > message.deadline:
+                raise TooLate
+            age = (now - message.created_at).total_seconds()
             return Snooze(min(max(LOOK_MIN, age / 10), LOOK_MAX))
         queue, state = found
         if state in instances.OPEN:  # the body is bound to id and type, which stay

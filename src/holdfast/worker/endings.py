@@ -18,7 +18,7 @@ from ..bodies.keys import Keys, Unopened
 from ..clock import EPOCH, Clock, DatabaseTime
 from ..errors import LeaseLost, PoisonedActivity
 from ..handlers.consumer import Consumer
-from ..handlers.context import Context, Dead, Snooze
+from ..handlers.context import Context, Dead, Snooze, TooLate
 from ..model.message import Reason, from_raw
 from ..model.replies import kind_of
 from ..model.work import Leased, Left, Outcome, Settlement
@@ -98,7 +98,8 @@ class Endings:
                 log_poison(leased, _policy(consumer, leased).retry.starts_max)
             return ending
         if message.deadline_raw is not None and self.time.now() > from_raw(message.deadline_raw):
-            return Expired()
+            if not consumer.limits(message.queue).late:
+                return Expired()
         if lane.stop is Stop.CANCELLED:
             return Cancelled()
         if (message.due_raw or message.created_raw) < self.lateness.before_raw:
@@ -150,6 +151,8 @@ class Endings:
                 return Sealed(error)
             case Snooze() | Dead():
                 return _wish(error, context, ran)
+            case TooLate():
+                return Expired()
             case LeaseLost():
                 log.warning(
                     "lease.lost",
