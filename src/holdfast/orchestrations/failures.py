@@ -18,6 +18,8 @@ from ..model.failure import Category, FailureDescription, category_of
 from ..model.message import Reason
 from ..rules.redact import redact
 from ..settings import Settings
+from ..worker.interrupts import is_ctrl_c
+from .budget import OverBudget
 
 TEXT_CHARS = 2000
 _REASONS = {int(each): each for each in Reason}
@@ -164,7 +166,9 @@ def _text(error: BaseException, groups: int = GROUPS) -> str:
         if groups and isinstance(error, BaseExceptionGroup):
             members = (f"{_name(each)}: {_text(each, groups - 1)}" for each in error.exceptions[:CHAIN])
             text = f"{text}: {'; '.join(members)}"
-    except Exception:  # an exception of the user's whose __str__ fails
+    except BaseException as problem:  # an exception of the user's whose __str__ fails
+        if isinstance(problem, OverBudget) or is_ctrl_c(problem):
+            raise
         return "(its text cannot be read)"
     return text if len(text) <= TEXT_CHARS else text[:TEXT_CHARS] + "…"
 

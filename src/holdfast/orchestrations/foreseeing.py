@@ -12,6 +12,7 @@ is closed.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 
 from ..clock import micros
@@ -19,6 +20,7 @@ from ..model.ids import new_id
 from ..model.message import NewMessage
 from ..model.replies import Reply
 from ..model.work import Guess
+from ..worker.interrupts import is_ctrl_c
 from .hosting import outside_tasks
 from .journal import Answered, Timer
 from .leaving import Leaving
@@ -45,6 +47,10 @@ async def foreseen(
     guess = None
     try:
         guess = await outside_tasks(lambda: _ahead(place, instance, arrival, answer, now))
+    except BaseException as error:
+        # The activity has succeeded. Whatever is wrong with the turn shows where it comes by its message.
+        if isinstance(error, asyncio.CancelledError | GeneratorExit) or is_ctrl_c(error):
+            raise
     finally:
         memory.skips.note(key, worked=guess is not None)
         if guess is None:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TypeAlias, TypeVar
 
 from ..clock import Monotonic
+from ..worker.interrupts import is_ctrl_c
 from .journal import Arrival
 from .loop import NESTS
 from .outcome import Overrun, Turn
@@ -40,10 +41,10 @@ async def from_callback(function: Callable[[], T]) -> T:
             return
         try:
             result = function()
-        except (KeyboardInterrupt, SystemExit):
-            answer.cancel()
-            raise
         except BaseException as error:
+            if is_ctrl_c(error):
+                answer.cancel()
+                raise
             answer.set_exception(error)
         else:
             answer.set_result(result)

@@ -31,6 +31,7 @@ from ..rules.delivery import Ending, Raised
 from ..rules.retry import policy
 from ..telemetry.logs import Log
 from ..worker.endings import concluded
+from ..worker.interrupts import is_ctrl_c
 from ..worker.stepping import Suspended
 from ..worker.traces import Traces
 from .activities import ActivityConsumer
@@ -136,7 +137,7 @@ class InlineCalls:
     def _raised(
         self, ask: Ask, consumer: ActivityConsumer, attempts: int, error: BaseException
     ) -> Answered | Tried:
-        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        if isinstance(error, GeneratorExit) or is_ctrl_c(error):
             raise error
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():

@@ -22,9 +22,11 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from ..telemetry.logs import Log
-from .budget import Budget
+from ..worker.interrupts import is_ctrl_c
+from .budget import Budget, OverBudget
 from .host import Host
 from .refusals import METHODS, audit, never_due, refuse_callers
+from .replay import Stop
 
 log = Log("holdfast.orchestrations")
 
@@ -190,9 +192,15 @@ class Loop(asyncio.AbstractEventLoop):
                     continue
                 try:
                     handle.context.run(handle.callback, *handle.args)
-                except SystemExit:
-                    pass  # the task has it, too: whoever awaits it decides
-                except Exception as error:
+                except OverBudget:
+                    raise
+                except Stop:
+                    pass  # it is on the script
+                except (SystemExit, KeyboardInterrupt) as error:
+                    if is_ctrl_c(error):
+                        raise
+                    # The task has it, too: whoever awaits it decides.
+                except BaseException as error:
                     self.call_exception_handler({"message": "a callback failed", "exception": error})
                 if self.stopped or (budget is not None and budget.spent):
                     return True

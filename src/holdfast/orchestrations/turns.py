@@ -11,6 +11,7 @@ paused with the difference, and its messages keep their places. A turn that dies
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, assert_never
@@ -40,6 +41,7 @@ from ..rules.redact import Masking
 from ..store.plans import instances
 from ..store.plans.instances import Last, Stand
 from ..telemetry.logs import Log
+from ..worker.interrupts import is_ctrl_c
 from .declared import Program
 from .failures import Failure
 from .hosting import Slices, catch_up
@@ -187,7 +189,9 @@ class Turns:
             return _first(_unsent(error, ran()), run)
         except JournalUnreadable as error:
             return _first(Raised(error, ran=ran()), run)
-        except Exception as error:
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError | GeneratorExit) or is_ctrl_c(error):
+                raise
             ending = Raised(error, ran=ran())
             if len(run) == 1:
                 return [ending]

@@ -18,6 +18,7 @@ from ..rules.delivery import goes_alone
 from ..rules.lanes import Lane
 from ..rules.pacing import Pacing
 from .around import called
+from .interrupts import acontained, contained, is_ctrl_c
 from .endings import Endings, flags_of
 from .stepping import answered, forget_cancellation
 
@@ -93,17 +94,17 @@ class BatchCalls:
             if not consumer.is_async:
                 around = self.calls.around
                 answer = await loop.run_in_executor(
-                    self.calls.pool(), lambda: answered(variables.run(called, call, around))
+                    self.calls.pool(), lambda: contained(lambda: answered(variables.run(called, call, around)))
                 )
             elif self.calls.watch is None:
                 answer = await call()
             else:
-                answer = await loop.create_task(_awaited(call), context=variables)
+                answer = await loop.create_task(acontained(call), context=variables)
             each = isinstance(answer, list) and len(answer) == len(bodies)
             answers = answer if each else [answer] * len(bodies)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             answers = [error] * len(bodies)
             is_shared = len(bodies) > 1
         finally:
@@ -142,7 +143,3 @@ def _body(consumer: BatchConsumer, leased: Leased) -> Any:
     if text.startswith(SEALED):
         text = opened(leased.message, consumer.keys)
     return consumer.decode(text)
-
-
-async def _awaited(call: Callable[[], Any]) -> Any:
-    return await call()

@@ -32,6 +32,7 @@ from .around import Around, called
 from .batches import BatchCalls
 from .board import Board
 from .endings import Endings
+from .interrupts import is_ctrl_c
 from .lateness import named
 from .runs import RunCalls
 from .serving import ByCall
@@ -216,7 +217,7 @@ class Calls:
 
         SystemExit, too, is its failure and does not end the worker.
         """
-        if isinstance(error, KeyboardInterrupt):
+        if is_ctrl_c(error):
             raise error
         if isinstance(error, asyncio.CancelledError):
             return self.endings.cancelled(lane, consumer, context, error)

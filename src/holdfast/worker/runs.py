@@ -23,6 +23,7 @@ from ..rules.pacing import Pacing
 from ..telemetry.logs import Log
 from .around import called
 from .endings import Endings
+from .interrupts import contained, is_ctrl_c
 from .lateness import named
 from .stepping import answered, forget_cancellation
 
@@ -62,7 +63,7 @@ class _Ran:
         variables, around = copy_context(), self.calls.around
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(
-            self.calls.pool(), lambda: answered(variables.run(called, function, around))
+            self.calls.pool(), lambda: contained(lambda: answered(variables.run(called, function, around)))
         )
 
 
@@ -166,9 +167,9 @@ class RunCalls:
                 raise UsageError(
                     f"The consumer of {queue!r} did not return a result for each message that it got."
                 )
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             answers = self._failed(consumer, runs, error)
         finally:
             forget_cancellation(task)
@@ -203,9 +204,9 @@ class RunCalls:
         answers: Sequence[Ending]
         try:
             answers = await later.endings()
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             (answers,) = self._failed(consumer, [run], error)
         finally:
             forget_cancellation(task)
