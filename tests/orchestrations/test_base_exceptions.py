@@ -1,4 +1,4 @@
-"""SystemExit, KeyboardInterrupt and the like, raised by the code: a failure of its message, and never the worker's end."""
+"""SystemExit, KeyboardInterrupt and the like, raised by the code: a failure of its message, not the worker's end."""
 
 from __future__ import annotations
 

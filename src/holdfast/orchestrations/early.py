@@ -61,7 +61,7 @@ class EarlySignals:
             return await self._resume(message)
         try:
             found = await self.place.store().arun(instances.queue_of(message.stream or ""))
-        except StoreUnavailable:  # not the signal's fault, and without a limit: those behind it must not overtake it
+        except StoreUnavailable:  # not the signal's fault: it must not die, or those behind would overtake it
             return Snooze(LOOK_MIN)
         if found is None:
             now = self.place.now()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,8 @@ from ..rules.delivery import goes_alone
 from ..rules.lanes import Lane
 from ..rules.pacing import Pacing
 from .around import called
-from .interrupts import acontained, contained, is_ctrl_c
 from .endings import Endings, flags_of
+from .interrupts import acontained, contained, is_ctrl_c
 from .stepping import answered, forget_cancellation
 
 if TYPE_CHECKING:
@@ -94,7 +93,8 @@ class BatchCalls:
             if not consumer.is_async:
                 around = self.calls.around
                 answer = await loop.run_in_executor(
-                    self.calls.pool(), lambda: contained(lambda: answered(variables.run(called, call, around)))
+                    self.calls.pool(),
+                    lambda: contained(lambda: answered(variables.run(called, call, around))),
                 )
             elif self.calls.watch is None:
                 answer = await call()

@@ -97,9 +97,12 @@ class Endings:
             if isinstance(ending, StartsSpent):
                 log_poison(leased, _policy(consumer, leased).retry.starts_max)
             return ending
-        if message.deadline_raw is not None and self.time.now() > from_raw(message.deadline_raw):
-            if not consumer.limits(message.queue).late:
-                return Expired()
+        if (
+            message.deadline_raw is not None
+            and self.time.now() > from_raw(message.deadline_raw)
+            and not consumer.limits(message.queue).late
+        ):
+            return Expired()
         if lane.stop is Stop.CANCELLED:
             return Cancelled()
         if (message.due_raw or message.created_raw) < self.lateness.before_raw:
