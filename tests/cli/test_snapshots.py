@@ -76,6 +76,8 @@ SHOWN = {
     "orchestrations list filtered": "orchestrations list --name fulfil -V 2 --open --attribute customer=70",
     "orchestrations show": "orchestrations show order-7",
     "orchestrations journal": "orchestrations journal order-9",
+    "orchestrations journal whole": "orchestrations journal order-8",
+    "orchestrations journal in part": "orchestrations journal order-8 --limit 2",
     "orchestrations show failed": "orchestrations show order-8",
     "why instance failed": "why order-8",
     "orchestrations signal": "orchestrations signal order-8 approved --body 1",

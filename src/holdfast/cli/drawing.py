@@ -11,6 +11,7 @@ from .tables import age, shortened
 
 if TYPE_CHECKING:
     from ..model.progress import Progress
+    from ..orchestrations.lines import JournalLine
     from ..orchestrations.steps import Fan, Step
 
 LINE = 100  # columns in a pipe
@@ -18,6 +19,7 @@ LABEL = 24
 BAR_MIN = 16
 ROOM = 30  # columns of a progress bar
 ENDS = 20  # columns behind the bar
+UNDER = " " * 6  # before what belongs to the event above
 SIGNS = {"answered": "█", "failed": "▓", "fired": "─", "withdrawn": "░", "open": "▒", "recorded": "•"}
 COLOURS = {"failed": "red", "open": "yellow", "withdrawn": "bright_black"}
 
@@ -68,6 +70,43 @@ def length(seconds: float) -> str:
     '250 ms'
     """
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else age(seconds)
+
+
+def journal(lines: Sequence[JournalLine]) -> None:
+    """A line for each event, and below it what it brought and what the code asked for because of it."""
+    if not lines:
+        show.plain("The journal is empty.")
+        return
+    columns = show.width()
+    show.plain("turn  at                   event", bold=True)
+    for each in lines:
+        failed = " failed: " in each.event
+        show.sentence(each.event, f"{each.turn:>4}  {show.clean(each.at)}  ", fg="red" if failed else None)
+        if each.value is not None:
+            value = show.clean(each.value)
+            value = value if columns is None else shortened(value, columns - len(UNDER), at_end=True)
+            show.plain(f"{UNDER}{value}", dim=True)
+        for asked in together(each.asked):
+            show.sentence(asked, f"{UNDER}→ ")
+
+
+def together(asked: Sequence[str]) -> list[str]:
+    """Requests for the same, one after another, in one line.
+
+    >>> together(["activity pack #2", "activity pack #3", "activity post #4"])
+    ['activity pack #2 to #3', 'activity post #4']
+    """
+    found: list[tuple[str, str, str]] = []
+    for each in asked:
+        what, _, number = each.rpartition(" #")
+        if what and found and found[-1][0] == what:
+            found[-1] = (what, found[-1][1], number)
+        else:
+            found.append((what, number, number) if what else (each, "", ""))
+    return [
+        what + (f" #{first}" if first else "") + (f" to #{last}" if last != first else "")
+        for what, first, last in found
+    ]
 
 
 def progress(fans: Sequence[Fan], said: Mapping[str, Progress]) -> None:

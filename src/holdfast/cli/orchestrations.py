@@ -206,15 +206,14 @@ def journal(
     """The events that reached an instance, and its requests."""
     with target.operations() as found:
         id = found.orchestrations.named(instance)
-        lines = found.orchestrations.lines(id, execution=execution, reveal=reveal)[:limit]
+        lines = found.orchestrations.lines(id, execution=execution, reveal=reveal)
     if target.json:
-        show.document(lines)
+        show.document(lines[:limit])
         return
-    show.table(
-        ("turn", "at", "event", "asked for", "value"),
-        ((e.turn, show.clean(e.at), e.event, "; ".join(e.asked), e.value) for e in lines),
-        "The journal is empty.",
-    )
+    drawing.journal(lines[:limit])
+    if len(lines) > limit:
+        left = show.counted(len(lines) - limit, "later event")
+        show.sentence(f"({left} not shown: --limit shows more)", dim=True)
 
 
 @command(app)

@@ -116,7 +116,7 @@ def words(command: Command | None, now: int) -> str:
         case Call(name=name):
             return f"activity {name}"
         case Timer(due=due):
-            return f"a timer of {(due - now) / 1_000_000:g} s"
+            return f"a timer of {_number((due - now) / 1_000_000)} s"
         case Child(name=name, id=id):
             return f"child orchestration {name} with id {id}"
         case Start(name=name, id=id):
@@ -139,6 +139,14 @@ def words(command: Command | None, now: int) -> str:
             return "nothing"
         case _:
             assert_never(command)
+
+
+def _number(value: float) -> str:
+    """
+    >>> _number(2_592_000.0), _number(0.25)
+    ('2,592,000', '0.25')
+    """
+    return f"{value:,.6f}".rstrip("0").rstrip(".")
 
 
 def same(expected: Command, found: Command) -> bool:
