@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 import uuid
+from contextlib import closing
 from datetime import datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -111,6 +112,24 @@ async def own_loop() -> Any:
     return asyncio.get_running_loop().run_until_complete(nap())
 
 
+async def run() -> Any:
+    return asyncio.run(nap())
+
+
+async def runner() -> Any:
+    with asyncio.Runner() as made:
+        return made.run(nap())
+
+
+class Other(asyncio.BaseEventLoop):
+    """A loop that was made elsewhere."""
+
+
+async def other_loop() -> Any:
+    with closing(Other()) as other:
+        return other.run_until_complete(nap())
+
+
 async def signal_handler() -> Any:
     return asyncio.get_running_loop().add_signal_handler(1, nap)
 
@@ -128,21 +147,25 @@ REFUSED = [
     (as_completed_of_tasks, "asyncio.as_completed", "flow.as_done"),
     (to_thread, "asyncio.to_thread", "an activity"),
     (thread, "threading.Thread", "an activity"),
-    (connection, "network connection", "an activity"),
-    (plain_socket, "network connection", "an activity"),
-    (database, "network connection", "an activity"),
+    (connection, "a database", "an activity"),
+    (plain_socket, "a database", "an activity"),
+    (database, "a database", "an activity"),
     (process, "subprocess", "an activity"),
     (async_process, "subprocess", "an activity"),
     (shell, "os.system", "an activity"),
     (write, "file opened for writing", "an activity"),
     (low_level_write, "file opened for writing", "an activity"),
     (own_loop, "run_until_complete", "`await`"),
+    (run, "asyncio.run", "`await`"),
+    (runner, "asyncio.run", "`await`"),
+    (other_loop, "asyncio.run", "`await`"),
     (signal_handler, "signal handler", "flow.signal"),
     (task_factory, "task factory", "create_task"),
 ]
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of loops that were not made whole
 @pytest.mark.covers("X59")
 @pytest.mark.parametrize(("function", "name", "instead"), REFUSED, ids=[each[0].__name__ for each in REFUSED])
 def test_it_is_refused_by_name(function: Any, name: str, instead: str) -> None:

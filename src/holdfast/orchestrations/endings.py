@@ -12,6 +12,7 @@ from .failures import Failure, describe
 from .flow import ContinueAsNew
 from .journal import Cancel, Command, Complete, Fail, fingerprint
 from .outcome import End
+from .refusals import in_our_words
 
 
 def ends_with_again(main: asyncio.Task[Any]) -> bool:
@@ -40,7 +41,7 @@ def how_it_ended(
     if isinstance(error, Unreadable):
         text = f"The input of {queue} cannot be read: {error}"
         return _failed(Failure("Unreadable", text, error.reason))
-    return _failed(describe(error))
+    return _failed(describe(in_our_words(error)))
 
 
 def _error_of(main: asyncio.Task[Any]) -> BaseException | None:

@@ -70,7 +70,7 @@ REFUSALS = (
         events=("_thread.start_new_thread", "_thread.start_joinable_thread"),
     ),
     Refusal(
-        "A network connection",
+        "A connection (a socket, a database)",
         "what it answers is not recorded",
         ACTIVITY,
         methods=(
@@ -138,6 +138,9 @@ _BETWEEN = frozenset(
     str(Path(_TASKS).parent / name) for name in ("tasks.py", "timeouts.py", "queues.py", "futures.py")
 )
 
+# Where event loops are made and run.
+_RUNNING = frozenset(str(Path(_TASKS).parent / name) for name in ("runners.py", "base_events.py"))
+
 
 def refuse_callers(frame: FrameType | None) -> None:
     """Raise if the loop was called by a function of asyncio that is refused. `frame`: the caller's."""
@@ -199,7 +202,32 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if _is_exempt(sys._getframe(1)):
         return
+    if event == "socket.__new__" and _makes_a_loop(sys._getframe(1)):
+        raise METHODS["run_forever"].error()
     raise (_EVENTS.get(event) or _PREFIXES[event[:7]]).error()
+
+
+def _makes_a_loop(frame: FrameType | None) -> bool:
+    """Whether somebody is making an event loop, which begins with a pair of sockets."""
+    for _ in range(12):
+        if frame is None:
+            return False
+        if frame.f_code.co_filename in _RUNNING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def in_our_words(error: BaseException) -> BaseException:
+    """The refusal, where asyncio itself says that no loop can be run inside another; any other error as it is."""
+    place = error.__traceback__ if type(error) is RuntimeError else None
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or place.tb_frame.f_code.co_filename not in _RUNNING:
+        return error
+    refusal = METHODS["run_forever"].error()
+    refusal.__cause__ = error
+    return refusal
 
 
 def _writes(arguments: tuple[Any, ...]) -> bool:
