@@ -82,6 +82,11 @@ def stream_name(value: object) -> str:
     return text(value, "The stream", 300)
 
 
+def instance_id(value: object) -> str:
+    """The id of an instance of an orchestration, which is the stream of its messages."""
+    return text(value, "The id of the instance", 300)
+
+
 def dedupe_key(value: object) -> str:
     return text(value, "The dedupe key", 300)
 

@@ -68,6 +68,14 @@ async def answer(
         raise failed(name, failure) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """The value that a function takes: the name of its parameter, if it has one, and whether it must be given."""
+
+    name: str | None
+    is_needed: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Activity(Generic[P, R]):
     """An activity: a handler whose result goes to the orchestration that called it."""
@@ -81,13 +89,18 @@ class Activity(Generic[P, R]):
     on_dead: OnDeadLetter = "answer"
     queued: tuple[str, ...] = ()  # options that it declares and that need a queue
     inline_seconds_max: float = math.inf
+    takes: Takes | None = None
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         host = host_of_code()
         if host is None:
             own: R = await self._run(args, kwargs)
             return own
-        value = args[0] if len(args) == 1 and not kwargs else _only(self.name, args, kwargs)
+        # The second way costs more, and almost all calls have one value.
+        if len(args) == 1 and not kwargs and self.takes is not None and self.takes.name is not None:
+            value = args[0]
+        else:
+            value = _only(self.name, self.takes, args, kwargs)
         asked = host.call(self.name, value, self.options)
         result: R = await answer(self.name, asked, host, self.decode, self.errors, ActivityFailed)
         return result
@@ -166,6 +179,7 @@ class Program:
     function: Callable[..., Awaitable[Any]]
     decode: Callable[[str], Any] | None  # of the input; None: it takes none
     flow: str | None  # the parameter that takes the Flow
+    takes: Takes | None = None
 
     @property
     def queue(self) -> str:
@@ -210,7 +224,7 @@ class Orchestration(Generic[P, R]):
                 f"Orchestration {self.name!r} can be awaited only in another orchestration. "
                 f"From elsewhere, start it: {self.name}.start(...)."
             )
-        value = _only(self.name, args, kwargs)
+        value = _only(self.name, self.program.takes, args, kwargs)
         asked = host.child(self.program.queue, self.id, value, self.options)
         result: R = await answer(self.name, asked, host, self.decode, self.errors, OrchestrationFailed)
         return result
@@ -223,12 +237,13 @@ class Orchestration(Generic[P, R]):
         options = self.options if deadline is None else replace(self.options, deadline=deadline)
         if attributes is not None:
             options = replace(options, attributes=checked(attributes))
-        return replace(self, id=id or self.id, options=options)
+        own = self.id if id is None else names.instance_id(id)
+        return replace(self, id=own, options=options)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Start an instance and do not wait for it. Its id; set one with `using(id=...)`."""
         host = host_of_code()
-        value = _only(self.name, args, kwargs)
+        value = _only(self.name, self.program.takes, args, kwargs)
         if host is not None:
             return host.start(self.program.queue, self.id, value, self.options)
         if self.starter is None:
@@ -239,12 +254,26 @@ class Orchestration(Generic[P, R]):
         )
 
 
-def _only(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _only(name: str, takes: Takes | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The one value of a call. `takes` is what the function declares, where that is known."""
     given = (*args, *kwargs.values())
+    wrong = [] if takes is None else [each for each in kwargs if each != takes.name]
+    if wrong:
+        what = "one value" if takes is not None and takes.name is not None else "no value"
+        raise UsageError(
+            f"{name} takes {what} and was given {', '.join(f'{each}=' for each in wrong)}. "
+            f"Options of a call, such as an id, belong into {name}.using(...)."
+        )
     if len(given) > 1:
         raise UsageError(
             f"{name} takes one value and was given {len(given)}: put them into a dataclass or a dict."
         )
+    if given and takes is not None and takes.name is None:
+        raise UsageError(
+            f"{name} takes no value and was given one: leave it out, or declare a parameter for it."
+        )
+    if not given and takes is not None and takes.is_needed:
+        raise UsageError(f"{name} takes one value ({takes.name}) and was given none.")
     return given[0] if given else None
 
 
@@ -295,9 +324,10 @@ def activity(
     def declare(function: Callable[..., Any]) -> Activity[..., Any]:
         called = name or function.__name__
         hints = _hints("Activity", called, function)
-        _, context = _parameters("Activity", called, function, hints, Context)
+        taken, context = _parameters("Activity", called, function, hints, Context)
         decode = decoder_for(hints.get("return", Any))
-        return Activity(called, function, decode, context is not None, options, errors, on_dead)
+        takes = Takes(taken, taken is not None and not _can_be_none(hints.get(taken, Any)))
+        return Activity(called, function, decode, context is not None, options, errors, on_dead, takes=takes)
 
     return declare
 
@@ -319,7 +349,8 @@ def orchestration(
         hints = _hints("Orchestration", called, function)
         taken, flow = _parameters("Orchestration", called, function, hints, Flow)
         decode = None if taken is None else decoder_for(hints.get(taken, Any))
-        program = Program(called, version, function, decode, flow)
+        takes = Takes(taken, taken is not None and not _can_be_none(hints.get(taken, Any)))
+        program = Program(called, version, function, decode, flow, takes)
         return Orchestration(program, decoder_for(hints.get("return", Any)), errors=errors, starter=starter)
 
     return declare
@@ -330,6 +361,14 @@ def _hints(what: str, name: str, function: Callable[..., Any]) -> dict[str, Any]
         return get_type_hints(function)
     except Exception as error:  # an annotation that cannot be resolved is the user's to mend
         raise InvalidSettings(f"{what} {name!r}: its annotations cannot be resolved: {error}.") from error
+
+
+def _can_be_none(type: Any) -> bool:
+    """Whether a call without a value, which sends null, can be read."""
+    try:
+        return decoder_for(type)("null") is None
+    except Unreadable:
+        return False
 
 
 def _parameters(

@@ -27,6 +27,7 @@ from uuid import UUID, uuid5
 from ..bodies.codec import Unreadable, decoder_for
 from ..clock import from_micros
 from ..errors import InvalidMessage, UsageError
+from ..model import names
 from ..telemetry.logs import Log
 from .failures import ActivityFailed, Failure, UndoFailed, describe
 from .host import Host
@@ -122,7 +123,7 @@ class Flow:
     def signal(self, name: str) -> Coroutine[Any, Any, Any]: ...
     async def signal(self, name: str, type: Any = Any) -> Any:
         """The next signal of this name, also one that came before anybody waited. Each is taken once, in order."""
-        body = await self._host.box(name).take()
+        body = await self._host.box(names.text(name, "The signal's name", 200)).take()
         try:
             return None if body is None else decoder_for(type)(body)
         except Unreadable as error:
@@ -209,7 +210,10 @@ class Flow:
 
         It runs inside the turn and again if the turn is lost; what takes long or must happen once is an activity.
         """
-        called = name or str(getattr(function, "__qualname__", type(function).__name__))
+        if name is None:
+            called = str(getattr(function, "__qualname__", type(function).__name__))
+        else:
+            called = names.text(name, "The name of what flow.once calls", 200)
         recorded = self._host.once(called, function)
         if recorded.failure is not None:
             raise ActivityFailed(called, recorded.failure)
@@ -223,7 +227,7 @@ class Flow:
 
         Only in the orchestration's own task: in concurrent ones the order would decide.
         """
-        return self._host.patched(name)
+        return self._host.patched(names.text(name, "The name of the change", 200))
 
     def again(self, input: Any = None) -> NoReturn:
         """Continue as new: this execution ends and the next begins with `input` and an empty journal.

@@ -126,7 +126,11 @@ class InlineRun:
     async def over(self) -> Sequence[Ending]:
         """The turn is over."""
         turns, instance = self.turns, self.instance
-        result = self._trouble or instance.part(turns.place.now(), goes_on=instance.has_inline)
+        try:
+            result = self._trouble or instance.part(turns.place.now(), goes_on=instance.has_inline)
+        except BaseException:
+            instance.close()
+            raise
         return await turns.ended(
             self.run, self.stand, instance, self.count, self.was_warm, self.ran, result, self._failed
         )

@@ -153,12 +153,12 @@ class Pen:
 def signal_message(pen: Pen, id: str, name: str, body: str | None, deadline: datetime) -> NewMessage:
     """A signal for an instance. Its queue is that of early signals until somebody knows the instance's own."""
     signal = SignalBody(names.text(name, "The signal's name", 200), body)
-    made = pen.message(SIGNAL, written(signal), queue=EARLY, stream=names.stream_name(id))
+    made = pen.message(SIGNAL, written(signal), queue=EARLY, stream=names.instance_id(id))
     return msgspec.structs.replace(made, deadline=deadline)
 
 
 def cancel_message(pen: Pen, id: str, why: str) -> NewMessage:
-    return pen.message(CANCEL, written(CancelBody(why)), queue="", stream=names.stream_name(id))
+    return pen.message(CANCEL, written(CancelBody(why)), queue="", stream=names.instance_id(id))
 
 
 def child_cancelled(pen: Pen, child: Child, start: UUID, parent: str) -> NewMessage:

@@ -126,7 +126,7 @@ class Orchestrations:
         self, program: Program, value: Any, id: str | None, deadline: datetime | timedelta | None,
         attributes: Mapping[str, str] | None,
     ) -> Begin:  # fmt: skip
-        own = str(new_id()) if id is None else names.stream_name(id)
+        own = str(new_id()) if id is None else names.instance_id(id)
         try:
             until = self.place.now() + deadline if isinstance(deadline, timedelta) else deadline
         except OverflowError:
