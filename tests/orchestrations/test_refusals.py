@@ -165,9 +165,8 @@ REFUSED = [
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # of loops that were not made whole
+# Loops that were not made whole.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.covers("X59")
 @pytest.mark.parametrize(("function", "name", "instead"), REFUSED, ids=[each[0].__name__ for each in REFUSED])
 def test_it_is_refused_by_name(function: Any, name: str, instead: str) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ P = ParamSpec("P")
 A = TypeVar("A")
 T = TypeVar("T")
 AT_ONCE = 100
-TAKEN = "its own task"
+_LOGGER = Log("holdfast.flow").logger
 
 
 class ContinueAsNew(BaseException):
@@ -320,7 +321,7 @@ class FlowLog(logging.LoggerAdapter[logging.Logger]):
     """A logger that says which instance it speaks for, and is silent in replay."""
 
     def __init__(self, host: Host) -> None:
-        super().__init__(Log("holdfast.flow").logger, {})
+        super().__init__(_LOGGER, {})
         self._host = host
 
     def isEnabledFor(self, level: int) -> bool:
@@ -329,6 +330,29 @@ class FlowLog(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         fields = {"instance": self._host.id, "execution": self._host.execution, **(kwargs.get("extra") or {})}
         return msg, {**kwargs, "extra": fields}
+
+
+class HeldLines(logging.Filter):
+    """What is logged by flow.log in this thread while the block runs, until it is known whether it counts."""
+
+    def __enter__(self) -> HeldLines:
+        self._thread, self._lines = threading.get_ident(), list[logging.LogRecord]()
+        _LOGGER.addFilter(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _LOGGER.removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if threading.get_ident() != self._thread:
+            return True
+        self._lines.append(record)
+        return False
+
+    def release(self) -> None:
+        """Log them."""
+        for each in self._lines:
+            _LOGGER.handle(each)
 
 
 def _wakes(woken: asyncio.Future[str], name: str) -> Callable[[object], None]:

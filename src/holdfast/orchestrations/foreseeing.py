@@ -21,6 +21,7 @@ from ..model.message import NewMessage
 from ..model.replies import Reply
 from ..model.work import Guess
 from ..worker.interrupts import is_ctrl_c
+from .flow import HeldLines
 from .hosting import outside_tasks
 from .journal import Answered, Timer
 from .leaving import Leaving
@@ -64,7 +65,8 @@ def _ahead(
     place: Place, instance: Instance, arrival: Answered, answer: NewMessage, now: datetime
 ) -> Guess | None:
     was, before = instance.mark, (instance.entries, instance.size)
-    turn = instance.ahead(arrival, now)
+    with HeldLines() as lines:
+        turn = instance.ahead(arrival, now)
     if turn is None or not is_plain(turn):
         return None
     leaving = Leaving(instance.queue, place.pen, place.activities)
@@ -75,6 +77,7 @@ def _ahead(
     instance.mark = str(mark)
     (row,) = leaving.delta(turn, mark).rows
     place.warn_if_long(instance.queue, turn, before)
+    lines.release()
     return Guess(answer, was, row, tuple(emits))
 
 
