@@ -575,3 +575,34 @@ def test_the_cut_as_values() -> None:
     assert (found.kept, found.dropped) == (3, 1)
     assert [row.turn for row in found.rows] == [1, 2]
     assert found.rows[-1].rewound == Rewound(3, (Answered("", 4, 4, 1, "1"),))
+
+
+def test_to_a_step_that_is_only_recorded_is_refused_with_what_makes_it_again(store: Store) -> None:
+    """Such a step is part of the event that led to it: it was kept, although the command said that it is asked again."""
+
+    @store.app.orchestration()
+    async def code(flow: Flow) -> int:
+        flow.patched("first")
+        await store.double(1)
+        drawn = flow.once(lambda: len(store.did), name="draw")
+        await flow.signal("go")
+        store.order.start(drawn)
+        return drawn
+
+    store.of.start(code, id="c")
+    store.drain()
+    store.of.signal("c", "go")
+    store.drain()
+    for step, instead in (
+        ("first#1", "go back to the start"),
+        ("draw#3", "go back after double#2"),
+        ("order@1#4", "choose an earlier step"),
+    ):
+        with pytest.raises(UsageError, match=f"{step} was recorded at once.*{instead}"):
+            store.operations.rehearse_rewind("c", to=step)
+    assert store.of.result("c") == 1
+    assert len(store.did) == 2, "the detached order has done something, too"
+    told = store.operations.rewind("c", "another draw", after="double#2")
+    assert "draw#3 (flow.once)" in told.repeats
+    store.drain()
+    assert store.of.result("c") == 2, "it was drawn again"

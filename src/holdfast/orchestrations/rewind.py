@@ -21,6 +21,7 @@ from .journal import (
     Again,
     Answered,
     Arrival,
+    Begun,
     Cancel,
     Child,
     Complete,
@@ -39,6 +40,7 @@ from .waiting import Waited, open_commands
 
 ENDINGS = (Complete, Fail, Cancel, Again)
 EFFECTS = ("call", "child", "detached", "once")  # what code asks for that others notice
+RECORDED = ("once", "patched", "detached")  # steps that nobody waits for
 POINT = re.compile(r"(?:(?P<name>.*)#)?(?P<number>\d{1,9})")
 
 
@@ -88,7 +90,27 @@ def point_of(entries: Sequence[Entry], text: str, *, is_after: bool) -> Point:
         some = ", ".join(each.label for each in list(found.values())[-5:]) or "none"
         raise UsageError(f"There is no step {text!r} in this execution. Its last steps: {some}; or `start`.")
     assert step.number is not None
+    if step.kind in RECORDED and not is_after:
+        raise UsageError(
+            f"{step.label} was recorded at once, with what came before it, and is not asked for again by itself: "
+            f"{_before(entries, step.number, found)}."
+        )
     return Point(step.number, step.label, is_after)
+
+
+def _before(entries: Sequence[Entry], number: int, found: Mapping[int, Step]) -> str:
+    """Where to go back to instead, so that a recorded step happens again."""
+    count = 0
+    for entry in entries:
+        count += sum(isinstance(each, Numbered) for each in entry.asked)
+        if count >= number:
+            arrival = entry.arrival
+            if isinstance(arrival, Answered | Fired) and arrival.number in found:
+                return f"go back after {found[arrival.number].label}"
+            return (
+                "go back to the start" if isinstance(arrival, Started | Begun) else "choose an earlier step"
+            )
+    return "choose an earlier step"
 
 
 def rewinding(
