@@ -578,7 +578,7 @@ def test_the_cut_as_values() -> None:
 
 
 def test_to_a_step_that_is_only_recorded_is_refused_with_what_makes_it_again(store: Store) -> None:
-    """Such a step is part of the event that led to it: it was kept, although the command said that it is asked again."""
+    """Such a step is part of the event before it, and was kept, although the command said that it is asked again."""
 
     @store.app.orchestration()
     async def code(flow: Flow) -> int:
