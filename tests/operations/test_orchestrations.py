@@ -421,3 +421,32 @@ async def test_what_waits_in_memory_is_dropped_when_the_block_ends(url: str) -> 
         await auntil(lambda: app.orchestrations.status(id).turn)
     assert len(app.orchestrations.place.memory.cache) == 0
     app.close()
+
+
+def test_why_names_the_signals_that_have_come_so_that_a_wrong_name_is_seen(shop: Shop) -> None:
+    @shop.app.orchestration()
+    async def waits(seconds: int, flow: Flow) -> None:
+        await flow.signal("begin")
+        if seconds == 0:
+            flow.again(1)
+        async with asyncio.timeout(seconds):
+            await flow.signal("approved")
+
+    shop.of.start(waits, 60, id="w")
+    shop.of.start(waits, 0, id="again")
+    shop.drain()
+    assert not any("Signals" in each for each in shop.app.operations.why("w"))
+    for id in ("w", "again"):
+        shop.of.signal(id, "aproved")
+        shop.of.signal(id, "begin")
+    shop.drain()
+    assert shop.app.operations.why("w")[-1] == "Signals that have come so far: 'aproved', 'begin'."
+    assert shop.app.operations.why("again")[-1] == "Signals that have come so far: 'aproved'."
+
+
+def test_a_journal_of_an_execution_that_is_not_there_is_not_empty(shop: Shop) -> None:
+    fulfil, _, _ = declared(shop)
+    shop.of.start(fulfil, 1, id="o")
+    assert shop.app.operations.orchestrations.lines("o") == []
+    with pytest.raises(NotFound, match="no journal of execution 7"):
+        shop.app.operations.orchestrations.lines("o", execution=7)

@@ -30,7 +30,7 @@ __all__ = ["age", "counted", "visible", "words"]
 
 FAILED, WRONG, UNHEALTHY = 1, 2, 3
 NARROW, WIDE = 40, 400  # columns: the limits of what a terminal may say
-COMMAND, HARD_SPACE = re.compile("`[^`]{1,60}`"), "\xa0"
+COMMAND, HARD_SPACE = re.compile("`[^`]{1,76}`"), "\xa0"
 
 
 def clean(value: object) -> str:

@@ -18,6 +18,7 @@ from ..orchestrations.journal import (
     Inline,
     JournalUnreadable,
     Row,
+    Signalled,
     Timer,
     Tried,
     decode,
@@ -128,8 +129,9 @@ def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
     except (BodySealed, JournalUnreadable) as error:
         return [f"What it waits for cannot be read: {error}"]
     if not waited:
-        return ["It waits for no activity, timer or child: for a signal, or for its next message."]
-    sentences: list[str] = []
+        sentences = ["It waits for no activity, timer or child: for a signal, or for its next message."]
+        return sentences + _signals(rows)
+    sentences = []
     tried = {each.number: each for each in rows[-1].tried} if rows else {}
     for number, command in list(waited.items())[:SHOWN]:
         if isinstance(command, Inline):
@@ -138,7 +140,21 @@ def _waits(desk: Desk, shown: Shown, at: datetime, depth: int) -> list[str]:
             sentences += _wait(desk, shown, number, command, at, depth)
     if len(waited) > SHOWN:
         sentences.append(f"It waits for {len(waited) - SHOWN} more.")
+    if all(isinstance(each, Timer) for each in waited.values()):  # a signal may be what ends the wait
+        sentences += _signals(rows)
     return sentences
+
+
+def _signals(rows: Iterable[Row]) -> list[str]:
+    """The signals that have come: the journal does not say which of them the code waits for, or has taken."""
+    names: dict[str, None] = {}
+    for row in rows:
+        names |= {each.name: None for each in (() if row.begin is None else row.begin.carried)}
+        names |= {each.arrival.name: None for each in row.entries if isinstance(each.arrival, Signalled)}
+    if not names:
+        return []
+    last = list(names)[-SHOWN:]
+    return [f"Signals that have come so far: {', '.join(map(repr, last))}."]
 
 
 def _inline(name: str, tried: Tried | None, at: datetime) -> str:

@@ -149,6 +149,8 @@ class Orchestrations:
         """The journal for people, a line for each event. Values that are sealed are shown only with `reveal`."""
         shown = self._found(id)
         chosen = shown.execution if execution is None else execution
+        if execution is not None and execution not in self._desk.ask(instance_queries.executions(shown.id)):
+            raise NotFound(f"Instance {id!r} has no journal of execution {execution}.")
         is_open = reveal or not any(
             text.startswith(SEALED) for _, _, text in self._desk.ask(instances.journal(shown.id, chosen))
         )
