@@ -97,6 +97,7 @@ SHOWN = {
     "orchestrations export": "orchestrations export journals",
     "orchestrations unknown": "orchestrations show order-10",
     "why instance": "why order-9",
+    "why instance in part": "why order-",
     "requests list": "requests list",
     "requests list late": "requests list --late",
     "requests show": "requests show {timed_out}",

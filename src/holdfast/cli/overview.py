@@ -6,10 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
-from ..errors import UsageError
+from ..errors import HoldfastError, NotFound, UsageError
 from . import show
 from .filters import Id
 from .messages import show_traceback
@@ -249,9 +250,10 @@ def why(
     with target.operations() as found:
         sentences, traces, asked = found.why_instance(id), [], id
         if not sentences:
-            message = found.named(id)
-            asked, sentences = str(message), found.why(message)
-            traces = found.tracebacks(message) if verbose else []
+            meant = named(found, id)
+            asked, sentences = str(meant), found.why(meant)
+            if verbose and isinstance(meant, UUID):
+                traces = found.tracebacks(meant)
     if target.json:
         show.document({"id": asked, "why": sentences} | ({"tracebacks": traces} if verbose else {}))
     else:
@@ -261,6 +263,19 @@ def why(
             show_traceback(trace)
     if sentences[0].startswith("Unknown"):
         raise typer.Exit(show.FAILED)
+
+
+def named(found: Operations, text: str) -> UUID | str:
+    """The message, request or instance that is meant; it may be given in part."""
+    try:
+        return found.named(text)
+    except HoldfastError as error:
+        if error.details:  # there are several messages
+            raise
+        try:
+            return found.orchestrations.named(text)
+        except NotFound:
+            raise error from None
 
 
 def doctor(

@@ -25,7 +25,8 @@ PARTIAL = re.compile(r"[0-9a-fA-F-]+")
 LISTS = {
     "message": "`holdfast messages list` and `holdfast dead list` show them",
     "request": "`holdfast requests list` shows them",
-    "message or request": "`holdfast messages list`, `holdfast dead list` and `holdfast requests list` show them",
+    "message or request": "`holdfast messages list`, `holdfast dead list` and `holdfast requests list` show them, "
+    "`holdfast orchestrations list` shows instances",
 }
 DASHES = (12, 16, 20, 24)  # a dash comes before so many digits from the end
 
