@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from holdfast import Flow, HoldfastError, InvalidMessage, OrchestrationFailed, UsageError
+from holdfast import Flow, HoldfastError, InvalidMessage, InvalidSettings, OrchestrationFailed, UsageError
 from tests.orchestrations.shop import Shop
 
 
@@ -79,3 +82,90 @@ def test_an_id_that_is_none_is_refused_by_its_name(shop: Shop, id: Any) -> None:
     for unknown in (shop.of.status, shop.of.result):
         with pytest.raises(HoldfastError, match="There is no instance"):
             unknown(id)
+
+
+def test_a_declaration_or_an_option_of_the_wrong_type_is_refused_by_name(shop: Shop) -> None:
+    any_: Any = shop
+    app: Any = shop.app
+
+    async def code(flow: Flow) -> int:
+        return 1
+
+    for wrong, text in (
+        (lambda: app.orchestration(version=1)(code), "version 1 must be text"),
+        (lambda: app.orchestration(name=5)(code), "name 5 must be text"),
+        (lambda: app.activity(returns={"X": 5})(code), "must name a class of exceptions"),
+        (lambda: app.orchestration(returns={"X": int})(code), "must name a class of exceptions"),
+        (lambda: app.activity(on_dead="x")(code), "'code': on_dead='x'"),
+        (lambda: any_.double.using(timeout="5"), "positive number"),
+        (lambda: any_.double.using(deadline=5), "datetime or a timedelta"),
+        (lambda: app.orchestration()(code).using(deadline="x"), "datetime or a timedelta"),
+    ):
+        with pytest.raises(InvalidSettings, match=text):
+            wrong()
+
+
+def test_nonsense_from_outside_is_refused_by_name(shop: Shop) -> None:
+    @shop.app.orchestration()
+    async def code(flow: Flow) -> int:
+        return 1
+
+    of: Any = shop.of
+    shop.app.prepare()
+    for wrong, text in (
+        (lambda: of.start(code, deadline=5), "is a int"),
+        (lambda: of.start(code, deadline=datetime(2026, 1, 1)), "time zone"),
+        (lambda: of.start(code, attributes=["a"]), "give a dict"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            wrong()
+    of.start(code, id="x", deadline=datetime(2030, 1, 1, tzinfo=UTC))
+    for timeout in (None, "5", math.nan):
+        with pytest.raises(UsageError, match="not a number"):
+            of.result("x", timeout=timeout)
+        with pytest.raises(UsageError, match="not a number"):
+            asyncio.run(of.aresult("x", timeout=timeout))
+    shop.drain()
+    assert of.result("x", timeout=math.inf) == 1
+
+
+def test_a_flow_is_for_its_own_code_alone(shop: Shop) -> None:
+    """Whoever kept one and waited for a signal of it waited for ever."""
+    kept: list[Flow] = []
+
+    @shop.app.orchestration()
+    async def keeps(flow: Flow) -> int:
+        kept.append(flow)
+        return await flow.signal("go", int)
+
+    @shop.app.orchestration()
+    async def takes(what: str, flow: Flow) -> Any:
+        return await use(kept[0], what)
+
+    async def use(flow: Flow, what: str) -> Any:
+        match what:
+            case "signal":
+                return await flow.signal("go")
+            case "first":
+                return await flow.first()
+            case "map":
+                return await flow.map(shop.double, [1])
+            case "as_done":
+                return [each async for each in flow.as_done([])]
+            case "uuid":
+                return flow.uuid()
+            case _:
+                return flow.random
+
+    shop.of.start(keeps, id="keeps")
+    shop.drain()
+    for what in ("signal", "first", "map", "as_done", "uuid", "random"):
+        shop.of.start(takes, what, id=what)
+        shop.drain()
+        with pytest.raises(OrchestrationFailed, match=f"flow.{what} of instance 'keeps' was used outside"):
+            shop.of.result(what)
+    with pytest.raises(UsageError, match="used outside its own code"):
+        asyncio.run(use(kept[0], "signal"))
+    shop.of.signal("keeps", "go", 7)
+    shop.drain()
+    assert shop.of.result("keeps") == 7

@@ -19,6 +19,10 @@ def checked(attributes: Mapping[str, str] | None) -> dict[str, str] | None:
     """The attributes as they are stored, sorted; or UsageError. None: there are none."""
     if not attributes:
         return None
+    if not isinstance(attributes, Mapping):
+        raise UsageError(
+            f"Attributes are names with texts, and a {type(attributes).__name__} was given: give a dict."
+        )
     if len(attributes) > COUNT_MAX:
         raise UsageError(
             f"{len(attributes)} attributes are given, and {COUNT_MAX} are allowed: put the rest into the input."

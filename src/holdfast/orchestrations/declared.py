@@ -118,16 +118,13 @@ class Activity(Generic[P, R]):
         now = self.options
         if retry is not None:
             policy(retry)  # an unknown name is refused here
-        if timeout is not None and not 0 < timeout < math.inf:
+        if timeout is not None and not _is_seconds(timeout):
             raise InvalidSettings(
                 f"{self.name}.using(timeout={timeout!r}) must be a positive number of seconds."
             )
         if queue is not None:
             names.queue_name(queue)
-        if isinstance(deadline, datetime) and deadline.tzinfo is None:
-            raise InvalidSettings(
-                f"{self.name}.using(deadline={deadline}) needs a time zone, or a timedelta."
-            )
+        _check_deadline(self.name, deadline)
         options = Options(
             retry=now.retry if retry is None else retry,
             timeout=now.timeout if timeout is None else timeout,
@@ -234,6 +231,7 @@ class Orchestration(Generic[P, R]):
         attributes: Mapping[str, str] | None = None,
     ) -> Orchestration[P, R]:  # fmt: skip
         """The same with an id, a deadline or attributes for one call."""
+        _check_deadline(self.name, deadline)
         options = self.options if deadline is None else replace(self.options, deadline=deadline)
         if attributes is not None:
             options = replace(options, attributes=checked(attributes))
@@ -252,6 +250,21 @@ class Orchestration(Generic[P, R]):
         return self.starter(
             self.program, value, id=self.id, deadline=options.deadline, attributes=options.attributes
         )
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < math.inf
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _check_deadline(name: str, deadline: object) -> None:
+    if isinstance(deadline, datetime) and deadline.tzinfo is None:
+        raise InvalidSettings(f"{name}.using(deadline={deadline}) needs a time zone, or a timedelta.")
+    if not isinstance(deadline, datetime | timedelta | None):
+        raise InvalidSettings(f"{name}.using(deadline={deadline!r}) must be a datetime or a timedelta.")
 
 
 def _only(name: str, takes: Takes | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -318,11 +331,12 @@ def activity(
     on_dead: OnDeadLetter = "answer",
 ) -> ActivityDeclaration:
     """Declare an activity. The application wraps this and registers the handler, too."""
-    if on_dead not in ("answer", "wait"):
-        raise InvalidSettings(f'Activity {name or ""}: on_dead={on_dead!r} must be "answer" or "wait".')
 
     def declare(function: Callable[..., Any]) -> Activity[..., Any]:
         called = name or function.__name__
+        if on_dead not in ("answer", "wait"):
+            raise InvalidSettings(f'Activity {called!r}: on_dead={on_dead!r} must be "answer" or "wait".')
+        _check_errors("Activity", called, errors)
         hints = _hints("Activity", called, function)
         taken, context = _parameters("Activity", called, function, hints, Context)
         decode = decoder_for(hints.get("return", Any))
@@ -339,12 +353,13 @@ def orchestration(
 
     def declare(function: Callable[..., Any]) -> Orchestration[..., Any]:
         called = name or function.__name__
+        _check_errors("Orchestration", called, errors)
         if not inspect.iscoroutinefunction(function):
             raise InvalidSettings(f"Orchestration {called!r} must be an `async def`.")
         for what, text in (("name", called), ("version", version)):
-            if not text or "@" in text:
+            if not _is_text(text) or "@" in text:
                 raise InvalidSettings(
-                    f"Orchestration {called!r}: its {what} {text!r} must not be empty or have an @."
+                    f"Orchestration {called!r}: its {what} {text!r} must be text, not empty and without an @."
                 )
         hints = _hints("Orchestration", called, function)
         taken, flow = _parameters("Orchestration", called, function, hints, Flow)
@@ -354,6 +369,14 @@ def orchestration(
         return Orchestration(program, decoder_for(hints.get("return", Any)), errors=errors, starter=starter)
 
     return declare
+
+
+def _check_errors(what: str, name: str, errors: Mapping[str, object]) -> None:
+    for each, kind in errors.items():
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise InvalidSettings(
+                f"{what} {name!r}: returns={{{each!r}: {kind!r}}} must name a class of exceptions."
+            )
 
 
 def _hints(what: str, name: str, function: Callable[..., Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import asyncio
 import inspect
 import logging
 import threading
+from asyncio import events
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -98,12 +99,14 @@ class Flow:
 
     def uuid(self) -> UUID:
         """A new UUID, the same in every replay."""
+        self._refuse_outside("flow.uuid")
         self._uuids += 1
         return uuid5(NAMESPACE, f"uuid/{self._uuids}/{self._host.seed}")
 
     @property
     def random(self) -> Random:
         """A random generator with a seed of the instance."""
+        self._refuse_outside("flow.random")
         if self._random is None:
             self._random = Random(self._host.seed)
         return self._random
@@ -124,6 +127,7 @@ class Flow:
     def signal(self, name: str) -> Coroutine[Any, Any, Any]: ...
     async def signal(self, name: str, type: Any = Any) -> Any:
         """The next signal of this name, also one that came before anybody waited. Each is taken once, in order."""
+        self._refuse_outside("flow.signal")
         body = await self._host.box(names.text(name, "The signal's name", 200)).take()
         try:
             return None if body is None else decoder_for(type)(body)
@@ -138,6 +142,7 @@ class Flow:
 
         They are started in their order; if one is ready at once, those after it are not started.
         """
+        self._refuse_outside("flow.first")
         if not entries:
             raise UsageError(
                 "flow.first was called with nothing to wait for: give it at least one name=awaitable."
@@ -167,6 +172,7 @@ class Flow:
 
         The first failure ends it: the calls that run are withdrawn, and the others are not made.
         """
+        self._refuse_outside("flow.map")
         if at_once < 1:
             raise UsageError(f"flow.map needs at_once of at least 1, not {at_once!r}.")
         everything = list(items)
@@ -187,6 +193,7 @@ class Flow:
 
     async def as_done(self, entries: Iterable[Awaitable[T]]) -> AsyncIterator[T]:
         """The results of several, in the order in which they are ready. The first failure is raised."""
+        self._refuse_outside("flow.as_done")
         ready: asyncio.Queue[asyncio.Future[T]] = asyncio.Queue()
         tasks = [self._as_task(entry) for entry in entries]
         for task in tasks:
@@ -258,6 +265,13 @@ class Flow:
     @attributes.setter
     def attributes(self, value: Mapping[str, str]) -> None:
         self._host.attributes = value
+
+    def _refuse_outside(self, what: str) -> None:
+        if events._get_running_loop() is not self._loop:
+            raise UsageError(
+                f"{what} of instance {self.id!r} was used outside its own code: only its turns may. "
+                "Do not keep a Flow, and do not give it to an activity."
+            )
 
     def _as_task(self, entry: Awaitable[T]) -> asyncio.Future[T]:
         if isinstance(entry, asyncio.Future):

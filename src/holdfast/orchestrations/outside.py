@@ -133,6 +133,11 @@ class Orchestrations:
             raise UsageError(
                 f"Orchestration {program.queue} was not started: its deadline {deadline} ends after the year 9999."
             ) from None
+        if not isinstance(until, datetime | None):
+            raise UsageError(
+                f"Orchestration {program.queue} was not started: its deadline {until!r} is a {type(until).__name__}. "
+                "Give a datetime with a time zone, or a timedelta."
+            )
         if until is not None and until.tzinfo is None:
             raise UsageError(
                 f"Orchestration {program.queue} was not started: its deadline {until} has no time zone. "
@@ -231,9 +236,11 @@ class Orchestrations:
             await asyncio.sleep(LOOKS_EVERY)
         return self._result(shown)
 
-    def _end(self, timeout: float) -> float:
-        if isnan(timeout):
-            raise UsageError("The timeout is not a number: give seconds.")
+    def _end(self, timeout: object) -> float:
+        if not isinstance(timeout, int | float) or isnan(timeout):
+            raise UsageError(
+                f"The timeout {timeout!r} is not a number: give seconds; math.inf waits without a limit."
+            )
         return self.place.clock().monotonic() + timeout
 
     def _in_time(self, id: str, clock: Clock, end: float) -> None:
