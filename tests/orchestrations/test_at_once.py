@@ -334,3 +334,28 @@ def test_the_budget_is_the_codes_alone_and_holds_behind_an_answer(is_endless: bo
         budget.uninstall()
     assert isinstance(trouble, Overrun if is_endless else Turn)
     assert asked == [1]
+
+
+def test_code_that_catches_its_stop_is_not_forgiven_by_the_next_answer() -> None:
+    """The budget begins anew behind an answer, and forgot that it was spent: the turn went on for ever, and counted."""
+    asked: list[int] = []
+
+    async def code(one: Any) -> None:
+        try:
+            while True:
+                pass
+        except BaseException:
+            await one(1)
+        await one(2)
+
+    def noted(ask: Ask) -> Answered:
+        asked.append(ask.number)
+        return answer(ask)
+
+    budget = Watchdog(seconds=0.1).install()
+    try:
+        _, trouble = started(code, noted, budget=budget)
+    finally:
+        budget.uninstall()
+    assert isinstance(trouble, Overrun)
+    assert asked == []

@@ -318,6 +318,8 @@ class Instance:
         """
         code, budget = self._code, self._budget
         budget.end()
+        if budget.spent:  # the code has caught what was to end it, and a new beginning would forget that
+            return None
         code.loop.step_out()
         try:
             answered = answers(ask)
