@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from holdfast import Context, Dead, Holdfast, RetryPolicy, Snooze
+from holdfast import Context, Dead, Holdfast, NotEnded, OrchestrationFailed, RetryPolicy, Snooze
 from holdfast.errors import UsageError
 
 
@@ -150,3 +150,56 @@ def test_on_postgresql_each_test_has_a_schema_of_its_own(postgres_dsn: str) -> N
     assert app.schema == "holdfast"
     with psycopg.connect(postgres_dsn) as db:
         assert db.execute(schemas).fetchall() == []
+
+
+def test_an_orchestration_that_does_not_do_the_same_each_time_fails_the_drain() -> None:
+    """It was paused, and the test went on without a word."""
+    app = Holdfast("sqlite:///never-made.db")
+    turns: list[int] = []
+
+    @app.activity()
+    async def weigh(n: int) -> int:
+        return n
+
+    @app.orchestration()
+    async def differs(n: int) -> int:
+        turns.append(n)
+        return await weigh(len(turns)) + await weigh(n)
+
+    with app.testing() as t:
+        app.orchestrations.start(differs, 1, id="d")
+        with pytest.raises(ExceptionGroup, match="1 of paused orchestrations") as caught:
+            t.drain()
+        (error,) = caught.value.exceptions
+        assert "activity weigh" in str(error)
+        assert error.__notes__ == ["Instance d of differs@1 is paused."]
+        with pytest.raises(NotEnded, match="it is paused: Command 1: the code asks for activity weigh"):
+            app.orchestrations.result("d")
+        app.operations.orchestrations.terminate("d", "enough")
+        app.orchestrations.start(differs, 1, id="held")
+        app.operations.orchestrations.suspend("held", "look at it")
+        t.drain()  # somebody wanted that
+        with pytest.raises(NotEnded, match="it is suspended: look at it"):
+            app.orchestrations.result("held")
+
+
+def test_a_fake_is_an_activity_of_which_it_is_known_what_it_gives() -> None:
+    app = Holdfast("sqlite:///never-made.db")
+
+    @app.activity(retry=RetryPolicy(attempts_max=1))
+    async def weigh(n: int) -> int:
+        return n
+
+    @app.orchestration()
+    async def code(n: int) -> int:
+        return await weigh(n)
+
+    with app.testing() as t:
+        for wrong in ("weigh", code):
+            with pytest.raises(UsageError, match="is no activity"):
+                t.fake(wrong, 1)  # type: ignore[arg-type]
+        t.fake(weigh, ValueError)  # the class, as in `raise ValueError`
+        app.orchestrations.start(code, 1, id="c")
+        t.drain(raises=False)
+        with pytest.raises(OrchestrationFailed, match="weigh failed: ValueError"):
+            app.orchestrations.result("c")

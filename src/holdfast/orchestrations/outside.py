@@ -224,7 +224,7 @@ class Orchestrations:
         """
         clock, end = self.place.clock(), self._end(timeout)
         while (shown := self._found(id, self.place.store().read(instances.show(id)))).ended_at is None:
-            self._in_time(id, clock, end)
+            self._in_time(shown, clock, end)
             threading.Event().wait(LOOKS_EVERY)
         return self._result(shown)
 
@@ -232,7 +232,7 @@ class Orchestrations:
         """Like `result`, for async code."""
         clock, end = self.place.clock(), self._end(timeout)
         while (shown := self._found(id, await self.place.store().arun(instances.show(id)))).ended_at is None:
-            self._in_time(id, clock, end)
+            self._in_time(shown, clock, end)
             await asyncio.sleep(LOOKS_EVERY)
         return self._result(shown)
 
@@ -243,9 +243,15 @@ class Orchestrations:
             )
         return self.place.clock().monotonic() + timeout
 
-    def _in_time(self, id: str, clock: Clock, end: float) -> None:
-        if clock.monotonic() >= end:
-            raise NotEnded(f"Instance {id!r} has not ended yet: wait longer, or ask for its status.")
+    def _in_time(self, shown: Shown, clock: Clock, end: float) -> None:
+        if clock.monotonic() < end:
+            return
+        if shown.state == "running":
+            raise NotEnded(f"Instance {shown.id!r} has not ended yet: wait longer, or ask for its status.")
+        why = (shown.trouble or "").partition("\n")[0].rstrip(".")
+        raise NotEnded(
+            f"Instance {shown.id!r} has not ended yet, it is {shown.state}{': ' * bool(why)}{why}."
+        )
 
     def _found(self, id: str, shown: Shown | None) -> Shown:
         if shown is None:

@@ -84,8 +84,15 @@ class Drained:
 
         `t.fake(charge, Receipt("r-1"))`, `t.fake(charge, lambda order: ...)`, `t.fake(charge, CardDeclined())`.
         """
+        if not isinstance(activity, Activity):
+            raise UsageError(
+                f"Nothing was replaced: {ascii(activity)[:100]} is no activity. Give the function that "
+                "@app.activity() declares."
+            )
         function: Callable[..., Any]
-        if isinstance(answer, BaseException):
+        if isinstance(answer, BaseException) or (
+            isinstance(answer, type) and issubclass(answer, BaseException)
+        ):
 
             def function(*given: Any, **more: Any) -> Any:
                 raise answer

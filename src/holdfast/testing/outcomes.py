@@ -15,6 +15,7 @@ from ..rules.delivery import (
     Cancelled,
     Died,
     Ending,
+    Paused,
     Raised,
     Returned,
     Sealed,
@@ -68,14 +69,19 @@ class Outcomes:
     def summary(self) -> Summary:
         counts = dict.fromkeys(("done", "retrying", "snoozed", "dead", "cancelled"), 0)
         for _, ending, settlement in self._last.values():
-            counts[_kind(ending, settlement)] += 1
+            kind = _kind(ending, settlement)
+            counts["snoozed" if kind == "paused" else kind] += 1
         return Summary(**counts)
 
     def headline(self) -> str:
         summary = self.summary()
         counts = [
             f"{len(found)} {words}"
-            for words, kind in (("dead", "dead"), ("waiting for a retry", "retrying"))
+            for words, kind in (
+                ("dead", "dead"),
+                ("waiting for a retry", "retrying"),
+                ("of paused orchestrations", "paused"),
+            )
             if (found := [each for each in self._bad() if _kind(each[1], each[2]) == kind])
         ]
         return f"messages that failed: {', '.join(counts)} ({summary.done} done)"
@@ -88,7 +94,7 @@ class Outcomes:
         return [
             each
             for each in self._last.values()
-            if not isinstance(each[1], Died) and _kind(each[1], each[2]) in ("dead", "retrying")
+            if not isinstance(each[1], Died) and _kind(each[1], each[2]) in ("dead", "retrying", "paused")
         ]
 
 
@@ -100,6 +106,10 @@ def _kind(ending: Ending, settlement: Settlement | None) -> str:
             return "snoozed"
         case Cancelled():
             return "cancelled"
+        case Paused(delta=delta) if (
+            delta is not None
+        ):  # by this turn; one that somebody has suspended has none
+            return "paused"
     if settlement is None:
         return "snoozed"  # the lease was lost: another worker decides
     if settlement.outcome is Outcome.DEAD:
@@ -114,6 +124,10 @@ def _error(leased: Leased, ending: Ending, settlement: Settlement | None) -> Exc
     error: BaseException | None = None
     if isinstance(ending, Raised | TrialFailed | Unreadable | Sealed):
         error = ending.error
+    if isinstance(ending, Paused) and ending.delta is not None:
+        paused = Failed(str(ending.delta.rows[0].get("trouble")))
+        paused.add_note(f"Instance {message.stream} of {message.queue} is paused.")
+        return paused
     said = settlement.error if settlement is not None and settlement.error else type(ending).__name__
     if error is None:
         error = Failed(said)
