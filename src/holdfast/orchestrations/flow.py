@@ -346,27 +346,41 @@ class FlowLog(logging.LoggerAdapter[logging.Logger]):
         return msg, {**kwargs, "extra": fields}
 
 
-class HeldLines(logging.Filter):
+class _Here(threading.local):
+    """Of each thread: where lines of flow.log are held. A filter for each turn would cost a microsecond."""
+
+    lines: list[logging.LogRecord] | None = None
+
+
+_here = _Here()
+
+
+class HeldLines:
     """What is logged by flow.log in this thread while the block runs, until it is known whether it counts."""
 
+    __slots__ = ("_lines",)
+
     def __enter__(self) -> HeldLines:
-        self._thread, self._lines = threading.get_ident(), list[logging.LogRecord]()
-        _LOGGER.addFilter(self)
+        self._lines = _here.lines = []
         return self
 
     def __exit__(self, *_: object) -> None:
-        _LOGGER.removeFilter(self)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if threading.get_ident() != self._thread:
-            return True
-        self._lines.append(record)
-        return False
+        _here.lines = None
 
     def release(self) -> None:
         """Log them."""
         for each in self._lines:
             _LOGGER.handle(each)
+
+
+def _is_said(record: logging.LogRecord) -> bool:
+    if _here.lines is None:
+        return True
+    _here.lines.append(record)
+    return False
+
+
+_LOGGER.addFilter(_is_said)
 
 
 def _wakes(woken: asyncio.Future[str], name: str) -> Callable[[object], None]:

@@ -106,9 +106,8 @@ def _kind(ending: Ending, settlement: Settlement | None) -> str:
             return "snoozed"
         case Cancelled():
             return "cancelled"
-        case Paused(delta=delta) if (
-            delta is not None
-        ):  # by this turn; one that somebody has suspended has none
+        # By this turn: where somebody has suspended the instance there is none.
+        case Paused(delta=delta) if delta is not None:
             return "paused"
     if settlement is None:
         return "snoozed"  # the lease was lost: another worker decides
