@@ -169,3 +169,37 @@ def test_a_flow_is_for_its_own_code_alone(shop: Shop) -> None:
     shop.of.signal("keeps", "go", 7)
     shop.drain()
     assert shop.of.result("keeps") == 7
+
+
+def test_an_orchestration_that_calls_itself_without_end_fails(shop: Shop) -> None:
+    """The id of each child is longer: at last nobody could have signalled it, and PostgreSQL refused it."""
+
+    @shop.app.orchestration()
+    async def again(flow: Flow) -> int:
+        return 1 + await shop.of.declared["again@1"]()
+
+    shop.of.start(again, id="i" * 270)
+    shop.drain()
+    with pytest.raises(OrchestrationFailed, match="call itself without end"):
+        shop.of.result("i" * 270)
+    states = dict(shop.query(f"select state, count(*) from {shop.prefix}instance group by state"))
+    assert states == {"failed": 8}
+
+
+def test_one_may_start_the_next_without_end(shop: Shop) -> None:
+    @shop.app.orchestration()
+    async def next_one(left: int, flow: Flow) -> str:
+        return shop.of.declared["next@1"].start(left - 1) if left else "the last"
+
+    shop.of.declared["next@1"] = shop.of.declared["next_one@1"]
+    id = shop.of.start(next_one, 100, id="i" * 250)
+    for _ in range(101):
+        shop.drain()
+        last, id = id, shop.of.result(id)
+        assert len(last) <= 300
+        if id == "the last":
+            break
+    assert id == "the last"
+    shop.app.operations.orchestrations.rewind("i" * 250, "once more", to="start")
+    shop.drain()
+    assert len(shop.of.result("i" * 250)) < 300

@@ -18,6 +18,7 @@ from ..errors import InvalidMessage, InvalidSettings, UsageError
 # Control characters, lone surrogates, line separators, and characters that change the direction of the text around them
 # (a name must look like what it is). Joiners, which some scripts need, are allowed.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+ID_MAX = 300  # characters of the id of an instance
 NOWHERE = "\ufeff"  # in no name, so a search for it finds nothing
 RESERVED_PREFIX = "holdfast/"
 
@@ -84,7 +85,7 @@ def stream_name(value: object) -> str:
 
 def instance_id(value: object) -> str:
     """The id of an instance of an orchestration, which is the stream of its messages."""
-    return text(value, "The id of the instance", 300)
+    return text(value, "The id of the instance", ID_MAX)
 
 
 def dedupe_key(value: object) -> str:

@@ -19,6 +19,7 @@ from ..clock import from_micros
 from ..errors import UsageError
 from ..settings import Settings
 from .budget import Budget, OverBudget
+from .child_ids import child_id
 from .declared import Program
 from .display import Display
 from .endings import ends_with_again, how_it_ended
@@ -289,25 +290,23 @@ class Code:
     ) -> tuple[int, asyncio.Future[Answered]]:
         text = self._text(value)
         future = self.loop.create_future()
-        own = id or self._own_id()
+        own = id or self._own_id(is_awaited=True)
         digest, size = fingerprint_and_size(value)
         return self._ask(Child(name, own, digest), text, options, future, size), future
 
     def start(self, name: str, id: str | None, value: Any, options: Options) -> str:
         text = self._text(value)
-        own = id or self._own_id()
+        own = id or self._own_id(is_awaited=False)
         digest, size = fingerprint_and_size(value)
         self._ask(Start(name, own, digest), text, options, None, size)
         return own
 
-    def _own_id(self) -> str:
-        """The id of a child that was given none. One that was asked for before a rewind keeps the id that it had."""
-        number, recorded = self.script.number + 1, self.script.recorded()
-        if isinstance(recorded, Child | Start) and recorded.id.startswith(f"{self.id}/"):
-            execution, _, last = recorded.id[len(self.id) + 1 :].rpartition(".")
-            if last == str(number) and execution.isdigit() and int(execution) <= self.execution:
-                return recorded.id
-        return f"{self.id}/{self.execution}.{number}"
+    def _own_id(self, *, is_awaited: bool) -> str:
+        script = self.script
+        return child_id(
+            self.id, self.execution, script.number + 1, script.recorded(),
+            is_awaited=is_awaited, is_new=not script.replaying,
+        )  # fmt: skip
 
     def ask_again(self, answered: Container[int]) -> None:
         """After a rewind: the messages of what is open belong to the execution before, so new ones are needed."""
