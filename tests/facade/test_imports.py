@@ -25,8 +25,8 @@ app = Holdfast("sqlite:///never.db")
 # Ours that it may load: packages, and single modules of others. One more is a decision, not an accident.
 PACKAGES = {"bodies", "facade", "handlers", "model", "rules", "store", "telemetry"}
 MODULES = {"app", "clock", "errors", "publishing", "settings", "worker", "worker.around"}
-MODULES_MAX = 90
-STATUS_MAX = 225  # of `holdfast status`
+MODULES_MAX = 92
+STATUS_MAX = 228  # of `holdfast status`
 # Slow to load, and no part of publishing: of the standard library, drivers, clients, and what the command line needs.
 HEAVY = {
     "aiosqlite", "asyncpg", "cryptography", "difflib", "django", "email", "http", "importlib.metadata",
