@@ -317,8 +317,10 @@ class Instance:
         The activity runs outside the loop and the budget of the code.
         """
         code, budget = self._code, self._budget
-        budget.end()
         if budget.spent:  # the code has caught what was to end it, and a new beginning would forget that
+            return None
+        budget.end()
+        if budget.spent:  # in this moment
             return None
         code.loop.step_out()
         try:
