@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import threading
@@ -324,7 +325,8 @@ async def test_a_message_cancelled_before_it_begins_never_begins(lab: Lab) -> No
     async with lab.working(app) as worker:
 
         def holds_two() -> bool:
-            # As many as the worker may, so that the second waits in its hands. It measures its pace anew at times.
+            # As many as the worker may, so that the second waits in its hands. It must not measure its pace anew.
+            worker.pacing._measured_at = math.inf
             worker.pacing.paces["work"].rate = 100.0
             return len(lab.rows("lease")) == 2
 
