@@ -419,8 +419,11 @@ def test_turns_of_a_batch_are_one_commit(box: Box) -> None:
 
 @pytest.mark.parametrize("missed", [0, 1, BATCH])
 def test_turns_that_are_run_ahead_cost_one_exchange(box: Box, missed: int) -> None:
-    """A step of each of many instances is one exchange and one commit, with as many statements for many as for few."""
-    counts = []
+    """A step of each of many instances is one exchange and one commit, with as many statements for many as for few.
+
+    Autovacuum may commit beside us now and then, but not each time.
+    """
+    counts, committed = [], list[int]()
     for size in (5, BATCH):
         ids = [f"{size}-{n}" for n in range(size)]
         calls = begun(box, *ids)
@@ -429,12 +432,13 @@ def test_turns_that_are_run_ahead_cost_one_exchange(box: Box, missed: int) -> No
         before = commits(box)
         report = Report(box.worker(), [guessed(each) for each in calls], want=[Want(WORK, size)], total=size)
         said, batch = statements(box, engine.exchange(report))
-        assert commits(box) - before == (1 if box.sqlite else 2)
+        committed.append(commits(box) - before)
         assert len(batch.work) == max(0, size - missed)
         counts.append(len(said))
         box.settle(*(done(each) for each in batch.work))
         assert sum(stand(box, id).turn for id in ids) == 2 * size - min(size, missed)
     assert counts[1] <= counts[0] + box.sqlite
+    assert min(committed) == (1 if box.sqlite else 2)
 
 
 def busy_steps(box: Box, report: Report) -> dict[tuple[str, str], float]:
