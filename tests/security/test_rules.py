@@ -50,6 +50,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 RUNS_DATA = {"pickle", "cPickle", "marshal", "shelve", "yaml", "dill", "cloudpickle", "jsonpickle"}
 DYNAMIC = {
+    "__init__.py": "imports the public names, which are in a table of its own",
     "processes/loading.py": "imports the application that the command line names",
 }
 

@@ -269,7 +269,7 @@ class Worker:
             self.ticking.wake()
         if self.ticking.is_due and not self.pacing.stopping:
             # While handlers run, exchanges go on meanwhile: messages of other queues would wait for what is due.
-            is_busy = self.pacing.has_arrived or self.pacing.asking.is_running
+            is_busy = not self.pacing.idle and (self.pacing.has_arrived or self.pacing.asking.is_running)
             await self.ticking.tick(self._changed.set if is_busy else None)
 
     @property
