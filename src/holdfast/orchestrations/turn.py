@@ -317,10 +317,11 @@ class Instance:
         The activity runs outside the loop and the budget of the code.
         """
         code, budget = self._code, self._budget
-        if budget.spent:  # the code has caught what was to end it, and a new beginning would forget that
-            return None
-        budget.end()
-        if budget.spent:  # in this moment
+        # If the code has caught what was to end it, a new beginning would forget that. It may happen in this moment, too.
+        was_spent = budget.spent
+        if not was_spent:
+            budget.end()
+        if was_spent or budget.spent:
             return None
         code.loop.step_out()
         try:
