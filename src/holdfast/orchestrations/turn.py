@@ -317,7 +317,7 @@ class Instance:
         The activity runs outside the loop and the budget of the code.
         """
         code, budget = self._code, self._budget
-        # If the code has caught what was to end it, a new beginning would forget that. It may happen in this moment, too.
+        # If the code has caught what was to end it, a new beginning would forget that. That may happen just now, too.
         was_spent = budget.spent
         if not was_spent:
             budget.end()
